@@ -1,0 +1,326 @@
+"""What every case file shares: reading TOML, overrides, checking, and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticUndefined
+
+from haloscope.errors import InputError
+
+_LARGEST_FILE = 1 << 20
+
+PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
+Position = tuple[float, float, float]
+
+
+class Table(BaseModel):
+    """A table of a case file: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Run(Table):
+    """How long to run."""
+
+    steps: Annotated[int, Field(ge=0, le=2**40)] = 1000
+    """Most steps to take, counted from the start of the case (a restart goes on counting)."""
+    tolerance: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Stop when the residual falls below this; 0 never stops early."""
+    diagnostics_interval: PositiveInt = 100
+    """Steps between two looks at the solution: residual, divergence check, progress."""
+
+
+class Probe(Table):
+    """A point whose values are written as a table."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    """Name of the CSV file (letters, digits, _ and -)."""
+    position: Position
+    """Where, in m: [x, y, z]; values are interpolated linearly."""
+
+
+class Average(Table):
+    """Averages of all fields over steps."""
+
+    start: Annotated[int, Field(ge=0)] = 0
+    """First step that may count."""
+    interval: PositiveInt = 10
+    """Steps between two samples."""
+
+
+class Output(Table):
+    """What is written beside summary.json."""
+
+    interval: Annotated[int, Field(ge=0)] = 0
+    """Steps between two field files; 0 writes the last fields only."""
+    fields: bool = True
+    """Write the last fields as VTKHDF."""
+    picture: bool = True
+    """Draw the mid-plane and the residual history as PNG."""
+    probes: Annotated[tuple[Probe, ...], Field(max_length=1000)] = ()
+    """Points to follow: [[output.probes]] tables."""
+    probe_interval: PositiveInt = 100
+    """Steps between two rows of the probes' tables."""
+    average: Average | None = None
+    """Average the fields: an [output.average] table."""
+
+
+class Checkpoint(Table):
+    """When the state is saved so that a run can go on."""
+
+    interval: Annotated[int, Field(ge=0)] = 0
+    """Steps between two checkpoints; 0 saves only when stopped by a signal."""
+    keep: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Newest checkpoints to keep."""
+    at_end: bool = False
+    """Save one when the run ends as well."""
+
+
+class Machine(Table):
+    """What to run on. Results on cores do not depend on it."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """cpu, cuda, or auto: a GPU when there is one."""
+    threads: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Threads a rank on cores; 0: all the cores that the rank was given."""
+    decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
+    """auto, 1d, 2d, 3d (axes that are cut, slowest first) or blocks along x, y, z."""
+    transport: Literal["auto", "host", "staged"] = "auto"
+    """How messages travel: host (cores), staged (GPUs through host memory), or auto."""
+    overlap: bool = True
+    """Compute the interior while messages travel."""
+
+
+class CaseTable(Table):
+    """The top of a case file; each solver adds the table named after it."""
+
+    solver: str
+    """Which solver the case is for."""
+    title: Annotated[str, Field(max_length=200)] = ""
+    """A line for pictures and summaries."""
+    run: Run = Run()
+    output: Output = Output()
+    checkpoint: Checkpoint = Checkpoint()
+    machine: Machine = Machine()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, is larger than 1 MiB, or is no TOML.
+    """
+    try:
+        if not path.is_file():
+            near = difflib.get_close_matches(
+                path.name, [p.name for p in path.parent.glob("*.toml")], 1
+            )
+            hint = f"; there is {path.parent / near[0]}" if near else ""
+            raise InputError(f"case file {path} does not exist{hint}; give the path of a case file")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(
+                f"case file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
+            )
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not TOML: it is not UTF-8 text") from error
+    except RecursionError as error:
+        raise InputError(f"{path} is nested too deeply; a case has tables of tables only") from error
+    except OSError as error:
+        raise InputError(f"case file {path} cannot be read: {error.strerror}") from error
+
+
+def override(data: dict[str, Any], settings: Sequence[str]) -> None:
+    """Put ``table.key=value`` settings into the data of a case; values are written as in TOML.
+
+    A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes.
+
+    Raises
+    ------
+    InputError
+        A setting has no ``=``, or its path goes through something that is no table.
+    """
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise InputError(f"--set {setting!r} is not of the form table.key=value")
+        try:
+            value = tomllib.loads(f"value = {text.strip()}")["value"]
+        except (tomllib.TOMLDecodeError, KeyError, RecursionError):
+            value = text.strip()
+        table = data
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {setting!r}: {key} is a value, not a table")
+        table[keys[-1]] = value
+
+
+def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTable:
+    """Check the data of a case against a model.
+
+    Raises
+    ------
+    InputError
+        Names the key, the file, what was given and what is allowed.
+    """
+    try:
+        text = json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{source} holds a value of a kind that no key takes: {error}") from error
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explain(error, model)}") from None
+
+
+def read_case(
+    path: Path, settings: Sequence[str], model_of: Callable[[str], type[CaseTable]]
+) -> CaseTable:
+    """Read and check a case file.
+
+    Parameters
+    ----------
+    path
+        The TOML file.
+    settings
+        ``table.key=value`` overrides.
+    model_of
+        Gives the model of a solver's cases from the solver's name.
+
+    Raises
+    ------
+    InputError
+        See :func:`read_toml`, :func:`override`, :func:`check`.
+    """
+    data = read_toml(path)
+    override(data, settings)
+    solver = data.get("solver")
+    if not isinstance(solver, str):
+        raise InputError(f'{path}: the key solver is missing; write for example solver = "cavity"')
+    return check(data, model_of(solver), str(path))
+
+
+def _explain(error: ValidationError, model: type[Table]) -> str:
+    """One line on the first fault that pydantic found."""
+    fault = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    location = [part for part in fault["loc"] if not _is_branch(part)]
+    key = ".".join(str(part) for part in location)
+    more = f" ({error.error_count()} faults in all)" if error.error_count() > 1 else ""
+    if fault["type"] == "extra_forbidden":
+        table = _table_at(model, location[:-1])
+        allowed = sorted(table.model_fields) if table else []
+        near = difflib.get_close_matches(str(location[-1]), allowed, 1, 0.5)
+        nearest = f"the nearest is {near[0]}; " if near else ""
+        return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}{more}"
+    if fault["type"] == "missing":
+        return f"the key {key} is missing{more}"
+    given = repr(fault["input"])
+    if len(given) > 60:
+        given = given[:57] + "..."
+    message = fault["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    name = f"{key} = {given}: " if key else ""
+    return f"{name}{message}{more}"
+
+
+def _is_branch(part: int | str) -> bool:
+    """Tell pydantic's names of union branches from keys."""
+    return isinstance(part, str) and (
+        part in ("float", "int", "str", "bool", "Average") or "[" in part or "-" in part
+    )
+
+
+def _table_at(model: type[Table], location: Sequence[int | str]) -> type[Table] | None:
+    found: type[Table] | None = model
+    for part in location:
+        if found is None or isinstance(part, int):
+            continue
+        field = found.model_fields.get(part)
+        found = _table_in(field.annotation) if field else None
+    return found
+
+
+def _table_in(annotation: Any) -> type[Table] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation
+    for argument in typing.get_args(annotation):
+        found = _table_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def describe(model: type[Table], prefix: str = "") -> list[tuple[str, str, str, str]]:
+    """Rows (key, type, default, meaning) of all keys of a model, for the reference pages."""
+    rows = []
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        inner = _table_in(field.annotation)
+        if inner is not None:
+            many = "tuple" in str(field.annotation)
+            if field.description:
+                rows.append((f"[{key}]" if not many else f"[[{key}]]", "table", "", field.description))
+            rows.extend(describe(inner, f"{key}."))
+            continue
+        default = "required" if field.default is PydanticUndefined else _toml(field.default)
+        limits = [
+            f"{sign} {value:g}"
+            for item in field.metadata
+            for sign, value in (
+                (">=", getattr(item, "ge", None)),
+                (">", getattr(item, "gt", None)),
+                ("<=", getattr(item, "le", None)),
+                ("<", getattr(item, "lt", None)),
+            )
+            if value is not None
+        ]
+        kind = _kind(field.annotation)
+        if limits:
+            kind += f", {' and '.join(limits)}"
+        rows.append((key, kind, default, field.description or ""))
+    return rows
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
+    return json.dumps(value)
+
+
+def _kind(annotation: Any) -> str:
+    """Type of a key in a reader's words."""
+    if annotation is type(None):
+        return ""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " or ".join(json.dumps(a) for a in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(k for k in map(_kind, arguments) if k))
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return f"list of {_kind(arguments[0])}"
+        return f"list of {len(arguments)}: {_kind(arguments[0])}"
+    return {float: "number", int: "integer", str: "text", bool: "true or false"}.get(
+        annotation, getattr(annotation, "__name__", str(annotation))
+    )

@@ -1,0 +1,48 @@
+"""Devices: one kernel source and one set of calls for processor cores and NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from haloscope.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    from haloscope.device.interface import Device, Graph, Kernel, Launch
+
+__all__ = ["Device", "Graph", "Kernel", "Launch", "open_device"]
+
+KINDS = ("cpu", "cuda", "auto")
+
+
+def open_device(kind: str = "auto", *, local_rank: int = 0, threads: int | None = None) -> Device:
+    """Open the device that a rank computes on.
+
+    Parameters
+    ----------
+    kind
+        ``cpu``, ``cuda``, or ``auto``: a GPU when one can be used, else the cores.
+    local_rank
+        Number of this rank among those of its host; GPUs are given out round robin by it.
+    threads
+        Threads on cores; by default as many as the process may run on.
+
+    Raises
+    ------
+    InputError
+        Another kind was given.
+    MachineError
+        ``cuda`` was asked for and there is no usable GPU or no CuPy.
+    """
+    if kind not in KINDS:
+        raise InputError(f"device {kind!r} is not known; give one of {', '.join(KINDS)}")
+    if kind in ("cuda", "auto"):
+        from haloscope.device import cuda
+
+        try:
+            return cuda.CudaDevice(local_rank)
+        except MachineError:
+            if kind == "cuda":
+                raise
+    from haloscope.device import cpu
+
+    return cpu.CpuDevice(threads)

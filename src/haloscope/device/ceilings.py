@@ -1,0 +1,80 @@
+"""What this machine's memory can do, measured in the same run as whatever is compared with it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from haloscope.device.interface import Device
+
+_SOURCE = Path(__file__).with_name("ceilings.cpp")
+_LARGEST_BYTES = 1 << 28
+_REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Memory bandwidths in GB/s (1e9 bytes a second), bytes counted as the program names them.
+
+    Attributes
+    ----------
+    copy, update, triad
+        One read and one write; the same in place; two reads and one write. A write that makes
+        the processor fetch the line first is counted once, so `update` may exceed `copy`.
+    load
+        Mean number of running processes over the last minute, beside the rates.
+    """
+
+    copy: float
+    update: float
+    triad: float
+    load: float
+
+    @property
+    def best(self) -> float:
+        """The largest of the rates: the ceiling that fractions are quoted against."""
+        return max(self.copy, self.update, self.triad)
+
+    def as_dict(self) -> dict[str, float]:
+        """The rates by name."""
+        return asdict(self)
+
+
+def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
+    """Measure copy, update and triad on arrays allocated as the solvers' are.
+
+    Parameters
+    ----------
+    device
+        Where to measure.
+    repeats
+        Timings of each loop; the median counts.
+
+    Returns
+    -------
+    Ceilings
+        Rates in GB/s.
+    """
+    free, _ = device.memory()
+    largest = _LARGEST_BYTES if device.kind == "cpu" else 4 * _LARGEST_BYTES
+    count = min(largest, free // 16) // 8
+    a, b, c = (device.zeros((count,), "f8") for _ in range(3))
+    for array in (a, b, c):
+        array[...] = 1.0
+    constants = {"real": "double"}
+    loops = {
+        "copy": (device.kernel(_SOURCE, "copy", constants).bind(a, b, count, extent=(count,)), 16),
+        "update": (device.kernel(_SOURCE, "update", constants).bind(a, count, extent=(count,)), 16),
+        "triad": (
+            device.kernel(_SOURCE, "triad", constants).bind(a, b, c, count, extent=(count,)),
+            24,
+        ),
+    }
+    rates = {}
+    for name, (launch, size) in loops.items():
+        device.seconds(launch)
+        taken = statistics.median(device.seconds(launch) for _ in range(repeats))
+        rates[name] = size * count / taken / 1e9
+    return Ceilings(**rates, load=os.getloadavg()[0])

@@ -1,0 +1,189 @@
+"""The cores of this machine as a device: shared libraries called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from haloscope.device import jit
+from haloscope.device.interface import Array
+from haloscope.errors import InputError
+
+_LINE = 64
+_PAGE = 4096
+_LARGE = 1 << 21
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor_name() -> str:
+    """The processor's own name, or 'processor' where the system does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "processor"
+
+
+class CpuLaunch:
+    """A ctypes call whose arguments were converted once."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...], keep: tuple[Array, ...]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._keep = keep
+
+    def __call__(self) -> None:
+        """Run the kernel to its end."""
+        self._function(*self._arguments)
+
+
+class CpuKernel:
+    """A function of a compiled shared library."""
+
+    def __init__(self, function: Any) -> None:
+        function.restype = None
+        self._function = function
+
+    def bind(
+        self,
+        *arguments: Array | int | float,
+        extent: tuple[int, ...],
+        block: tuple[int, ...] | None = None,
+        stream: Any = None,
+    ) -> CpuLaunch:
+        """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
+        converted = tuple(_as_argument(value) for value in arguments)
+        keep = tuple(value for value in arguments if isinstance(value, np.ndarray))
+        return CpuLaunch(self._function, converted, keep)
+
+
+def _as_argument(value: Array | int | float) -> Any:
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    if isinstance(value, (int, np.integer)):
+        return ctypes.c_long(int(value))
+    return ctypes.c_double(float(value))
+
+
+class CpuGraph:
+    """On cores a launch costs so little that recorded work is simply called again."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def replay(self) -> None:
+        """Do the work again."""
+        self._work()
+
+
+class CpuDevice:
+    """Processor cores, driven by OpenMP inside each kernel.
+
+    Parameters
+    ----------
+    threads
+        OpenMP threads; by default ``OMP_NUM_THREADS``, else the cores this process may use.
+    """
+
+    kind = "cpu"
+    xp = np
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is None:
+            given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+            threads = int(given) if given.isdigit() and int(given) > 0 else available_cores()
+        if threads < 1:
+            raise InputError(f"threads = {threads} is not possible; give 1 or more")
+        self.threads = threads
+        self.name = f"{processor_name()}, {threads} thread{'s' if threads > 1 else ''}"
+        self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._allocated = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array aligned to cache lines; large ones lie on huge pages.
+
+        Successive arrays start at different cache lines within a 4 KiB page, since equal
+        offsets of several streams would compete for the same sets of the first-level cache.
+        """
+        kind = np.dtype(dtype)
+        count = int(np.prod(shape, dtype=np.int64))
+        size = count * kind.itemsize
+        shift = (self._allocated % 16) * 3 * _LINE
+        self._allocated += 1
+        if size >= _LARGE:
+            block = mmap.mmap(-1, size + shift + _LARGE)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                block.madvise(mmap.MADV_HUGEPAGE)
+            raw = np.frombuffer(block, dtype=np.uint8)
+        else:
+            raw = np.zeros(size + shift + _PAGE, dtype=np.uint8)
+        offset = -raw.ctypes.data % _LINE + shift
+        return raw[offset : offset + size].view(kind).reshape(shape)
+
+    def zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array of zeros; see :meth:`empty` (whose fresh memory is zero already)."""
+        return self.empty(shape, dtype)
+
+    def from_host(self, array: np.ndarray) -> Array:
+        """Aligned copy of an array."""
+        result = self.empty(array.shape, array.dtype)
+        result[...] = array
+        return result
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """Copy of an array."""
+        return np.array(array)
+
+    def staging(self, count: int, dtype: DTypeLike) -> np.ndarray:
+        """Plain host array."""
+        staged: np.ndarray = self.empty((count,), dtype)
+        return staged
+
+    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CpuKernel:
+        """Kernel of a file, compiled for these cores; see :func:`jit.compile_for_cores`."""
+        path = jit.compile_for_cores(file, constants)
+        library = self._libraries.get(path)
+        if library is None:
+            library = self._libraries[path] = ctypes.CDLL(str(path))
+            library.omp_set_num_threads(ctypes.c_int(self.threads))
+        return CpuKernel(library[name])
+
+    def graph(self, work: Callable[[], None]) -> CpuGraph:
+        """Keep `work` for replays."""
+        return CpuGraph(work)
+
+    def synchronise(self) -> None:
+        """Nothing to wait for: a launch returns when its kernel has ended."""
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """Wall-clock time of `work` in seconds."""
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    def memory(self) -> tuple[int, int]:
+        """Available and total memory of the host in bytes."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        total = page * os.sysconf("SC_PHYS_PAGES")
+        free = page * os.sysconf("SC_AVPHYS_PAGES")
+        try:
+            for line in Path("/proc/meminfo").read_text().splitlines():
+                if line.startswith("MemAvailable"):
+                    free = int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        return free, total

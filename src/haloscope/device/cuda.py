@@ -1,0 +1,189 @@
+"""An NVIDIA GPU as a device: cubins from NVRTC, loaded and launched through CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from haloscope.device import jit
+from haloscope.device.interface import Array
+from haloscope.errors import MachineError
+
+_INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
+_DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+
+
+class CudaLaunch:
+    """A kernel with grid, block and arguments fixed."""
+
+    def __init__(
+        self,
+        function: Any,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        stream: Any,
+    ) -> None:
+        self._function = function
+        self._grid = grid
+        self._block = block
+        self._arguments = arguments
+        self._stream = stream
+
+    def __call__(self) -> None:
+        """Put the kernel on its stream."""
+        self._function(self._grid, self._block, self._arguments, stream=self._stream)
+
+
+class CudaKernel:
+    """A function of a loaded cubin."""
+
+    def __init__(self, function: Any, stream: Any) -> None:
+        self._function = function
+        self._stream = stream
+
+    def bind(
+        self,
+        *arguments: Array | int | float,
+        extent: tuple[int, ...],
+        block: tuple[int, ...] | None = None,
+        stream: Any = None,
+    ) -> CudaLaunch:
+        """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
+        shape = block or _DEFAULT_BLOCK[len(extent)]
+        threads = tuple(shape) + (1,) * (3 - len(shape))
+        needed = tuple(extent) + (1,) * (3 - len(extent))
+        grid = tuple(
+            min(max(1, -(-n // t)), largest)
+            for n, t, largest in zip(needed, threads, _LARGEST_GRID, strict=True)
+        )
+        converted = tuple(_as_argument(value) for value in arguments)
+        return CudaLaunch(self._function, grid, threads, converted, stream or self._stream)
+
+
+def _as_argument(value: Any) -> Any:
+    if isinstance(value, (int, np.integer)):
+        return np.int64(value)
+    if isinstance(value, (float, np.floating)):
+        return np.float64(value)
+    return value
+
+
+class CudaGraph:
+    """A captured CUDA graph."""
+
+    def __init__(self, graph: Any, stream: Any) -> None:
+        self._graph = graph
+        self._stream = stream
+
+    def replay(self) -> None:
+        """Launch the graph on the main stream."""
+        self._graph.launch(self._stream)
+
+
+class CudaDevice:
+    """One NVIDIA GPU.
+
+    Parameters
+    ----------
+    local_rank
+        Number of this rank on its host; the GPU is ``local_rank`` modulo the GPUs in sight.
+
+    Raises
+    ------
+    MachineError
+        CuPy is missing, or no GPU can be used.
+    """
+
+    kind = "cuda"
+
+    def __init__(self, local_rank: int = 0) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise MachineError(f"a GPU needs CuPy, which is not installed; {_INSTALL}") from error
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU
+            raise MachineError(
+                f"no NVIDIA GPU can be used here ({error}); use --device cpu, or check nvidia-smi"
+            ) from error
+        if count == 0:
+            raise MachineError("no NVIDIA GPU is in sight; use --device cpu, or check nvidia-smi")
+        self.xp = cupy
+        self.count = count
+        self.index = local_rank % count
+        self._device = cupy.cuda.Device(self.index)
+        self._device.use()
+        properties = cupy.cuda.runtime.getDeviceProperties(self.index)
+        self.name = properties["name"].decode()
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self.architecture = f"sm_{self._device.compute_capability}"
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream.use()
+        self._modules: dict[tuple[Path, str], Any] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array of undefined content from CuPy's pool (aligned to 512 bytes)."""
+        return self.xp.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array of zeros."""
+        return self.xp.zeros(shape, dtype)
+
+    def from_host(self, array: np.ndarray) -> Array:
+        """Copy of a host array on the GPU."""
+        return self.xp.asarray(array)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """Copy of a GPU array on the host, once the work before it is done."""
+        copied: np.ndarray = self.xp.asnumpy(array, stream=self.stream)
+        self.stream.synchronize()
+        return copied
+
+    def staging(self, count: int, dtype: DTypeLike) -> np.ndarray:
+        """Host array in pinned memory."""
+        kind = np.dtype(dtype)
+        memory = self.xp.cuda.alloc_pinned_memory(max(1, count) * kind.itemsize)
+        return np.frombuffer(memory, kind, count)
+
+    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CudaKernel:
+        """Kernel of a file, compiled for this GPU; see :func:`jit.compile_for_gpu`."""
+        key = (file, jit.kernel_hash(file, constants))
+        module = self._modules.get(key)
+        if module is None:
+            module = self._modules[key] = self.xp.cuda.function.Module()
+            module.load(jit.compile_for_gpu(file, constants, self.architecture))
+        return CudaKernel(module.get_function(name), self.stream)
+
+    def graph(self, work: Callable[[], None]) -> CudaGraph:
+        """Capture what `work` launches into a CUDA graph."""
+        self.stream.begin_capture()
+        try:
+            work()
+        finally:
+            graph = self.stream.end_capture()
+        return CudaGraph(graph, self.stream)
+
+    def synchronise(self) -> None:
+        """Wait for the main stream."""
+        self.stream.synchronize()
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """Time between two events around `work` on the main stream, in seconds."""
+        start, end = self.xp.cuda.Event(), self.xp.cuda.Event()
+        start.record(self.stream)
+        work()
+        end.record(self.stream)
+        end.synchronize()
+        return float(self.xp.cuda.get_elapsed_time(start, end)) * 1e-3
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total memory of the GPU in bytes."""
+        free, total = self.xp.cuda.runtime.memGetInfo()
+        return int(free), int(total)

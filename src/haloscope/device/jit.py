@@ -1,0 +1,258 @@
+"""Turns a kernel source into machine code: a shared library for cores, a cubin for a GPU."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from haloscope.device.cache import Cache
+from haloscope.errors import HaloscopeError, MachineError
+
+Constants = Mapping[str, int | float | str]
+DIALECT = Path(__file__).with_name("kernel.hpp")
+
+# -ffast-math is named by its parts: linking with it would set flush-to-zero for the whole
+# process. Contraction is off so that `fused` alone decides (see kernel.hpp).
+_CPU_FLAGS = (
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    "-fopenmp",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Wall",
+)
+_RELEASE_FLAGS = ("-O3", "-march=native")
+_DEBUG_FLAGS = ("-O0", "-g", "-fsanitize=address", "-march=native")
+_CUDA_FLAGS = ("--std=c++17", "--fmad=false", "--define-macro=__HALOSCOPE__=1")
+
+
+class CompileError(HaloscopeError):
+    """A kernel source that the compiler refuses: a defect of the program, not of the user."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler with OpenMP and the identity that goes into cache keys."""
+
+    command: tuple[str, ...]
+    link: tuple[str, ...]
+    flags: tuple[str, ...]
+    identity: str
+
+    @property
+    def name(self) -> str:
+        """First line of the compiler's own version text."""
+        return self.identity.splitlines()[0]
+
+
+def debug_requested() -> bool:
+    """Tell whether ``HALOSCOPE_JIT=debug`` asks for kernels with the address sanitizer."""
+    return os.environ.get("HALOSCOPE_JIT", "") == "debug"
+
+
+def _output(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _from_wheels() -> Compiler | None:
+    """The clang of the ziglang wheel with the OpenMP runtime of the intel-openmp wheel."""
+    version = _output((sys.executable, "-m", "ziglang", "version")).strip()
+    runtime = Path(sys.prefix) / "lib" / "libiomp5.so"
+    if not version or not runtime.exists():
+        return None
+    return Compiler(
+        command=(sys.executable, "-m", "ziglang", "c++"),
+        link=(str(runtime), f"-Wl,-rpath,{runtime.parent}"),
+        flags=(),
+        identity=f"zig c++ {version}\n{_cpu_features()}",
+    )
+
+
+def _cpu_features() -> str:
+    """The processor's own feature list, for compilers that cannot print their target."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+@functools.cache
+def find_compiler() -> Compiler:
+    """The C++ compiler that kernels are built with.
+
+    Looked for in this order: ``CXX``, ``g++``, the clang of the compiler extra.
+
+    Raises
+    ------
+    MachineError
+        There is none; names what to install.
+    """
+    for name in (os.environ.get("CXX", ""), "g++"):
+        path = shutil.which(name) if name else None
+        if path is None:
+            continue
+        version = _output((path, "--version"))
+        target = _output((path, "-march=native", "-Q", "--help=target"))
+        if not version:
+            continue
+        wide = ("-mprefer-vector-width=512",) if "avx512f" in _cpu_features() else ()
+        return Compiler((path,), (), wide, f"{version}\n{target or _cpu_features()}")
+    wheels = _from_wheels()
+    if wheels is not None:
+        return wheels
+    raise MachineError(
+        "no C++ compiler was found (looked for $CXX, g++ and the compiler extra); install g++ "
+        "(Debian: apt install g++) or run pip install 'haloscope[compiler]'"
+    )
+
+
+def assemble(file: Path, constants: Constants) -> str:
+    """The text that is compiled: constants as macros, the dialect, the source.
+
+    Constants come first so that the dialect and the source can both use them; ``real`` and
+    other types are given as text.
+    """
+    lines = [f"#define {name} {value}" for name, value in sorted(constants.items())]
+    lines.append(f'#line 1 "{DIALECT.name}"')
+    lines.append(DIALECT.read_text())
+    lines.append(f'#line 1 "{file.name}"')
+    lines.append(file.read_text())
+    return "\n".join(lines) + "\n"
+
+
+def kernel_hash(file: Path, constants: Constants) -> str:
+    """Twelve hex digits that name a kernel's source and constants, for summaries."""
+    return hashlib.sha256(assemble(file, constants).encode()).hexdigest()[:12]
+
+
+def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = None) -> Path:
+    """Compile a kernel file for this processor's cores.
+
+    Parameters
+    ----------
+    file
+        The C++ source.
+    constants
+        Compile-time constants, defined as macros.
+    cache
+        Where compiled files are kept; the user's own by default.
+
+    Returns
+    -------
+    Path
+        A shared library, from the cache when nothing that it depends on has changed.
+
+    Raises
+    ------
+    MachineError
+        No compiler, or a cache that cannot be trusted or written.
+    CompileError
+        The compiler refuses the source.
+    """
+    compiler = find_compiler()
+    cache = cache or Cache()
+    text = assemble(file, constants)
+    debug = debug_requested()
+    flags = _CPU_FLAGS + (_DEBUG_FLAGS if debug else _RELEASE_FLAGS) + compiler.flags
+    key = "\n".join(("cpu", compiler.identity, " ".join(flags), text))
+
+    def build(target: Path) -> None:
+        source = target.with_suffix(".cpp")
+        source.write_text(text)
+        try:
+            command = (*compiler.command, *flags, "-o", str(target), str(source), *compiler.link)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise CompileError(f"{file.name} does not compile:\n{done.stderr}")
+        finally:
+            if not debug:
+                source.unlink(missing_ok=True)
+
+    return cache.get(key, ".so", build)
+
+
+def compile_for_gpu(
+    file: Path, constants: Constants, architecture: str, cache: Cache | None = None
+) -> bytes:
+    """Compile a kernel file with NVRTC; needs no GPU.
+
+    Parameters
+    ----------
+    file
+        The C++ source.
+    constants
+        Compile-time constants, defined as macros.
+    architecture
+        The target, such as ``sm_90``.
+    cache
+        Where compiled files are kept; the user's own by default.
+
+    Returns
+    -------
+    bytes
+        The cubin.
+
+    Raises
+    ------
+    MachineError
+        NVRTC or its bindings are missing.
+    CompileError
+        NVRTC refuses the source.
+    """
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise MachineError(
+            "kernels for GPUs need NVRTC and cuda-bindings, which are not installed; run "
+            "pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
+        ) from error
+    cache = cache or Cache()
+    text = assemble(file, constants)
+    status, major, minor = nvrtc.nvrtcVersion()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
+    flags = (f"--gpu-architecture={architecture}", *_CUDA_FLAGS)
+    key = "\n".join(("cuda", f"nvrtc {major}.{minor}", " ".join(flags), text))
+
+    def build(target: Path) -> None:
+        target.write_bytes(_run_nvrtc(nvrtc, text, file.name, flags))
+
+    return cache.read(cache.get(key, ".cubin", build))
+
+
+def _run_nvrtc(nvrtc: object, text: str, name: str, flags: tuple[str, ...]) -> bytes:
+    """One NVRTC compilation through the C interface's own steps."""
+    from typing import Any
+
+    api: Any = nvrtc
+    good = api.nvrtcResult.NVRTC_SUCCESS
+    status, program = api.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
+    if status != good:
+        raise CompileError(f"NVRTC could not take {name}: {status}")
+    try:
+        (status,) = api.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
+        if status != good:
+            _, size = api.nvrtcGetProgramLogSize(program)
+            log = b" " * size
+            api.nvrtcGetProgramLog(program, log)
+            raise CompileError(f"{name} does not compile with NVRTC:\n{log.decode().strip()}")
+        _, size = api.nvrtcGetCUBINSize(program)
+        cubin = b" " * size
+        api.nvrtcGetCUBIN(program, cubin)
+        return cubin
+    finally:
+        api.nvrtcDestroyProgram(program)

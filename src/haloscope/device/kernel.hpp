@@ -1,0 +1,106 @@
+// The dialect in which every kernel is written once and compiled twice: by a C++ compiler with
+// OpenMP for processor cores, by NVRTC for NVIDIA GPUs. It is pasted in front of each source.
+//
+//   KERNEL name(arguments)          a function that Python launches
+//   INLINE type name(...)           a pointwise function: the physics, written once
+//   FOR_EACH(i, n)                  flat loop: cores and vector lanes | grid-stride threads
+//   FOR_CELLS(x, y, z, nx, ny, nz)  box loop: cores over z and y, lanes over x | 3-D grid
+//   BLOCKS(b, n)                    independent blocks: cores | thread blocks
+//   THREADS(i, n)                   the threads of a block: lanes | threads
+//   THREADS2(j, i, nj, ni)          the same, two-dimensional (no division of a flat index)
+//   SHARED(type, name, count)       array that the threads of a block share
+//   PRIVATE(type, name, count)      one value a thread that outlives a THREADS loop; MINE(name, i)
+//   PARTS(k, n)                     n parts of a reduction, each for one core's turn or one thread;
+//   CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)   the cells of a box that part k of n goes through
+//   BARRIER()                       between THREADS loops that read what others wrote
+//   atomic_add(pointer, value)      addition that other threads may do at the same time
+//
+// Loops over lanes promise that their turns are independent: gather, never scatter.
+// Arithmetic is IEEE on both machines and products are contracted only where `fused` says so,
+// so that the same source gives the same bits on a processor, in a vector loop's remainder and
+// on a GPU. `fused(a, b, c)` is a * b + c with one rounding.
+
+#if defined(__CUDACC__)
+#define ON_GPU 1
+#define KERNEL extern "C" __global__ void
+#define INLINE __device__ __forceinline__
+#define FOR_EACH(i, n)                                                             \
+  for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \
+       i += (long)gridDim.x * blockDim.x)
+#define FOR_CELLS(x, y, z, nx, ny, nz)                                             \
+  for (long z = blockIdx.z * (long)blockDim.z + threadIdx.z; z < (long)(nz);       \
+       z += (long)gridDim.z * blockDim.z)                                          \
+    for (long y = blockIdx.y * (long)blockDim.y + threadIdx.y; y < (long)(ny);     \
+         y += (long)gridDim.y * blockDim.y)                                        \
+      for (long x = blockIdx.x * (long)blockDim.x + threadIdx.x; x < (long)(nx);   \
+           x += (long)gridDim.x * blockDim.x)
+#define BLOCKS(b, n) for (long b = blockIdx.x; b < (long)(n); b += gridDim.x)
+#define THREADS(i, n) for (int i = threadIdx.x; i < (int)(n); i += blockDim.x)
+#define THREADS2(j, i, nj, ni)                                \
+  for (int j = threadIdx.y; j < (int)(nj); j += blockDim.y)   \
+    for (int i = threadIdx.x; i < (int)(ni); i += blockDim.x)
+#define PARTS(k, n) for (long k = blockIdx.x * (long)blockDim.x + threadIdx.x; k < (long)(n); \
+                         k += (long)gridDim.x * blockDim.x)
+#define CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)                                   \
+  for (long row = k / 32, y = row % (ny), z = row / (ny); row < (long)(ny) * (nz); \
+       row += (n) / 32, y = row % (ny), z = row / (ny))                            \
+    for (long x = k % 32; x < (long)(nx); x += 32)
+#define SHARED(type, name, count) __shared__ type name[count]
+#define PRIVATE(type, name, count) type name
+#define MINE(name, i) name
+#define BARRIER() __syncthreads()
+INLINE void atomic_add(float *p, float v) { atomicAdd(p, v); }
+INLINE void atomic_add(double *p, double v) { atomicAdd(p, v); }
+INLINE void atomic_add(long *p, long v) {
+  atomicAdd((unsigned long long *)p, (unsigned long long)v);
+}
+INLINE double fused(double a, double b, double c) { return fma(a, b, c); }
+INLINE float fused(float a, float b, float c) { return fmaf(a, b, c); }
+INLINE double square_root(double a) { return sqrt(a); }
+INLINE float square_root(float a) { return sqrtf(a); }
+INLINE double absolute(double a) { return fabs(a); }
+INLINE float absolute(float a) { return fabsf(a); }
+
+#else
+#define ON_GPU 0
+#define KERNEL extern "C" void
+#define INLINE static inline __attribute__((always_inline))
+#define PRAGMA(text) _Pragma(#text)
+#define FOR_EACH(i, n) \
+  PRAGMA(omp parallel for simd schedule(static)) for (long i = 0; i < (long)(n); ++i)
+#define FOR_CELLS(x, y, z, nx, ny, nz)                                    \
+  PRAGMA(omp parallel for collapse(2) schedule(static))                   \
+  for (long z = 0; z < (long)(nz); ++z)                                   \
+    for (long y = 0; y < (long)(ny); ++y)                                 \
+      PRAGMA(omp simd) for (long x = 0; x < (long)(nx); ++x)
+#define BLOCKS(b, n) PRAGMA(omp parallel for schedule(static)) for (long b = 0; b < (long)(n); ++b)
+#define THREADS(i, n) PRAGMA(omp simd) for (int i = 0; i < (int)(n); ++i)
+#define THREADS2(j, i, nj, ni)            \
+  for (int j = 0; j < (int)(nj); ++j)     \
+    PRAGMA(omp simd) for (int i = 0; i < (int)(ni); ++i)
+#define PARTS(k, n) PRAGMA(omp parallel for schedule(static)) for (long k = 0; k < (long)(n); ++k)
+#define CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)                               \
+  for (long row = k, y = row % (ny), z = row / (ny); row < (long)(ny) * (nz);  \
+       row += (n), y = row % (ny), z = row / (ny))                             \
+    for (long x = 0; x < (long)(nx); ++x)
+#define SHARED(type, name, count) alignas(64) type name[count]
+#define PRIVATE(type, name, count) alignas(64) type name[count]
+#define MINE(name, i) name[i]
+#define BARRIER() ((void)0)
+template <typename T>
+INLINE void atomic_add(T *p, T v) {
+#pragma omp atomic
+  *p += v;
+}
+INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE double square_root(double a) { return __builtin_sqrt(a); }
+INLINE float square_root(float a) { return __builtin_sqrtf(a); }
+INLINE double absolute(double a) { return __builtin_fabs(a); }
+INLINE float absolute(float a) { return __builtin_fabsf(a); }
+#endif
+
+template <typename T>
+INLINE T larger(T a, T b) { return a > b ? a : b; }
+template <typename T>
+INLINE T smaller(T a, T b) { return a < b ? a : b; }

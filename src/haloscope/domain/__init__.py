@@ -1,0 +1,1 @@
+"""Where the unknowns lie and which rank owns which of them."""

@@ -1,0 +1,489 @@
+"""Starts ranks, with the mpiexec that belongs to the MPI which mpi4py itself has loaded.
+
+An mpiexec of another MPI, as PATH may offer it, either aborts or starts N separate programs of
+one rank each. So mpi4py is asked first which MPI it binds, and a launcher is taken only where its
+own ``--version`` names the same one.
+
+Only the standard library is used here: a launcher must not load what its ranks load, MPI above
+all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from haloscope.errors import InputError, MachineError
+
+# How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
+# More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
+_HYDRA = r"HYDRA build details:\s*Version:\s*(\S+)"
+_FLAVOURS: dict[str, tuple[str, str | None]] = {
+    "intel": (r"Intel\(R\) MPI Library (\S+)", r"Intel\(R\) MPI Library[^\n]*Version (\S+)"),
+    "cray": (r"CRAY MPICH version (\S+)", None),
+    "mvapich": (r"MVAPICH2?(?:[- ]\S+)? Version\s*:\s*(\S+)", _HYDRA),
+    "openmpi": (r"Open MPI v?(\d[\w.]*)", r"\((?:Open MPI|OpenRTE)\) v?(\d[\w.]*)"),
+    "mpich": (r"MPICH Version:\s*(\S+)", _HYDRA),
+}
+_HYDRA_FLAVOURS = ("mpich", "mvapich", "intel")
+
+# What mpi4py has to say, from a process of its own, so that this one never loads MPI.
+_ASK_MPI4PY = r"""
+import json, re
+try:
+    import mpi4py
+except ImportError:
+    answer = {"missing": True}
+else:
+    mpi4py.rc.initialize = False
+    try:
+        from mpi4py import MPI
+    except Exception as error:
+        answer = {"broken": " ".join(str(error).split())}
+    else:
+        libraries = []
+        try:
+            with open("/proc/self/maps") as maps:
+                libraries = [line.rstrip("\n").split(None, 5)[-1] for line in maps]
+        except OSError:
+            pass
+        name = re.compile(r"/lib(mpi|mpich|pmpi|mpi_abi|mpi_cray|mpi_gnu[^/.]*)\.so[^/]*$")
+        answer = {
+            "version": MPI.Get_library_version(),
+            "library": next((path for path in libraries if name.search(path)), None),
+        }
+print()
+print(json.dumps(answer))
+"""
+
+# A launcher whose parent was killed outright would run on: Linux can send it SIGTERM instead.
+# Done by a process that then becomes the launcher, since code between fork and exec is unsafe
+# in a program with threads.
+_PR_SET_PDEATHSIG = 1
+_END_WITH_PARENT = (
+    "import ctypes, os, sys; "
+    f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+# Where Debian puts the launchers of several MPIs side by side, each under a name of its own.
+_DEBIAN = Path("/usr/bin")
+
+_ASKING_TAKES_SECONDS = 60.0
+_SAME_REQUEST_SECONDS = 1.0
+
+# Variables that only a launcher sets, and only for its ranks.
+_RANK_VARIABLES = (
+    "HALOSCOPE_LAUNCHED",
+    "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "MPI_LOCALNRANKS",
+    "PALS_RANKID",
+    "FLUX_TASK_RANK",
+)
+# Variables of the PMI protocols, which Slurm sets for an interactive shell of one task, too.
+_PMI_VARIABLES = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK")
+# Slurm numbers the steps that are no program's from here on: batch script, interactive shell.
+_SLURM_SPECIAL_STEPS = 0xFFFFFFF0
+
+
+@dataclass(frozen=True)
+class Mpiexec:
+    """A launcher that fits mpi4py's MPI.
+
+    Attributes
+    ----------
+    path : Path
+        The program.
+    flavour : str
+        The MPI that it belongs to: 'mpich', 'openmpi', 'intel' or 'mvapich'.
+    version : str
+        The version that the launcher itself gives.
+    """
+
+    path: Path
+    flavour: str
+    version: str
+
+
+def started_by_launcher() -> bool:
+    """Tell whether this process is already a rank that some launcher started.
+
+    Returns
+    -------
+    bool
+        True under mpiexec, under srun with several tasks, under PALS and Flux. False in a shell
+        that Slurm gave to the user (``salloc``, ``srun --pty``), although that is a Slurm step of
+        one task and has PMI's variables: from there ranks may still be started.
+    """
+    environment = os.environ
+    if any(name in environment for name in _RANK_VARIABLES):
+        return True
+    step = environment.get("SLURM_STEP_ID", "")
+    if step.isdecimal():
+        if int(step) < _SLURM_SPECIAL_STEPS and _number(environment, "SLURM_STEP_NUM_TASKS") > 1:
+            return True
+        # Hydra within a Slurm allocation starts one proxy a node as a step, and ranks below it.
+        return _number(environment, "PMI_SIZE") > 1
+    return any(name in environment for name in _PMI_VARIABLES)
+
+
+def find_mpiexec() -> Mpiexec:
+    """Find the mpiexec that belongs to the MPI which mpi4py binds.
+
+    Looked at, in this order: the folders beside the MPI library that mpi4py loads, the
+    environment of this Python, the names that a Debian installation gives to several MPIs side
+    by side, and PATH. Whatever is found must say that it is of the same MPI (and of the same
+    major version where that matters: Open MPI's ranks do not understand another's launcher).
+
+    Returns
+    -------
+    Mpiexec
+
+    Raises
+    ------
+    MachineError
+        Where mpi4py is not installed or finds no MPI, and where no launcher fits; the message
+        names what was looked at.
+    """
+    flavour, version, library = _mpi_of_mpi4py()
+    name_of_mpi = f"{flavour} {version}".strip()
+    pattern = _FLAVOURS[flavour][1] if flavour in _FLAVOURS else None
+    if pattern is None:
+        raise MachineError(
+            f"mpi4py uses the MPI '{name_of_mpi}', whose ranks haloscope cannot start itself: "
+            "start them with the machine's own launcher, for example "
+            "srun -n 4 python -m haloscope run CASE.toml"
+        )
+    looked_at = []
+    for path in _candidates(library):
+        says = _version_text(path)
+        match = re.search(pattern, says)
+        if match and (flavour != "openmpi" or _major(match[1]) == _major(version)):
+            return Mpiexec(path, flavour, match[1])
+        looked_at.append(f"{path} ({_identity(says)})")
+    where = ", ".join(looked_at) or "nothing: no mpiexec or mpirun beside the library or on PATH"
+    raise MachineError(
+        f"found no mpiexec of {name_of_mpi}, the MPI that mpi4py uses "
+        f"({library or 'its library is not known'}); looked at {where}; "
+        "install the launcher of that MPI, or both anew: pip install 'haloscope[mpi]'"
+    )
+
+
+def start_command(
+    mpiexec: Mpiexec, ranks: int, program: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """Give the command line that starts a program on several ranks of this machine.
+
+    More ranks than cores are allowed, nothing is bound to a core (a rank's threads would all
+    share it), and Open MPI is told that root is meant where root asks.
+
+    Parameters
+    ----------
+    mpiexec : Mpiexec
+        From `find_mpiexec`.
+    ranks : int
+        How many ranks, at least 1.
+    program : sequence of str
+        The program and its arguments.
+    environment : mapping of str to str
+        Variables that every rank is to have, on every host. The process that runs the command
+        line must have them in its own environment, too: Open MPI takes the values from there.
+
+    Returns
+    -------
+    list of str
+    """
+    command = [str(mpiexec.path), "-n", str(ranks)]
+    if mpiexec.flavour in _HYDRA_FLAVOURS:
+        for name, value in environment.items():
+            command += ["-genv", name, value]
+    else:
+        if _major(mpiexec.version) >= 5:
+            command += ["--map-by", ":OVERSUBSCRIBE"]
+        else:
+            command.append("--oversubscribe")
+        command += ["--bind-to", "none"]
+        if os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        for name in environment:
+            command += ["-x", name]
+    return [*command, *program]
+
+
+def launch(
+    ranks: int,
+    arguments: Sequence[str],
+    *,
+    threads_per_rank: int,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run ``haloscope ARGUMENTS`` on several ranks and wait until they have ended.
+
+    SIGTERM and SIGINT reach every rank as one SIGTERM, and the ranks are then given all the time
+    that they take, since a checkpoint may be long. A second Ctrl-C ends them at once.
+
+    Parameters
+    ----------
+    ranks : int
+        How many ranks, at least 1.
+    arguments : sequence of str
+        What follows ``haloscope`` on the command line of each rank.
+    threads_per_rank : int
+        OMP_NUM_THREADS of each rank, at least 1.
+    environment : mapping of str to str, optional
+        Further variables for the ranks.
+
+    Returns
+    -------
+    int
+        The exit code that mpiexec gives, which is that of the ranks where they end in order; 128
+        and the signal's number where a signal ended mpiexec itself.
+
+    Raises
+    ------
+    InputError
+        Where ranks or threads_per_rank is below 1.
+    MachineError
+        Where no launcher fits mpi4py's MPI, see `find_mpiexec`.
+    """
+    for name, number in (("ranks", ranks), ("threads_per_rank", threads_per_rank)):
+        if number < 1:
+            raise InputError(f"{name} is {number}; it must be 1 or more")
+    mpiexec = find_mpiexec()
+    variables = {
+        **(environment or {}),
+        "OMP_NUM_THREADS": str(threads_per_rank),
+        "HALOSCOPE_LAUNCHED": "1",
+    }
+    program = [sys.executable, "-m", "haloscope", *arguments]
+    command = start_command(mpiexec, ranks, program, variables)
+    if sys.platform == "linux":
+        command = [sys.executable, "-ISc", _END_WITH_PARENT, *command]
+    stop = _Stop(mpiexec.flavour)
+    with _Handlers(stop):
+        # A session of its own: a terminal sends Ctrl-C to every process of the foreground, and
+        # mpiexec would pass it on a second time, or, Open MPI's, kill the ranks.
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        stop.started(process)
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def descendants(ancestor: int) -> list[int]:
+    """List the processes of this machine that stem from one, which is not listed itself.
+
+    Parameters
+    ----------
+    ancestor : int
+        A process number.
+
+    Returns
+    -------
+    list of int
+        Parents before their children; empty where the system has no ``/proc``.
+    """
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        parent = _parent_of(int(folder.name))
+        if parent is not None:
+            children.setdefault(parent, []).append(int(folder.name))
+    found: list[int] = []
+    ahead = [ancestor]
+    while ahead:
+        below = children.get(ahead.pop(0), [])
+        found += below
+        ahead += below
+    return found
+
+
+class _Stop:
+    """Passes a request to stop on to the ranks: as handler of SIGTERM and SIGINT.
+
+    Hydra passes SIGTERM on to all ranks and waits. (SIGINT it would announce on stdout, where
+    ``--json`` allows nothing else.) Open MPI kills its ranks a quarter of a second after any
+    request, so there the ranks of this host are told directly, and agree with those of others at
+    their next step.
+    """
+
+    def __init__(self, flavour: str) -> None:
+        self._flavour = flavour
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked: float | None = None
+
+    def started(self, process: subprocess.Popen[bytes]) -> None:
+        """Name the launcher; a request that came before it was started is made up for."""
+        self._process = process
+        if self._asked is not None:
+            self._ask(process)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        process, now = self._process, time.monotonic()
+        if self._asked is None:
+            self._asked = now
+            # Not print: the handler may have interrupted a print.
+            os.write(2, b"haloscope: stopping in order; Ctrl-C again ends the ranks at once\n")
+            if process is not None:
+                self._ask(process)
+        # Batch systems and `timeout` send one request several times: only a person's second
+        # Ctrl-C means more than the first.
+        elif number == signal.SIGINT and now - self._asked > _SAME_REQUEST_SECONDS and process:
+            self._end(process)
+
+    def _ask(self, process: subprocess.Popen[bytes]) -> None:
+        ranks = [] if self._flavour in _HYDRA_FLAVOURS else _ranks_below(process.pid)
+        if not ranks:
+            process.terminate()
+        for rank in ranks:
+            try:
+                os.kill(rank, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if self._flavour in _HYDRA_FLAVOURS:
+            process.kill()  # its proxies then end the ranks, on every host
+        else:
+            process.terminate()  # ends the ranks itself, and would orphan them if killed
+
+
+class _Handlers:
+    """Sets a handler for SIGTERM and SIGINT within a block; threads other than the first cannot."""
+
+    def __init__(self, handler: _Stop) -> None:
+        self._handler = handler
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _ranks_below(ancestor: int) -> list[int]:
+    """Ranks of Open MPI among a launcher's descendants, without what the ranks started."""
+    ranks = []
+    for process in descendants(ancestor):
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if b"OMPI_COMM_WORLD_RANK=" in environment and _parent_of(process) not in ranks:
+            ranks.append(process)
+    return ranks
+
+
+def _parent_of(process: int) -> int | None:
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except OSError:  # it has ended meanwhile
+        return None
+    # The program's name, in brackets, may hold anything; the parent follows the state.
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
+    """Flavour, version and library of mpi4py's MPI; an MPI not known here has its own text."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _ASK_MPI4PY],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_TAKES_SECONDS,
+        )
+        answer = json.loads((asked.stdout.splitlines() or [""])[-1])
+    except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+        raise MachineError(
+            "loading mpi4py ended without an answer; try: "
+            f"{sys.executable} -c 'from mpi4py import MPI'; to install it anew: "
+            "pip install --force-reinstall 'haloscope[mpi]'"
+        ) from error
+    if "missing" in answer:
+        raise MachineError(
+            "several ranks need mpi4py and an MPI, and this Python has no mpi4py: "
+            "pip install 'haloscope[mpi]'"
+        )
+    if "broken" in answer:
+        raise MachineError(
+            f"mpi4py is installed but cannot load an MPI ({answer['broken']}): "
+            "pip install 'haloscope[mpi]' brings one"
+        )
+    library = Path(answer["library"]) if answer["library"] else None
+    for flavour, (pattern, _) in _FLAVOURS.items():
+        match = re.search(pattern, answer["version"])
+        if match:
+            return flavour, match[1], library
+    return _first_line(answer["version"]), "", library
+
+
+def _candidates(library: Path | None) -> Iterator[Path]:
+    """Programs that may be the launcher, the likeliest first, each once."""
+    folders = [] if library is None else [above / "bin" for above in library.parents[1:3]]
+    folders.append(Path(sys.prefix) / "bin")
+    names = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
+    paths = [folder / name for folder in folders for name in names]
+    paths += [_DEBIAN / name for name in ("mpiexec.mpich", "mpiexec.openmpi", "mpirun")]
+    paths += [Path(folder) / name for folder in os.get_exec_path() for name in names]
+    for path in dict.fromkeys(paths):
+        if path.is_file() and os.access(path, os.X_OK):
+            yield path
+
+
+def _version_text(path: Path) -> str:
+    """What ``--version`` prints, or why it prints nothing."""
+    try:
+        asked = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_TAKES_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    return asked.stdout + asked.stderr
+
+
+def _identity(says: str) -> str:
+    """Name what a launcher says that it is, in a few words."""
+    for flavour, (_, pattern) in _FLAVOURS.items():
+        match = re.search(pattern, says) if pattern else None
+        if match:
+            return f"hydra {match[1]}" if pattern == _HYDRA else f"{flavour} {match[1]}"
+    return _first_line(says)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no version given")
+
+
+def _major(version: str) -> int:
+    match = re.match(r"\d+", version)
+    return int(match[0]) if match else 0

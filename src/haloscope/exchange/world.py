@@ -1,0 +1,138 @@
+"""The ranks of this run: one process without MPI, or those that a launcher started."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import MachineError
+
+
+class World:
+    """One process on its own; the interface that :class:`MpiWorld` fills for many.
+
+    Attributes
+    ----------
+    rank, size
+        Number of this rank, and of ranks.
+    local_rank, local_size
+        The same among the ranks of this host.
+    """
+
+    rank = 0
+    size = 1
+    local_rank = 0
+    local_size = 1
+    library = "no MPI (one process)"
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this rank writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum over ranks; exact, hence the same at any rank count, for integers."""
+        return values
+
+    def largest(self, value: float) -> float:
+        """Largest value of any rank."""
+        return value
+
+    def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """Values of `root` on every rank; all pass arrays of one shape and type."""
+        return values
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return flag
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def send(self, values: np.ndarray, to: int) -> None:
+        """Send an array to another rank."""
+        raise RuntimeError("a single process has nobody to send to")
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
+        """Receive an array of known shape from another rank."""
+        raise RuntimeError("a single process has nobody to receive from")
+
+    def abort(self, code: int) -> None:
+        """End all ranks with an exit code."""
+        sys.exit(code)
+
+
+class MpiWorld(World):
+    """The ranks of MPI's world communicator, through mpi4py."""
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise MachineError(
+                "this process was started by an MPI launcher but mpi4py cannot be loaded "
+                f"({error}); run pip install 'haloscope[mpi]'"
+            ) from error
+        self._mpi = MPI
+        self.communicator = MPI.COMM_WORLD
+        self.rank = self.communicator.Get_rank()
+        self.size = self.communicator.Get_size()
+        local = self.communicator.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank = local.Get_rank()
+        self.local_size = local.Get_size()
+        local.Free()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum over ranks; exact, hence the same at any rank count, for integers."""
+        result = np.empty_like(values)
+        self.communicator.Allreduce(np.ascontiguousarray(values), result, op=self._mpi.SUM)
+        return result
+
+    def largest(self, value: float) -> float:
+        """Largest value of any rank."""
+        result = np.empty(1)
+        self.communicator.Allreduce(np.array([value], "f8"), result, op=self._mpi.MAX)
+        return float(result[0])
+
+    def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """Values of `root` on every rank; all pass arrays of one shape and type."""
+        result = np.ascontiguousarray(values).copy()
+        self.communicator.Bcast(result, root=root)
+        return result
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return self.largest(float(flag)) > 0
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.communicator.Barrier()
+
+    def send(self, values: np.ndarray, to: int) -> None:
+        """Send an array to another rank."""
+        self.communicator.Send(np.ascontiguousarray(values), dest=to, tag=7)
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
+        """Receive an array of known shape from another rank."""
+        result = np.empty(shape, dtype)
+        self.communicator.Recv(result, source=source, tag=7)
+        return result
+
+    def abort(self, code: int) -> None:
+        """End all ranks with an exit code."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.communicator.Abort(code)
+
+
+def open_world() -> World:
+    """The ranks that this process was started with: MPI's where a launcher started it.
+
+    MPI is not touched otherwise: a plain run starts without its start-up time.
+    """
+    from haloscope.exchange.launch import started_by_launcher
+
+    return MpiWorld() if started_by_launcher() else World()

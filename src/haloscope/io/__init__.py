@@ -1,0 +1,1 @@
+"""Files: checkpoints, fields for ParaView, pictures, and writes that never lose what was there."""

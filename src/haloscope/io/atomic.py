@@ -1,0 +1,307 @@
+"""Output files that are complete or absent: each is written beside its target, then renamed.
+
+A run that is killed or meets a full disk leaves the file of the last complete write in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haloscope.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    import h5py
+
+# What each failure of a write means and what the user can do about it.
+_WRITE_FAILURES: dict[int, tuple[str, str]] = {
+    errno.ENOSPC: ("the disk is full", "free space or choose a folder on another disk"),
+    errno.EDQUOT: ("the disk quota is used up", "free space or choose a folder on another disk"),
+    errno.EFBIG: (
+        "the file would exceed the largest size allowed",
+        "raise the limit (ulimit -f) or choose a folder on another file system",
+    ),
+    errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
+    errno.EACCES: ("permission is denied", "choose a folder that can be written"),
+}
+
+# Some network file systems answer this way when a folder is synchronised; the rename then has
+# whatever durability they give.
+_FOLDER_SYNC_UNSUPPORTED = (errno.EINVAL, errno.EBADF)
+
+_ERRNO_IN_TEXT = re.compile(r"errno = (\d+)")
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Write a file under a temporary name and put it in place only when it is complete.
+
+    The body of the ``with`` statement creates the file at the path that it is given and closes
+    it. The file is then synchronised with the disk, renamed over the target, and the folder is
+    synchronised. On any exception the temporary file is removed and the target stays as it was.
+
+    Parameters
+    ----------
+    path : str or Path
+        The target, in a folder that exists. A file there is replaced; so is a symbolic link.
+
+    Yields
+    ------
+    Path
+        ``.<name>.<pid>-<random>.part`` in the folder of the target. It ends in ``.part``: a
+        library that tells the format from the suffix must be told the format.
+
+    Raises
+    ------
+    InputError
+        The folder does not exist, or the target is a folder.
+    MachineError
+        The disk or quota is full, the file too large, or the place not writable, as told by an
+        OSError or by the text of an HDF5 error.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        with _open_folder(target) as folder:
+            yield temporary
+            _synchronise_file(temporary)
+            os.replace(temporary, target)
+            _synchronise_folder(folder)
+    except BaseException as error:
+        # The first error is the one to report, so a failing removal stays silent.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        code = _write_failure(error, target, temporary)
+        if code is None:
+            raise
+        cause, advice = _WRITE_FAILURES[code]
+        raise MachineError(
+            f"cannot write {target}: {cause} ({os.strerror(code)}); what was written before is "
+            f"intact: {advice}, then run again"
+        ) from error
+
+
+@contextlib.contextmanager
+def atomic_hdf5(path: str | Path) -> Iterator[h5py.File]:
+    """Write an HDF5 file atomically; a disk that fills up on the way is an error, not a crash.
+
+    HDF5 holds metadata and chunks back, and the process dies of a segmentation fault when they
+    cannot be written as its objects close. Here HDF5 writes through a file that keeps the first
+    failure to itself and raises it once HDF5 has closed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The target, as for `atomic_path`.
+
+    Yields
+    ------
+    h5py.File
+        An empty file, open for writing until the body of the ``with`` statement ends.
+
+    Raises
+    ------
+    InputError, MachineError
+        As for `atomic_path`, at the end of the body.
+    """
+    import h5py
+
+    with atomic_path(path) as temporary, contextlib.closing(_GuardedFile(temporary)) as guarded:
+        try:
+            with h5py.File(os.fspath(temporary), "w", driver="fileobj", fileobj=guarded) as file:
+                yield file
+        finally:
+            if guarded.failure is not None:
+                raise guarded.failure
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8 and with line ends as given.
+
+    Parameters
+    ----------
+    path : str or Path
+        The target; replaced if it exists.
+    text : str
+        The whole content.
+
+    Raises
+    ------
+    InputError, MachineError
+        As for `atomic_path`.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: str | Path, obj: object) -> None:
+    """Write an object as JSON atomically, indented by two spaces.
+
+    Parameters
+    ----------
+    path : str or Path
+        The target; replaced if it exists.
+    obj : object
+        Dictionaries, lists, texts, numbers and None; numpy numbers and arrays become numbers
+        and lists.
+
+    Raises
+    ------
+    InputError
+        The object holds something that JSON cannot (nan and inf among them), or as for
+        `atomic_path`.
+    MachineError
+        As for `atomic_path`.
+    """
+    try:
+        text = json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"cannot write {path}: {error}; JSON holds dictionaries, lists, texts, finite numbers "
+            f"and null: convert the value"
+        ) from error
+    write_text(path, text + "\n")
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"given a {type(value).__name__}")
+
+
+class _GuardedFile:
+    """A file for HDF5 that never lets HDF5 see a failed write.
+
+    The first failure is kept; from then on what is written is dropped and what is missing reads
+    as zeros, so that HDF5 can close. An interrupt from the keyboard is kept too: raised through
+    HDF5 it would look like a failed write. The methods are those that h5py calls.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.failure: BaseException | None = None
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        self._position = 0
+        self._end = 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (self._end if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:
+        size = len(buffer)
+        filled = 0
+        try:
+            while filled < size:
+                count = os.preadv(self._descriptor, [buffer[filled:]], self._position + filled)
+                if count == 0:
+                    break
+                filled += count
+        except BaseException as error:
+            self.failure = self.failure or error
+        buffer[filled:] = bytes(size - filled)
+        return size
+
+    def write(self, data: memoryview) -> int:
+        size = len(data)
+        written = 0
+        try:
+            while self.failure is None and written < size:
+                written += os.pwrite(self._descriptor, data[written:], self._position + written)
+        except BaseException as error:
+            self.failure = self.failure or error
+        self._end = max(self._end, self._position + size)
+        return size
+
+    def truncate(self, size: int) -> int:
+        try:
+            if self.failure is None:
+                os.ftruncate(self._descriptor, size)
+        except BaseException as error:
+            self.failure = self.failure or error
+        self._end = size
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer here, and `atomic_path` synchronises the whole file."""
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def _open_folder(target: Path) -> Iterator[int]:
+    # Opened before anything is written, so that nothing but the synchronisation itself can fail
+    # once the target is in place.
+    try:
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"cannot write {target}: the folder {target.parent} does not exist; create it or "
+            f"choose another"
+        ) from None
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _synchronise_file(temporary: Path) -> None:
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _synchronise_folder(folder: int) -> None:
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in _FOLDER_SYNC_UNSUPPORTED:
+            raise
+
+
+def _write_failure(error: BaseException, target: Path, temporary: Path) -> int | None:
+    """Find the errno of a failed write of this file, in the error or in those before it.
+
+    HDF5 reports a full disk as OSError or RuntimeError with errno only in the text, and closing
+    the file may raise a vaguer error on top of it.
+    """
+    ours = {os.fspath(name) for name in (target, temporary, target.parent)}
+    cause: BaseException | None = error
+    while isinstance(cause, OSError | RuntimeError):
+        of_another_file = (
+            isinstance(cause, OSError)
+            and cause.filename is not None
+            and os.fspath(cause.filename) not in ours
+        )
+        if not of_another_file:
+            code = _errno_of(cause)
+            if code in _WRITE_FAILURES:
+                return code
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _errno_of(error: OSError | RuntimeError) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    in_text = _ERRNO_IN_TEXT.search(text)
+    if in_text:
+        return int(in_text.group(1))
+    return next((code for code in _WRITE_FAILURES if os.strerror(code) in text), None)

@@ -1,0 +1,284 @@
+"""Fields on a regular grid as VTKHDF image files, which ParaView and VTK open directly.
+
+In memory an array has the axes (z, y, x) and, for a vector, a last axis of three components; a
+case in two dimensions has one plane in z. Origin, spacing and extent are in the order x, y, z.
+
+The readers of VTK want the arrays of a single plane without the axis z, and cannot take a single
+point along x or y. They take a file of one time step for one without time and then misread arrays
+with an axis for steps, so the time goes into the field data, as TimeValue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import atomic_hdf5
+
+FORMAT_VERSION = (2, 0)
+VALUE_TYPES = ("float32", "float64")
+COMPONENTS = (1, 3)
+FEWEST_POINTS = (1, 2, 2)
+
+FieldArray: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+
+
+class ImageWriter:
+    """Writes point arrays block by block, so that no array need be whole in memory.
+
+    Used as a context manager: the file appears at its path when the ``with`` statement ends
+    without an error and every array is complete. Blocks that are whole in x and y are written
+    fastest.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, ending in ``.vtkhdf``; replaced if it exists.
+    shape : (int, int, int)
+        Points along z, y and x: at least 1, 2 and 2.
+    origin : sequence of 3 floats
+        Position (x, y, z) of the first point, in m.
+    spacing : sequence of 3 floats
+        Distance between points along x, y and z, in m; positive, also along an axis of one point.
+    time : float, optional
+        Time of the fields, in s; read back as the field data array ``TimeValue``.
+
+    Raises
+    ------
+    InputError
+        A parameter is not as above, or the folder does not exist.
+    MachineError
+        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        shape: tuple[int, int, int],
+        origin: Sequence[float],
+        spacing: Sequence[float],
+        time: float | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.shape = shape
+        self.origin = tuple(float(position) for position in origin)
+        self.spacing = tuple(float(distance) for distance in spacing)
+        self.time = time
+        self._check()
+        self._dropped_axes = 0 if shape[0] > 1 else 1
+        self._stack = contextlib.ExitStack()
+        self._points: Any = None
+        self._written: dict[str, int] = {}
+
+    def __enter__(self) -> ImageWriter:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(atomic_hdf5(self.path))
+            self._write_layout(file.create_group("VTKHDF"))
+            stack.push(self._check_complete)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def create(self, name: str, dtype: DTypeLike, components: int = 1) -> None:
+        """Add a point array, to be filled by `write`.
+
+        Parameters
+        ----------
+        name : str
+            Its name in ParaView; new, and without ``/``.
+        dtype : numpy dtype
+            float32 or float64.
+        components : int
+            1 for a scalar, 3 for a vector (x, y, z).
+
+        Raises
+        ------
+        InputError
+            A parameter is not as above.
+        """
+        if not name or "/" in name or name == "." or name in self._written:
+            raise self._error(
+                f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
+            )
+        if np.dtype(dtype) not in [np.dtype(allowed) for allowed in VALUE_TYPES]:
+            raise self._error(
+                f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
+                f"{', '.join(VALUE_TYPES)} in the byte order of the machine",
+                "convert it",
+            )
+        if components not in COMPONENTS:
+            raise self._error(
+                f"array {name!r} has {components} components; allowed are 1 and 3",
+                "split it into scalars",
+            )
+        vector = () if components == 1 else (components,)
+        stored = (*self.shape[self._dropped_axes :], *vector)
+        self._points.create_dataset(name, stored, dtype=np.dtype(dtype))
+        self._written[name] = 0
+
+    def write(self, name: str, start: tuple[int, int, int], block: FieldArray) -> None:
+        """Write one block of a point array.
+
+        The blocks of an array cover the grid, each point once.
+
+        Parameters
+        ----------
+        name : str
+            An array made by `create`.
+        start : (int, int, int)
+            Index (z, y, x) in the grid of the first point of the block.
+        block : numpy.ndarray
+            (z, y, x) or (z, y, x, 3), of the type given to `create`.
+
+        Raises
+        ------
+        InputError
+            The array is unknown, or the block has another type or reaches outside the grid.
+        """
+        if name not in self._written:
+            raise self._error(
+                f"array {name!r} does not exist; existing are {', '.join(self._written) or 'none'}",
+                "create it first",
+            )
+        array = self._points[name]
+        vector = array.shape[3 - self._dropped_axes :]
+        if block.dtype != array.dtype:
+            raise self._error(
+                f"block of array {name!r} has the type {block.dtype}; the array has {array.dtype}",
+                "convert the block",
+            )
+        region = tuple(
+            slice(first, first + count)
+            for first, count in zip(start, block.shape[:3], strict=False)
+        )
+        fits = len(region) == 3 and len(start) == 3 and block.shape[3:] == vector
+        if not fits or not all(
+            0 <= axis.start < axis.stop <= points
+            for axis, points in zip(region, self.shape, strict=True)
+        ):
+            raise self._error(
+                f"block of array {name!r} has the shape {block.shape} from {tuple(start)}; the "
+                f"array has the shape {(*self.shape, *vector)}",
+                "give a block inside the grid",
+            )
+        array[region[self._dropped_axes :]] = block[(0,) * self._dropped_axes]
+        self._written[name] += math.prod(block.shape[:3])
+
+    def _check(self) -> None:
+        if self.path.suffix != ".vtkhdf":
+            raise self._error(
+                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
+                "use that ending",
+            )
+        if len(self.shape) != 3 or any(
+            points < fewest for points, fewest in zip(self.shape, FEWEST_POINTS, strict=True)
+        ):
+            raise self._error(
+                f"the shape is {self.shape}; allowed are counts of points along z, y and x, at "
+                f"least {FEWEST_POINTS}",
+                "use one plane in z for a case in two dimensions",
+            )
+        if len(self.origin) != 3 or not all(math.isfinite(value) for value in self.origin):
+            raise self._error(
+                f"the origin is {self.origin}; allowed are three finite numbers", "give x, y, z"
+            )
+        if len(self.spacing) != 3 or not all(0.0 < value < math.inf for value in self.spacing):
+            raise self._error(
+                f"the spacing is {self.spacing}; allowed are three positive numbers",
+                "give x, y, z, any positive number along an axis of one point",
+            )
+        if self.time is not None and not math.isfinite(self.time):
+            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
+
+    def _write_layout(self, root: Any) -> None:
+        depth, height, width = self.shape
+        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
+        root.attrs["Type"] = np.bytes_("ImageData")  # numpy bytes become fixed-length ASCII
+        root.attrs["WholeExtent"] = np.array(
+            [0, width - 1, 0, height - 1, 0, depth - 1], dtype=np.int64
+        )
+        root.attrs["Origin"] = np.array(self.origin)
+        root.attrs["Spacing"] = np.array(self.spacing)
+        root.attrs["Direction"] = np.eye(3).ravel()
+        self._points = root.create_group("PointData")
+        if self.time is not None:
+            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
+
+    def _check_complete(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        # The last thing before the file closes; an error of the body goes before this one.
+        if kind is not None:
+            return
+        total = math.prod(self.shape)
+        for name, written in self._written.items():
+            if written != total:
+                raise self._error(
+                    f"array {name!r} was given {written} points; the grid has {total}",
+                    "write every point once",
+                )
+
+    def _error(self, problem: str, advice: str) -> InputError:
+        return InputError(f"cannot write {self.path}: {problem}: {advice}")
+
+
+def write_image(
+    path: str | Path,
+    *,
+    origin: Sequence[float],
+    spacing: Sequence[float],
+    point_data: Mapping[str, FieldArray],
+    time: float | None = None,
+) -> None:
+    """Write whole point arrays to a VTKHDF image file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, ending in ``.vtkhdf``; replaced if it exists.
+    origin : sequence of 3 floats
+        Position (x, y, z) of the first point, in m.
+    spacing : sequence of 3 floats
+        Distance between points along x, y and z, in m.
+    point_data : mapping of str to numpy.ndarray
+        At least one array, (z, y, x) or (z, y, x, 3), float32 or float64, all on the same grid.
+    time : float, optional
+        Time of the fields, in s; read back as the field data array ``TimeValue``.
+
+    Raises
+    ------
+    InputError
+        An argument is not as above, or the folder does not exist.
+    MachineError
+        The disk is full or the place not writable.
+    """
+    grids = {name: array.shape[:3] for name, array in point_data.items()}
+    shape = next(iter(grids.values()), ())
+    if len(shape) != 3 or set(grids.values()) != {shape}:
+        raise InputError(
+            f"cannot write {path}: the arrays have the grids {grids}; allowed is one grid (z, y, "
+            f"x) for all of at least one array: use one plane in z for two dimensions"
+        )
+    with ImageWriter(path, shape=shape, origin=origin, spacing=spacing, time=time) as writer:
+        for name, array in point_data.items():
+            writer.create(name, array.dtype, 1 if array.ndim == 3 else array.shape[-1])
+            writer.write(name, (0, 0, 0), array)

@@ -1,0 +1,44 @@
+// Reductions over a box of two arrays whose results do not depend on the order of summation.
+//
+// Sums are kept as integers: a square is scaled by a power of two and split into a whole part
+// (added in `high`) and a fraction in units of 2^-FINE_BITS (added in `low`). Integer addition is
+// associative, so any number of threads, blocks and ranks gives the same bits.
+
+#define NOT_FINITE 1e300
+
+INLINE double change(const real *a, const real *b, long i, double shift) {
+  return ((double)a[i] - (double)b[i]) - shift;
+}
+
+// parts[k] = largest |a - b - shift| of part k, or NOT_FINITE where any is NaN or infinite.
+KERNEL largest_change(const real *a, const real *b, long first, long nx, long ny, long nz,
+                      long sy, long sz, double shift, double *parts, long n) {
+  PARTS(k, n) {
+    double most = 0;
+    bool finite = true;
+    CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
+      const double d = absolute(change(a, b, first + x + y * sy + z * sz, shift));
+      finite = finite && d < NOT_FINITE;
+      most = larger(d, most);
+    }
+    parts[k] = finite ? most : NOT_FINITE;
+  }
+}
+
+// high[k], low[k] += (a - b - shift)^2 * scale, in whole numbers and in units of 1 / fine.
+KERNEL sum_of_squares(const real *a, const real *b, long first, long nx, long ny, long nz,
+                      long sy, long sz, double shift, double scale, double fine, long *high,
+                      long *low, long n) {
+  PARTS(k, n) {
+    long whole = 0, rest = 0;
+    CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
+      const double d = change(a, b, first + x + y * sy + z * sz, shift);
+      const double t = d * d * scale;
+      const long floor = (long)t;
+      whole += floor;
+      rest += (long)((t - (double)floor) * fine);
+    }
+    high[k] = whole;
+    low[k] = rest;
+  }
+}

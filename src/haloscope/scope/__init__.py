@@ -1,0 +1,1 @@
+"""Measurement: what the rest of the program knows of it is `regions`."""

@@ -1,0 +1,1 @@
+"""The solvers, each a package with its case keys, its kernels and its equations."""

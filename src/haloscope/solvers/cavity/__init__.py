@@ -1,0 +1,1 @@
+"""Buoyancy- and lid-driven flow in a box: finite differences, artificial compressibility."""

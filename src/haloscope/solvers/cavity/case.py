@@ -1,0 +1,277 @@
+"""The keys of a cavity case, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from haloscope.case import CaseTable, Table
+from haloscope.domain.blocks import SIDES, Triple
+from haloscope.expressions import Expression, parse_quantity_or_expression
+
+_LEAST_NODES = 6
+_MOST_NODES = 65_536
+_PLACE = ("x", "y", "z")
+
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Wall(Table):
+    """One wall of the box."""
+
+    temperature: float | str = "adiabatic"
+    """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
+    velocity: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Velocity of the wall in m/s, [u, v, w]; its part normal to the wall must be 0."""
+
+
+class Walls(Table):
+    """The six walls (in 2-D z_low and z_high are not there)."""
+
+    x_low: Wall = Wall(temperature="hot")
+    """Wall at x = 0."""
+    x_high: Wall = Wall(temperature="cold")
+    """Wall at the largest x."""
+    y_low: Wall = Wall()
+    """Wall at y = 0."""
+    y_high: Wall = Wall()
+    """Wall at the largest y."""
+    z_low: Wall = Wall()
+    """Wall at z = 0."""
+    z_high: Wall = Wall()
+    """Wall at the largest z."""
+
+
+class Initial(Table):
+    """Fields at step 0: numbers or expressions of x, y, z (m)."""
+
+    p: float | str = 0.0
+    """Pressure in Pa."""
+    u: float | str = 0.0
+    """Velocity along x in m/s."""
+    v: float | str = 0.0
+    """Velocity along y in m/s."""
+    w: float | str = 0.0
+    """Velocity along z in m/s."""
+    T: float | str = "reference"
+    """Temperature in K; "reference" is cavity.reference_temperature."""
+
+
+class CavityTable(Table):
+    """The flow in the box."""
+
+    dimensions: Literal[2, 3] = 3
+    """2 or 3; a plane flow lies in x and y."""
+    nodes: int | tuple[int, int, int] | tuple[int, int] = 65
+    """Nodes along each axis, walls included: one number, or one for each axis."""
+    size: Positive | tuple[float, float, float] | tuple[float, float] = 0.05
+    """Edge lengths in m: one number, or one for each axis."""
+    rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
+    """Rayleigh number g beta dT L^3 / (nu alpha) with L the length along x; sets the temperature
+    difference. Give this or temperature_difference; 1e5 when neither is given."""
+    temperature_difference: Annotated[float, Field(ge=0.0)] | None = None
+    """Difference of the hot and the cold wall in K."""
+    prandtl: Positive | None = None
+    """Prandtl number nu / alpha; sets alpha. Give this or thermal_diffusivity; 0.71 when neither
+    is given."""
+    thermal_diffusivity: Positive | None = None
+    """alpha in m^2/s."""
+    kinematic_viscosity: Positive = 1.589e-5
+    """nu in m^2/s (air at 300 K)."""
+    density: Positive = 1.177
+    """rho in kg/m^3 (air at 300 K)."""
+    expansion: Annotated[float, Field(ge=0.0)] = 1.0 / 300.0
+    """Thermal expansion beta_T in 1/K."""
+    gravity: tuple[float, float, float] = (0.0, -9.81, 0.0)
+    """Acceleration of gravity in m/s^2."""
+    reference_temperature: Positive = 300.0
+    """Temperature without buoyancy in K, midway between the hot and the cold wall."""
+    kappa: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
+    """Least square of the artificial speed of sound, over the reference velocity squared."""
+    damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
+    """Factor C4 of the fourth-difference pressure damping."""
+    cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8
+    """Safety factor of the time step."""
+    time_step: Literal["local", "global"] = "local"
+    """local: each node its own (faster to a steady state); global: one for all, as published."""
+    rescale_pressure: Literal["output", "step"] = "output"
+    """When the pressure at the centre is subtracted: in outputs, or each step as published."""
+    precision: Literal["double", "single"] = "double"
+    """Type of the fields."""
+    walls: Walls = Walls()
+    """The walls."""
+    initial: Initial = Initial()
+    """The fields at step 0."""
+
+    @field_validator("size")
+    @classmethod
+    def _positive_sizes(cls, size: object) -> object:
+        if isinstance(size, tuple) and not all(0 < s < math.inf for s in size):
+            raise ValueError("each length should be greater than 0")
+        return size
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CavityTable:
+        for given, name in ((self.nodes, "nodes"), (self.size, "size")):
+            if isinstance(given, tuple) and len(given) != self.dimensions:
+                raise ValueError(
+                    f"cavity.{name} has {len(given)} entries but cavity.dimensions = "
+                    f"{self.dimensions}; give one number or {self.dimensions}"
+                )
+        counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
+        for count in counts:
+            if not _LEAST_NODES <= count <= _MOST_NODES:
+                raise ValueError(
+                    f"cavity.nodes = {count} is out of range; allowed are {_LEAST_NODES} to "
+                    f"{_MOST_NODES} nodes along an axis"
+                )
+        for pair in (
+            ("rayleigh", "temperature_difference"),
+            ("prandtl", "thermal_diffusivity"),
+        ):
+            if all(getattr(self, name) is not None for name in pair):
+                raise ValueError(
+                    f"cavity.{pair[0]} and cavity.{pair[1]} are both given; give one of them"
+                )
+        if self.dimensions == 2 and (self.gravity[2] != 0 or self.initial.w != 0):
+            raise ValueError(
+                "cavity.gravity[2] and cavity.initial.w must be 0 when cavity.dimensions = 2"
+            )
+        for side in SIDES:
+            wall: Wall = getattr(self.walls, side.name)
+            if wall.velocity[side.axis] != 0:
+                raise ValueError(
+                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} moves the wall "
+                    f"along {'xyz'[side.axis]}, its normal; only motion within the wall is possible"
+                )
+        if self.rayleigh and not (self.expansion > 0 and any(self.gravity)):
+            raise ValueError(
+                f"cavity.rayleigh = {self.rayleigh:g} needs gravity and expansion that are not 0"
+            )
+        flow = Flow(self)
+        if not 0 < flow.reference_velocity < math.inf:
+            raise ValueError(
+                "nothing drives a flow: give cavity.rayleigh > 0 or a wall with a velocity"
+            )
+        if flow.hot - flow.cold >= 2 * self.reference_temperature:
+            raise ValueError(
+                f"the temperature difference of {flow.hot - flow.cold:.4g} K is not below twice "
+                f"cavity.reference_temperature = {self.reference_temperature:g} K; lower "
+                "cavity.rayleigh or enlarge cavity.size"
+            )
+        return self
+
+
+class CavityCase(CaseTable):
+    """A case file of the cavity."""
+
+    solver: Literal["cavity"]
+    """"cavity"."""
+    cavity: CavityTable = CavityTable.model_construct()
+    """The flow in the box."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Numbers that follow from a case: grid, material, scales.
+
+    Attributes
+    ----------
+    table
+        The case's keys.
+    """
+
+    table: CavityTable
+
+    @property
+    def nodes(self) -> Triple:
+        """Nodes along x, y, z; one along z in 2-D."""
+        given = self.table.nodes
+        if isinstance(given, int):
+            given = (given,) * self.table.dimensions
+        return (given[0], given[1], given[2] if len(given) == 3 else 1)
+
+    @property
+    def size(self) -> tuple[float, float, float]:
+        """Edge lengths in m; 0 along z in 2-D."""
+        given = self.table.size
+        if isinstance(given, float):
+            given = (given,) * self.table.dimensions
+        return (given[0], given[1], given[2] if len(given) == 3 else 0.0)
+
+    @property
+    def spacing(self) -> tuple[float, float, float]:
+        """Distances of nodes in m; along z in 2-D that along x, for output only."""
+        n, s = self.nodes, self.size
+        hx, hy = s[0] / (n[0] - 1), s[1] / (n[1] - 1)
+        return (hx, hy, s[2] / (n[2] - 1) if n[2] > 1 else hx)
+
+    @property
+    def alpha(self) -> float:
+        """Thermal diffusivity in m^2/s."""
+        if self.table.thermal_diffusivity is not None:
+            return self.table.thermal_diffusivity
+        prandtl = 0.71 if self.table.prandtl is None else self.table.prandtl
+        return self.table.kinematic_viscosity / prandtl
+
+    @property
+    def gravity(self) -> float:
+        """Magnitude of gravity in m/s^2."""
+        return math.hypot(*self.table.gravity)
+
+    @property
+    def temperature_difference(self) -> float:
+        """Hot less cold in K."""
+        table = self.table
+        if table.temperature_difference is not None:
+            return table.temperature_difference
+        rayleigh = 1e5 if table.rayleigh is None else table.rayleigh
+        drive = self.gravity * table.expansion * self.size[0] ** 3
+        if rayleigh == 0 or drive == 0:
+            return 0.0
+        return rayleigh * table.kinematic_viscosity * self.alpha / drive
+
+    @property
+    def rayleigh(self) -> float:
+        """Rayleigh number."""
+        drive = self.gravity * self.table.expansion * self.size[0] ** 3
+        return drive * self.temperature_difference / (self.table.kinematic_viscosity * self.alpha)
+
+    @property
+    def hot(self) -> float:
+        """Temperature of the hot wall in K."""
+        return self.table.reference_temperature + self.temperature_difference / 2
+
+    @property
+    def cold(self) -> float:
+        """Temperature of the cold wall in K."""
+        return self.table.reference_temperature - self.temperature_difference / 2
+
+    @property
+    def lid_velocity(self) -> float:
+        """Largest speed of a wall in m/s."""
+        return max(math.hypot(*getattr(self.table.walls, side.name).velocity) for side in SIDES)
+
+    @property
+    def reference_velocity(self) -> float:
+        """sqrt(g beta dT L), or the speed of the fastest wall when that is larger, in m/s."""
+        drive = self.gravity * self.table.expansion * self.temperature_difference * self.size[0]
+        return max(math.sqrt(drive), self.lid_velocity)
+
+    def wall_temperature(self, name: str) -> Expression | None:
+        """Temperature of a wall as an expression of x, y, z; None where it is adiabatic."""
+        given = getattr(self.table.walls, name).temperature
+        if given == "adiabatic":
+            return None
+        given = {"hot": self.hot, "cold": self.cold}.get(given, given)
+        return parse_quantity_or_expression(given, f"cavity.walls.{name}.temperature", _PLACE)
+
+    def initial(self, name: str) -> Expression:
+        """Initial field as an expression of x, y, z."""
+        given = getattr(self.table.initial, name)
+        if given == "reference":
+            given = self.table.reference_temperature
+        return parse_quantity_or_expression(given, f"cavity.initial.{name}", _PLACE)

@@ -1,0 +1,315 @@
+// The cavity's time step: artificial compressibility on collocated nodes, see README.md.
+//
+// Legend: p pressure, (u, v, w) velocity along (x, y, z), T temperature; neighbours of a node
+// W E along x, S N along y, B F along z, doubled letters two nodes away; beta2 the square of the
+// artificial speed of sound; lambda the wave speed; h the distance of nodes. The fields lie one
+// after the other in one array, `fs` values apart, in the order p u v [w] T.
+//
+// Compile-time constants: real, DIMENSIONS (2, 3), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
+// P_* (places in the array of parameters), MARCH (cells along z a GPU thread computes).
+
+#define FIELDS (DIMENSIONS + 2)
+#define THREE (DIMENSIONS == 3)
+
+struct Physics {
+  real ax, ay, az;        // 1 / (2 h)
+  real nx, ny, nz, n0;    // nu / h^2, and -2 times their sum
+  real tx, ty, tz, t0;    // alpha / h^2, and -2 times their sum
+  real dx, dy, dz;        // C4 / (2 h): damping, half because wave() is twice lambda
+  real gx, gy, gz;        // 1 / (2 h rho): pressure gradient
+  real bx, by, bz, tref;  // -beta_T g, reference temperature
+  real floor2;            // kappa V_ref^2: least beta2
+  real rho;
+  real dt;                    // global step
+  real cfl, diffusive, cell;  // local step: factor, diffusive limit, cell-Reynolds limit factor
+};
+
+INLINE Physics physics(const double *q) {
+  return {(real)q[P_AX],    (real)q[P_AY],    (real)q[P_AZ],     (real)q[P_NX],
+          (real)q[P_NY],    (real)q[P_NZ],    (real)q[P_N0],     (real)q[P_TX],
+          (real)q[P_TY],    (real)q[P_TZ],    (real)q[P_T0],     (real)q[P_DX],
+          (real)q[P_DY],    (real)q[P_DZ],    (real)q[P_GX],     (real)q[P_GY],
+          (real)q[P_GZ],    (real)q[P_BX],    (real)q[P_BY],     (real)q[P_BZ],
+          (real)q[P_TREF],  (real)q[P_FLOOR2], (real)q[P_RHO],   (real)q[P_DT],
+          (real)q[P_CFL],   (real)q[P_DIFFUSIVE], (real)q[P_CELL]};
+}
+
+struct Star {
+  real c, W, E, S, N, B, F;
+};
+struct Tips {
+  real WW, EE, SS, NN, BB, FF;
+};
+struct Node {
+  real p, u, v, w, T;
+};
+
+// Square of the artificial speed of sound: max(|V|^2, kappa V_ref^2).
+INLINE real speed2(const Physics &k, real u, real v, real w) {
+  real square = fused(v, v, u * u);
+#if THREE
+  square = fused(w, w, square);
+#endif
+  return larger(square, k.floor2);
+}
+
+// Twice the wave speed lambda = (|u| + sqrt(u^2 + 4 beta2)) / 2.
+INLINE real wave(real u, real four_beta2) {
+  return absolute(u) + square_root(fused(u, u, four_beta2));
+}
+
+// Undivided fourth difference.
+INLINE real fourth(real ll, real l, real c, real r, real rr) {
+  return fused((real)6, c, fused((real)-4, l + r, ll + rr));
+}
+
+// Largest of lambda / h over the directions, in 1/s.
+INLINE real rate(const Physics &k, real a, real b, real c) {
+  real most = larger(a * k.ax, b * k.ay);
+#if THREE
+  most = larger(most, c * k.az);
+#endif
+  return most;
+}
+
+struct Weights {
+  real c, W, E, S, N, B, F;
+};
+
+// Weights of a star for diffusion less central convection.
+INLINE Weights weights(real nx, real ny, real nz, real n0, real cx, real cy, real cz) {
+  return {n0, nx + cx, nx - cx, ny + cy, ny - cy, nz + cz, nz - cz};
+}
+
+INLINE real apply(const Weights &m, const Star &f) {
+  real sum = fused(m.N, f.N, fused(m.S, f.S, fused(m.E, f.E, fused(m.W, f.W, m.c * f.c))));
+#if THREE
+  sum = fused(m.F, f.F, fused(m.B, f.B, sum));
+#endif
+  return sum;
+}
+
+// One explicit step of a node from its neighbourhood.
+INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &u, const Star &v,
+                    const Star &w, const Star &T, real reference) {
+  const real beta2 = speed2(k, u.c, v.c, w.c), four = 4 * beta2;
+  const real su = wave(u.c, four), sv = wave(v.c, four);
+  real divergence = fused(k.ay, v.N - v.S, k.ax * (u.E - u.W));
+  real damping = fused(k.dy * sv, fourth(q.SS, p.S, p.c, p.N, q.NN),
+                       k.dx * su * fourth(q.WW, p.W, p.c, p.E, q.EE));
+#if THREE
+  const real sw = wave(w.c, four);
+  divergence = fused(k.az, w.F - w.B, divergence);
+  damping = fused(k.dz * sw, fourth(q.BB, p.B, p.c, p.F, q.FF), damping);
+#else
+  const real sw = 0;
+#endif
+  const real cx = u.c * k.ax, cy = v.c * k.ay, cz = w.c * k.az;
+  const Weights viscous = weights(k.nx, k.ny, k.nz, k.n0, cx, cy, cz);
+  const Weights thermal = weights(k.tx, k.ty, k.tz, k.t0, cx, cy, cz);
+  const real excess = T.c - k.tref;
+  (void)excess;
+  real du = fused(k.gx, p.W - p.E, apply(viscous, u));
+  real dv = fused(k.gy, p.S - p.N, apply(viscous, v));
+#if GRAVITY_X
+  du = fused(k.bx, excess, du);
+#endif
+#if GRAVITY_Y
+  dv = fused(k.by, excess, dv);
+#endif
+  const real dT = apply(thermal, T);
+  const real dp = -fused(beta2 * k.rho, divergence, damping);
+#if LOCAL_STEP
+  const real slow = 1 / rate(k, su, sv, sw);
+  const real dt = k.cfl * smaller(slow, smaller(k.diffusive, k.cell * slow * slow));
+#else
+  const real dt = k.dt;
+  (void)sw;
+#endif
+  Node next;
+  next.p = fused(dt, dp, p.c);
+#if RESCALE
+  next.p -= reference;
+#else
+  (void)reference;
+#endif
+  next.u = fused(dt, du, u.c);
+  next.v = fused(dt, dv, v.c);
+  next.T = fused(dt, dT, T.c);
+#if THREE
+  real dw = fused(k.gz, p.B - p.F, apply(viscous, w));
+#if GRAVITY_Z
+  dw = fused(k.bz, excess, dw);
+#endif
+  next.w = fused(dt, dw, w.c);
+#else
+  next.w = 0;
+#endif
+  return next;
+}
+
+#define T_FIELD (FIELDS - 1)
+
+#if ON_GPU
+// A thread marches MARCH nodes along z with the nodes below and above it in registers.
+#define MARCHED(f) f##B, f##C, f##F
+KERNEL update(const real *__restrict__ old, real *__restrict__ fresh,
+              const double *__restrict__ parameters, const real *__restrict__ reference_p,
+              long first, long nx, long ny, long nz, long sy, long sz, long fs, long rows,
+              long chunk) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x >= nx || y >= ny) return;
+  const Physics k = physics(parameters);
+#if RESCALE
+  const real reference = *reference_p;
+#else
+  const real reference = 0;
+#endif
+  const long z0 = (long)blockIdx.z * chunk, z1 = smaller(z0 + chunk, nz);
+  long i = first + x + y * sy + z0 * sz;
+  const real *p = old, *u = old + fs, *v = old + 2 * fs, *T = old + T_FIELD * fs;
+  real pC = p[i], uC = u[i], vC = v[i], TC = T[i];
+  const int s = (int)sy;
+#if THREE
+  const real *w = old + 3 * fs;
+  real wC = w[i];
+  real pBB = p[i - 2 * sz], pB = p[i - sz], pF = p[i + sz];
+  real uB = u[i - sz], vB = v[i - sz], wB = w[i - sz], TB = T[i - sz];
+#endif
+  for (long z = z0; z < z1; ++z) {
+#if THREE
+    const real pFF = p[i + 2 * sz];
+    const real uF = u[i + sz], vF = v[i + sz], wF = w[i + sz], TF = T[i + sz];
+    const Star w_star = {wC, w[i - 1], w[i + 1], w[i - s], w[i + s], wB, wF};
+#else
+    const real pBB = 0, pB = 0, pF = 0, pFF = 0, uB = 0, uF = 0, vB = 0, vF = 0, TB = 0, TF = 0;
+    const Star w_star = {0, 0, 0, 0, 0, 0, 0};
+#endif
+    const Star p_star = {pC, p[i - 1], p[i + 1], p[i - s], p[i + s], pB, pF};
+    const Tips tips = {p[i - 2], p[i + 2], p[i - 2 * s], p[i + 2 * s], pBB, pFF};
+    const Star u_star = {uC, u[i - 1], u[i + 1], u[i - s], u[i + s], uB, uF};
+    const Star v_star = {vC, v[i - 1], v[i + 1], v[i - s], v[i + s], vB, vF};
+    const Star T_star = {TC, T[i - 1], T[i + 1], T[i - s], T[i + s], TB, TF};
+    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, reference);
+    fresh[i] = next.p;
+    fresh[i + fs] = next.u;
+    fresh[i + 2 * fs] = next.v;
+#if THREE
+    fresh[i + 3 * fs] = next.w;
+    pBB = pB, pB = pC, pC = pF, pF = pFF;
+    uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
+#endif
+    fresh[i + T_FIELD * fs] = next.T;
+    i += sz;
+  }
+}
+
+#else
+// Tiles of `rows` rows march along z so that the planes a stencil needs stay in the cache.
+KERNEL update(const real *__restrict__ old, real *__restrict__ fresh,
+              const double *__restrict__ parameters, const real *__restrict__ reference_p,
+              long first, long nx, long ny, long nz, long sy, long sz, long fs, long rows,
+              long chunk) {
+  const Physics k = physics(parameters);
+  const real reference = RESCALE ? *reference_p : (real)0;
+  const long tiles = (ny + rows - 1) / rows, chunks = (nz + chunk - 1) / chunk;
+  PRAGMA(omp parallel for collapse(2) schedule(static))
+  for (long c = 0; c < chunks; ++c)
+    for (long t = 0; t < tiles; ++t) {
+      const long y1 = smaller(ny, (t + 1) * rows), z1 = smaller(nz, (c + 1) * chunk);
+      for (long z = c * chunk; z < z1; ++z)
+        for (long y = t * rows; y < y1; ++y) {
+          const long row = first + y * sy + z * sz;
+          const real *p = old + row, *u = p + fs, *v = p + 2 * fs, *w = p + 3 * fs;
+          const real *T = p + T_FIELD * fs;
+          real *pn = fresh + row, *un = pn + fs, *vn = pn + 2 * fs, *wn = pn + 3 * fs;
+          real *Tn = pn + T_FIELD * fs;
+#if THREE
+#define STAR(f) {f[x], f[x - 1], f[x + 1], f[x - sy], f[x + sy], f[x - sz], f[x + sz]}
+#define BEHIND(f) f[x - 2 * sz], f[x + 2 * sz]
+#else
+#define STAR(f) {f[x], f[x - 1], f[x + 1], f[x - sy], f[x + sy], 0, 0}
+#define BEHIND(f) 0, 0
+          (void)w;
+          (void)wn;
+#endif
+          PRAGMA(omp simd) for (long x = 0; x < nx; ++x) {
+            const Star p_star = STAR(p), u_star = STAR(u), v_star = STAR(v), T_star = STAR(T);
+#if THREE
+            const Star w_star = STAR(w);
+#else
+            const Star w_star = {0, 0, 0, 0, 0, 0, 0};
+#endif
+            const Tips tips = {p[x - 2],      p[x + 2],      p[x - 2 * sy],
+                               p[x + 2 * sy], BEHIND(p)};
+            const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, reference);
+            pn[x] = next.p;
+            un[x] = next.u;
+            vn[x] = next.v;
+#if THREE
+            wn[x] = next.w;
+#endif
+            Tn[x] = next.T;
+          }
+        }
+    }
+}
+#endif
+
+// Walls: p extrapolated to the wall and to the ghost node beyond it, T on adiabatic walls.
+//
+// sides[k] = {first node, inward stride, stride a, stride b, nodes a, nodes b, adiabatic}
+#define SIDE_WORDS 7
+
+INLINE void wall(real *p, real *T, long i, long n, bool adiabatic) {
+  const real p1 = p[i + n], p2 = p[i + 2 * n], p3 = p[i + 3 * n], p4 = p[i + 4 * n];
+  const real p0 = fused((real)2, p1, -p2);
+  p[i] = p0;
+  // The ghost that makes the central fourth difference at node 1 the one-sided one.
+  p[i - n] = fused((real)5, p0, fused((real)-10, p1, fused((real)10, p2, fused((real)-5, p3, p4))));
+  if (adiabatic) T[i] = fused((real)4, T[i + n], -T[i + 2 * n]) / 3;
+}
+
+KERNEL walls(real *state, const long *sides, long count, long fs) {
+#if ON_GPU
+  for (long k = blockIdx.z; k < count; k += gridDim.z) {
+    const long *side = sides + k * SIDE_WORDS;
+    const long b = blockIdx.y * (long)blockDim.y + threadIdx.y;
+    const long a = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    if (a < side[4] && b < side[5])
+      wall(state, state + T_FIELD * fs, side[0] + a * side[2] + b * side[3], side[1], side[6]);
+  }
+#else
+  for (long k = 0; k < count; ++k) {
+    const long *side = sides + k * SIDE_WORDS;
+    const long nb = side[5], na = side[4];
+    PRAGMA(omp parallel for schedule(static) if (na * nb > 8192))
+    for (long b = 0; b < nb; ++b)
+      PRAGMA(omp simd) for (long a = 0; a < na; ++a)
+        wall(state, state + T_FIELD * fs, side[0] + a * side[2] + b * side[3], side[1], side[6]);
+  }
+#endif
+}
+
+// parts[k] = largest lambda / h of the nodes of part k, in 1/s.
+KERNEL fastest_wave(const real *state, const double *parameters, long first, long nx, long ny,
+                    long nz, long sy, long sz, long fs, double *parts, long n) {
+  const Physics k = physics(parameters);
+  PARTS(j, n) {
+    real most = 0;
+    CELLS_OF_PART(j, n, x, y, z, nx, ny, nz) {
+      const long i = first + x + y * sy + z * sz;
+      const real u = state[i + fs], v = state[i + 2 * fs];
+      const real w = THREE ? state[i + 3 * fs] : (real)0;
+      const real four = 4 * speed2(k, u, v, w);
+      most = larger(rate(k, wave(u, four), wave(v, four), THREE ? wave(w, four) : (real)0), most);
+    }
+    parts[j] = most;
+  }
+}
+
+// The pressure at the centre node, kept for the rescaling of the next step.
+KERNEL keep_reference(const real *state, real *reference, long centre) {
+  FOR_EACH(i, 1) reference[i] = state[centre];
+}

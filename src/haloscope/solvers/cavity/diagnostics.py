@@ -1,0 +1,235 @@
+"""The numbers by which cavity flows are compared: Nusselt numbers, velocity maxima, profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haloscope.domain.blocks import Triple
+from haloscope.exchange.collect import collect, node_values, whole
+from haloscope.solvers.cavity.case import Flow
+
+if TYPE_CHECKING:
+    from haloscope.solvers.cavity.solver import CavitySolver
+
+PUBLISHED_2D = {1e3: 1.118, 1e4: 2.243, 1e5: 4.519, 1e6: 8.800}
+"""Mean Nusselt numbers of the square cavity (de Vahl Davis 1983)."""
+PUBLISHED_3D = {1e3: 1.0700, 1e4: 2.0542, 1e5: 4.3370, 1e6: 8.6407}
+"""Mean Nusselt numbers on the hot wall of the cube with adiabatic side walls (Tric et al. 2000)."""
+
+
+def _trapezoid(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean over a closed interval by the trapezoidal rule."""
+    inner = np.moveaxis(values, axis, 0)
+    if len(inner) == 1:
+        return np.asarray(inner[0])
+    total = inner[1:-1].sum(axis=0) + 0.5 * (inner[0] + inner[-1])
+    return np.asarray(total / (len(inner) - 1))
+
+
+def hot_wall_nusselt(flow: Flow, layers: np.ndarray) -> np.ndarray:
+    """Local Nusselt number -dT/dx L / dT on the wall x = 0, shape (nz, ny).
+
+    Parameters
+    ----------
+    flow
+        The case's scales.
+    layers
+        Temperature on the three nodes next to the wall, shape (nz, ny, 3), K. The derivative is
+        the one-sided one of second order.
+    """
+    layers = layers.astype("f8")
+    slope = -3 * layers[..., 0] + 4 * layers[..., 1] - layers[..., 2]
+    gradient = slope / (2 * flow.spacing[0])
+    return np.asarray(-gradient * flow.size[0] / flow.temperature_difference)
+
+
+def _peak(low: float, middle: float, high: float) -> tuple[float, float]:
+    """Height of the parabola through three values and its place, in nodes from the middle."""
+    curvature = low - 2 * middle + high
+    if curvature == 0.0:
+        return middle, 0.0
+    offset = 0.5 * (low - high) / curvature
+    return middle - 0.25 * (low - high) * offset, offset
+
+
+def largest(solver: CavitySolver, name: str) -> tuple[float, tuple[float, float, float]]:
+    """Largest magnitude of a velocity and its place in m, refined by parabolas along the axes.
+
+    The same on every rank; of equal values that of the smallest node number counts.
+    """
+    owned = np.abs(solver.owned(name))
+    at = np.unravel_index(int(owned.argmax()), owned.shape)
+    mine = float(owned[at])
+    world = solver._world
+    most = world.largest(mine)
+    nx, ny, _ = solver.flow.nodes
+    x, y, z = (int(a) + b for a, b in zip(reversed(at), solver.block.start, strict=True))
+    number = float(x + nx * (y + ny * z)) if mine == most else np.inf
+    best = int(-world.largest(-number))
+    node: Triple = (best % nx, best // nx % ny, best // (nx * ny))
+    stencil = [node]
+    for axis in range(3):
+        for step in (-1, 1):
+            other = list(node)
+            other[axis] = min(max(node[axis] + step, 0), solver.flow.nodes[axis] - 1)
+            stencil.append((other[0], other[1], other[2]))
+    values = np.abs(node_values(world, solver.blocks, owned, stencil))
+    height = float(values[0])
+    place = []
+    for axis in range(3):
+        position = node[axis]
+        offset = 0.0
+        if 0 < position < solver.flow.nodes[axis] - 1:
+            top, offset = _peak(values[1 + 2 * axis], values[0], values[2 + 2 * axis])
+            height += top - float(values[0])
+        place.append((position + offset) * solver.spacing[axis])
+    return height, (place[0], place[1], place[2])
+
+
+def line_peak(values: np.ndarray, spacing: float) -> tuple[float, float]:
+    """Largest value on a line and its place in m, refined by a parabola."""
+    i = int(np.argmax(values))
+    if 0 < i < len(values) - 1:
+        height, offset = _peak(*(float(v) for v in values[i - 1 : i + 2]))
+        return height, (i + offset) * spacing
+    return float(values[i]), i * spacing
+
+
+def middle(values: np.ndarray, axis: int) -> np.ndarray:
+    """Values midway along an axis: the middle node, or the mean of the two next to it."""
+    n = values.shape[axis]
+    a = np.take(values, (n - 1) // 2, axis)
+    return np.asarray(a if n % 2 else 0.5 * (a + np.take(values, n // 2, axis)))
+
+
+def measure(solver: CavitySolver) -> dict[str, float]:
+    """Diagnostics of the current state; the same on every rank.
+
+    Returns
+    -------
+    dict
+        ``nusselt_wall``: mean over the hot wall (by conservation that of every plane parallel
+        to it); ``nusselt_midline``: mean over the line on the hot wall in the symmetry plane at
+        mid-depth, which the literature calls mid-plane; ``u_max``, ``v_max``, ``w_max``: largest
+        velocity magnitudes in units of alpha / L (of the lid's speed where a wall moves);
+        ``speed_max`` in m/s.
+    """
+    flow, world = solver.flow, solver._world
+    found: dict[str, float] = {}
+    heated = flow.temperature_difference > 0 and flow.wall_temperature("x_low") is not None
+    if heated:
+        region = list(whole(solver.blocks))
+        region[0] = slice(0, 3)
+        layers = collect(
+            world, solver.blocks, solver.owned("T"), (region[0], region[1], region[2])
+        )
+        numbers = np.zeros(2)
+        if layers is not None:
+            local = hot_wall_nusselt(flow, layers)
+            numbers[0] = _trapezoid(_trapezoid(local, 1), 0)
+            numbers[1] = _trapezoid(middle(local, 0), 0)
+        numbers = world.broadcast(numbers)
+        found["nusselt_wall"] = float(numbers[0])
+        if flow.table.dimensions == 3:
+            found["nusselt_midline"] = float(numbers[1])
+    scale = flow.lid_velocity or flow.alpha / flow.size[0]
+    fastest = 0.0
+    for name in "uvw"[: flow.table.dimensions]:
+        height, _ = largest(solver, name)
+        found[f"{name}_max"] = height / scale
+        fastest = max(fastest, height)
+    found["speed_max"] = fastest
+    return found
+
+
+def midplane_fields(solver: CavitySolver) -> dict[str, np.ndarray] | None:
+    """Fields on the plane z = Lz / 2 on rank 0, each of shape (ny, nx); None on other ranks."""
+    nz = solver.flow.nodes[2]
+    region = list(whole(solver.blocks))
+    region[2] = slice((nz - 1) // 2, nz // 2 + 1)
+    planes = {}
+    for name in solver.fields:
+        plane = collect(
+            solver._world,
+            solver.blocks,
+            solver.relative(name),
+            (region[0], region[1], region[2]),
+        )
+        if plane is not None:
+            planes[name] = plane.astype("f8").mean(axis=0)
+    return planes or None
+
+
+def midplane(solver: CavitySolver) -> dict[str, Any] | None:
+    """Plane for the picture: temperature, or speed where all is of one temperature."""
+    planes = midplane_fields(solver)
+    if planes is None:
+        return None
+    flow = solver.flow
+    ny, nx = planes["u"].shape
+    if flow.temperature_difference > 0:
+        scalar, label = planes["T"], "temperature / K"
+        subtitle = f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
+    else:
+        scalar, label = np.hypot(planes["u"], planes["v"]), "speed / (m/s)"
+        number = flow.lid_velocity * flow.size[0] / flow.table.kinematic_viscosity
+        subtitle = f"Re = {number:.4g}"
+    where = "" if flow.table.dimensions == 2 else " at mid-depth"
+    nodes = " x ".join(str(n) for n in flow.nodes[: flow.table.dimensions])
+    return {
+        "x": np.arange(nx) * flow.spacing[0],
+        "y": np.arange(ny) * flow.spacing[1],
+        "scalar": scalar,
+        "scalar_label": label,
+        "u": planes["u"],
+        "v": planes["v"],
+        "title": solver._case.title or f"Flow in a cavity{where}",
+        "subtitle": f"{subtitle}, {nodes} nodes, step {solver.step}",
+    }
+
+
+def published_nusselt(flow: Flow) -> tuple[float, str] | None:
+    """Published mean Nusselt number for a case, with its source, where there is one."""
+    table = flow.table
+    prandtl = table.kinematic_viscosity / flow.alpha
+    standard = (
+        abs(prandtl - 0.71) < 0.005
+        and flow.lid_velocity == 0
+        and len(set(flow.size[: table.dimensions])) == 1
+        and [getattr(table.walls, n).temperature for n in ("x_low", "x_high")] == ["hot", "cold"]
+        and all(
+            getattr(table.walls, n).temperature == "adiabatic"
+            for n in ("y_low", "y_high", "z_low", "z_high")
+        )
+        and table.gravity[0] == table.gravity[2] == 0
+    )
+    known = PUBLISHED_2D if table.dimensions == 2 else PUBLISHED_3D
+    for rayleigh, value in known.items():
+        if standard and abs(flow.rayleigh / rayleigh - 1) < 1e-3:
+            source = "de Vahl Davis 1983" if table.dimensions == 2 else "Tric et al. 2000"
+            return value, source
+    return None
+
+
+def headline(flow: Flow, found: Mapping[str, float]) -> list[str]:
+    """Lines for people on the main results."""
+    lines = []
+    if "nusselt_wall" in found:
+        line = f"mean Nusselt number on the hot wall {found['nusselt_wall']:.4f}"
+        published = published_nusselt(flow)
+        if published is not None:
+            value, source = published
+            line += (
+                f" (published {value:.4f}, {source}: "
+                f"{100 * (found['nusselt_wall'] / value - 1):+.2f} %)"
+            )
+        lines.append(line)
+    unit = "lid speed" if flow.lid_velocity else "alpha/L"
+    peaks = ", ".join(
+        f"{name} {found[f'{name}_max']:.4g}" for name in "uvw" if f"{name}_max" in found
+    )
+    lines.append(f"largest velocities in units of {unit}: {peaks}")
+    return lines

@@ -1,0 +1,642 @@
+"""The cavity solver: sets up a block of the grid and takes time steps on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.device import jit
+from haloscope.device.interface import Array, Device, Graph, Launch
+from haloscope.domain.blocks import SIDES, Side, Triple, arrange
+from haloscope.errors import InputError
+from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.halo import Layout, halo_plan
+from haloscope.exchange.world import World
+from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
+from haloscope.scope.regions import Region
+from haloscope.solvers.cavity import diagnostics
+from haloscope.solvers.cavity.case import CavityCase, Flow
+from haloscope.solvers.interface import Field, Work
+
+SOURCE = Path(__file__).with_name("cavity.cpp")
+
+PARAMETERS = (
+    *("ax", "ay", "az", "nx", "ny", "nz", "n0", "tx", "ty", "tz", "t0", "dx", "dy", "dz"),
+    *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "dt", "cfl", "diffusive"),
+    "cell",
+)
+"""Names of the kernel's parameters, in order; cavity.cpp says what each is."""
+
+_GHOSTS = 2
+_THINNEST = 5
+_STEP_INTERVAL = 50
+_GRAPH_PAIRS = 10
+_GPU_PARTS = 1 << 16
+_GPU_BLOCK = (64, 4, 1)
+_GPU_CHUNK = 32
+_CACHE_BYTES = 1 << 20
+_FLOPS = {2: 99, 3: 172}
+
+_BOUNDARY = Region("boundary")
+_INTERIOR = Region("interior")
+_WALLS = Region("walls")
+_TIME_STEP = Region("time step")
+
+
+def kernel_constants(flow: Flow) -> dict[str, int | float | str]:
+    """Compile-time constants of cavity.cpp for a case."""
+    table = flow.table
+    active = [g != 0 and table.expansion > 0 for g in table.gravity]
+    constants: dict[str, int | float | str] = {
+        "real": "float" if table.precision == "single" else "double",
+        "DIMENSIONS": table.dimensions,
+        "LOCAL_STEP": int(table.time_step == "local"),
+        "RESCALE": int(table.rescale_pressure == "step"),
+        "GRAVITY_X": int(active[0]),
+        "GRAVITY_Y": int(active[1]),
+        "GRAVITY_Z": int(active[2]),
+    }
+    constants.update({f"P_{name.upper()}": i for i, name in enumerate(PARAMETERS)})
+    return constants
+
+
+def kernel_parameters(flow: Flow) -> dict[str, float]:
+    """Parameters of cavity.cpp for a case, without the global time step."""
+    table = flow.table
+    h = flow.spacing
+    axes = range(table.dimensions)
+    q = dict.fromkeys(PARAMETERS, 0.0)
+    nu, alpha = table.kinematic_viscosity, flow.alpha
+    for i in axes:
+        axis = "xyz"[i]
+        q[f"a{axis}"] = 0.5 / h[i]
+        q[f"n{axis}"] = nu / h[i] ** 2
+        q[f"t{axis}"] = alpha / h[i] ** 2
+        q[f"d{axis}"] = 0.5 * table.damping / h[i]
+        q[f"g{axis}"] = 0.5 / (h[i] * table.density)
+        q[f"b{axis}"] = -table.expansion * table.gravity[i]
+    q["n0"] = -2 * (q["nx"] + q["ny"] + q["nz"])
+    q["t0"] = -2 * (q["tx"] + q["ty"] + q["tz"])
+    q["tref"] = table.reference_temperature
+    q["floor2"] = table.kappa * flow.reference_velocity**2
+    q["rho"] = table.density
+    q["cfl"] = table.cfl
+    spread = sum(1 / h[i] ** 2 for i in axes)
+    q["diffusive"] = 1 / (2 * max(nu, alpha) * spread)
+    q["cell"] = 2 * min(nu, alpha) / max(h[i] for i in axes) ** 2
+    return q
+
+
+class CavitySolver:
+    """One rank's part of a cavity case.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    device, world
+        Where to compute, and the ranks.
+
+    Raises
+    ------
+    InputError
+        The grid is too thin for the ranks, or an expression gives values that are not finite.
+    """
+
+    name = "cavity"
+
+    def __init__(self, case: CavityCase, device: Device, world: World) -> None:
+        self._case, self._device, self._world = case, device, world
+        self.flow = flow = Flow(case.cavity)
+        self.step = 0
+        self.dtype = np.dtype(np.float32 if case.cavity.precision == "single" else np.float64)
+        names = ("p", "u", "v", "T") if case.cavity.dimensions == 2 else ("p", "u", "v", "w", "T")
+        described = {
+            "p": Field("p", "Pa", "pressure less that at the centre"),
+            "u": Field("u", "m/s", "velocity along x"),
+            "v": Field("v", "m/s", "velocity along y"),
+            "w": Field("w", "m/s", "velocity along z"),
+            "T": Field("T", "K", "temperature"),
+        }
+        self.fields = {name: described[name] for name in names}
+        self.spacing = flow.spacing
+        self.blocks = arrange(
+            flow.nodes, world.size, case.machine.decomposition, thinnest=_THINNEST
+        )
+        self.block = self.blocks.block(world.rank)
+        self.layout = self._plan_layout()
+        self._centre: Triple = tuple(n // 2 for n in flow.nodes)  # type: ignore[assignment]
+        count = len(names) * self.layout.field_stride
+        self._state: list[Array] = [device.zeros((count,), self.dtype) for _ in range(2)]
+        self._current = 0
+        self._reference = device.zeros((1,), self.dtype)
+        self._values = kernel_parameters(flow)
+        self._parameters = device.zeros((len(PARAMETERS),), "f8")
+        self._constants = kernel_constants(flow)
+        self.kernel_hash = jit.kernel_hash(SOURCE, self._constants)
+        widths = [2] + [1] * (len(names) - 1)
+        plan = halo_plan(self.block, self.layout, widths)
+        self._exchange = (
+            Exchange(world, device, plan, self.dtype, case.machine.transport)
+            if plan.sends or plan.receives
+            else None
+        )
+        self.transport = self._exchange.transport if self._exchange else "none"
+        self._bind()
+        self._set_initial()
+        self._complete()
+        self._upload(dt=0.0)
+        if flow.table.time_step == "global":
+            self._set_time_step()
+        self.work = self._count_work()
+
+    # Set-up
+
+    def _plan_layout(self) -> Layout:
+        nx, ny, nz = self.block.shape
+        deep = _GHOSTS if self.flow.table.dimensions == 3 else 0
+        line = 64 // self.dtype.itemsize
+        pitch = nx + 2 * _GHOSTS
+        aligned = -(-pitch // line) * line
+        if aligned <= 1.05 * pitch:
+            pitch = aligned
+        # Shift each field so that the first node that is updated lies on a cache line, and the
+        # fields so that their starts differ within a page.
+        lead = -(_GHOSTS + self._skip(0, -1)) % line
+        plane = pitch * (ny + 2 * _GHOSTS)
+        size = lead + plane * (nz + 2 * deep)
+        field_stride = -(-size // line) * line + 9 * line
+        first = lead + _GHOSTS + _GHOSTS * pitch + deep * plane
+        return Layout(
+            (nx, ny, nz), (1, pitch, plane), first, field_stride, (_GHOSTS, _GHOSTS, deep)
+        )
+
+    def _skip(self, axis: int, direction: int) -> int:
+        """Owned nodes at a side that are not updated: one at a wall, none at a cut."""
+        if axis >= self.flow.table.dimensions:
+            return 0
+        return 0 if Side(axis, direction) in self.block.neighbours else 1
+
+    def _walls(self) -> list[Side]:
+        """Sides of this block that are walls of the box."""
+        return [side for side in self.block.walls if side.axis < self.flow.table.dimensions]
+
+    def _index(self, x: int, y: int, z: int) -> int:
+        """Place of an owned node within a field, from its number in the block."""
+        _, sy, sz = self.layout.strides
+        return self.layout.first + x + y * sy + z * sz
+
+    def _updated(self) -> tuple[Triple, Triple]:
+        """First and last-but-one node of the block that a step updates, in block numbers."""
+        start = tuple(self._skip(axis, -1) for axis in range(3))
+        stop = tuple(n - self._skip(axis, 1) for axis, n in enumerate(self.block.shape))
+        return start, stop  # type: ignore[return-value]
+
+    def _split(self) -> tuple[list[tuple[Triple, Triple]], list[tuple[Triple, Triple]]]:
+        """Boxes next to cuts, whose values neighbours wait for, and the rest."""
+        start, stop = self._updated()
+        if not self._case.machine.overlap or self._exchange is None:
+            return [], [(start, stop)]
+        shells = []
+        low, high = list(start), list(stop)
+        for axis in (2, 1, 0):
+            for direction in (-1, 1):
+                if Side(axis, direction) not in self.block.neighbours:
+                    continue
+                begin, end = low.copy(), high.copy()
+                depth = min(_GHOSTS, high[axis] - low[axis])
+                if direction < 0:
+                    end[axis] = low[axis] = begin[axis] + depth
+                else:
+                    begin[axis] = high[axis] = end[axis] - depth
+                if depth > 0:
+                    shells.append((tuple(begin), tuple(end)))
+        inside = [(tuple(low), tuple(high))] if all(b > a for a, b in zip(low, high)) else []
+        return shells, inside  # type: ignore[return-value]
+
+    def _bind_update(self, old: Array, fresh: Array, start: Triple, stop: Triple) -> Launch:
+        nx, ny, nz = (b - a for a, b in zip(start, stop, strict=True))
+        _, sy, sz = self.layout.strides
+        if self._device.kind == "cpu":
+            rows, chunk = self._tiles(nx, ny, nz)
+        else:
+            rows, chunk = 1, min(_GPU_CHUNK, nz)
+        return self._update.bind(
+            old,
+            fresh,
+            self._parameters,
+            self._reference,
+            self._index(*start),
+            nx,
+            ny,
+            nz,
+            sy,
+            sz,
+            self.layout.field_stride,
+            rows,
+            chunk,
+            extent=(nx, ny, -(-nz // chunk)),
+            block=_GPU_BLOCK,
+        )
+
+    def _tiles(self, nx: int, ny: int, nz: int) -> tuple[int, int]:
+        """Rows of a tile and planes of a chunk: equal shares, planes that stay in the cache."""
+        threads = getattr(self._device, "threads", 1)
+        layers = 5 + 3 * (len(self.fields) - 1)
+        fitting = max(4, _CACHE_BYTES // (layers * (nx + 4) * self.dtype.itemsize))
+        cuts = 1
+        while ny * cuts < 8 * threads and nz // (2 * cuts) >= 4:
+            cuts *= 2
+        shares = max(1, threads // cuts)
+        tiles = shares
+        while -(-ny // tiles) > fitting and tiles < ny:
+            tiles += shares
+        return max(1, -(-ny // tiles)), max(1, -(-nz // cuts))
+
+    def _bind(self) -> None:
+        device, layout = self._device, self.layout
+        self._update = device.kernel(SOURCE, "update", self._constants)
+        walls = device.kernel(SOURCE, "walls", self._constants)
+        wave = device.kernel(SOURCE, "fastest_wave", self._constants)
+        keep = device.kernel(SOURCE, "keep_reference", self._constants)
+        shells, inside = self._split()
+        pairs = ((self._state[0], self._state[1]), (self._state[1], self._state[0]))
+        self._launch_boundary = [
+            [self._bind_update(old, fresh, *box) for box in shells] for old, fresh in pairs
+        ]
+        self._launch_interior = [
+            [self._bind_update(old, fresh, *box) for box in inside] for old, fresh in pairs
+        ]
+        sides = self._side_table()
+        extent = (
+            int(sides[:, 4].max(initial=1)),
+            int(sides[:, 5].max(initial=1)),
+            max(1, len(sides)),
+        )
+        table = device.from_host(sides)
+        self._launch_walls = [
+            walls.bind(state, table, len(sides), layout.field_stride, extent=extent)
+            for state in self._state
+        ]
+        start, stop = self._updated()
+        shape: Triple = tuple(b - a for a, b in zip(start, stop, strict=True))  # type: ignore[assignment]
+        _, sy, sz = layout.strides
+        first = self._index(*start)
+        parts = min(4096, max(1, shape[1] * shape[2])) if device.kind == "cpu" else _GPU_PARTS
+        self._wave_parts = device.zeros((parts,), "f8")
+        self._launch_wave = [
+            wave.bind(
+                state,
+                self._parameters,
+                first,
+                *shape,
+                sy,
+                sz,
+                layout.field_stride,
+                self._wave_parts,
+                parts,
+                extent=(parts,),
+            )
+            for state in self._state
+        ]
+        self._norm = ChangeNorm(device, self._world, self.dtype, first, shape, (sy, sz))
+        inside_block = all(
+            a <= c < b
+            for a, c, b in zip(self.block.start, self._centre, self.block.stop, strict=True)
+        )
+        self._owns_centre = inside_block
+        self._centre_owner = int(
+            self._world.sum(np.array([self._world.rank if inside_block else 0], np.int64))[0]
+        )
+        place = 0
+        if inside_block:
+            local = (c - a for c, a in zip(self._centre, self.block.start, strict=True))
+            place = self._index(*local)
+        self._launch_keep = [
+            keep.bind(state, self._reference, place, extent=(1,)) for state in self._state
+        ]
+        self._graphs: dict[tuple[int, int], Graph] = {}
+
+    def _side_table(self) -> np.ndarray:
+        """Rows for the walls kernel: nodes of each wall without its edges."""
+        start, stop = self._updated()
+        rows = []
+        for side in self._walls():
+            corner = list(start)
+            corner[side.axis] = 0 if side.direction < 0 else self.block.shape[side.axis] - 1
+            a, b = (axis for axis in range(3) if axis != side.axis)
+            strides = self.layout.strides
+            rows.append(
+                (
+                    self._index(*corner),
+                    -side.direction * strides[side.axis],
+                    strides[a],
+                    strides[b],
+                    stop[a] - start[a],
+                    stop[b] - start[b],
+                    int(self.flow.wall_temperature(side.name) is None),
+                )
+            )
+        return np.array(rows, np.int64).reshape(len(rows), 7)
+
+    def view(self, name: str, state: Array | None = None) -> Array:
+        """Owned values of a field on the device, shape (nz, ny, nx), without a copy."""
+        layout = self.layout
+        number = list(self.fields).index(name)
+        flat = self._state[self._current] if state is None else state
+        nx, ny, nz = layout.shape
+        _, sy, sz = layout.strides
+        gx, gy, gz = layout.ghosts
+        begin = number * layout.field_stride + layout.first - gx - gy * sy - gz * sz
+        box = flat[begin : begin + sz * (nz + 2 * gz)].reshape(nz + 2 * gz, ny + 2 * gy, sy)
+        return box[gz : gz + nz, gy : gy + ny, gx : gx + nx]
+
+    def _coordinates(self) -> dict[str, np.ndarray]:
+        axes = [
+            np.arange(a, b) * h
+            for a, b, h in zip(self.block.start, self.block.stop, self.spacing, strict=True)
+        ]
+        z, y, x = np.meshgrid(axes[2], axes[1], axes[0], indexing="ij", sparse=True)
+        return {"x": x, "y": y, "z": z}
+
+    def _on_side(self, side: Side) -> tuple[slice, slice, slice]:
+        """Slices (z, y, x) of the owned nodes on a side."""
+        cut = [slice(None)] * 3
+        cut[2 - side.axis] = slice(0, 1) if side.direction < 0 else slice(-1, None)
+        return (cut[0], cut[1], cut[2])
+
+    def _set_initial(self) -> None:
+        """Fill both buffers: initial fields, then the values that walls prescribe."""
+        where = self._coordinates()
+        shape = tuple(reversed(self.block.shape))
+        for name in self.fields:
+            values = np.empty(shape, self.dtype)
+            values[...] = self.flow.initial(name).evaluate_finite(f"cavity.initial.{name}", **where)
+            for side in self._walls():
+                self._prescribe(name, side, values, where)
+            for state in self._state:
+                self.view(name, state)[...] = self._device.from_host(values)
+
+    def _prescribe(
+        self, name: str, side: Side, values: np.ndarray, where: dict[str, np.ndarray]
+    ) -> None:
+        """Put what a wall prescribes for a field on the wall's nodes."""
+        cut = self._on_side(side)
+        if name in "uvw":
+            wall = getattr(self.flow.table.walls, side.name)
+            speed = wall.velocity["uvw".index(name)]
+            # A moving wall does not drag its edges: they belong to the walls that stand.
+            inner = [slice(None)] * 3
+            for other in self._walls():
+                if other.axis != side.axis:
+                    inner[2 - other.axis] = _without_edge(inner[2 - other.axis], other.direction)
+            values[cut] = 0.0
+            inner[2 - side.axis] = cut[2 - side.axis]
+            values[tuple(inner)] = speed
+        elif name == "T":
+            temperature = self.flow.wall_temperature(side.name)
+            if temperature is not None:
+                here = {
+                    axis: array if array.shape[2 - i] == 1 or i != side.axis else array[cut]
+                    for i, (axis, array) in enumerate(where.items())
+                }
+                key = f"cavity.walls.{side.name}.temperature"
+                values[cut] = temperature.evaluate_finite(key, **here)
+
+    def _complete(self) -> None:
+        """Give walls and ghosts of the current state the values that its inner nodes imply."""
+        self._launch_walls[self._current]()
+        if self._exchange is not None:
+            state = self._state[self._current]
+            self._exchange.start(state)
+            self._exchange.finish(state)
+
+    def _count_work(self) -> Work:
+        start, stop = self._updated()
+        own = np.array([np.prod([b - a for a, b in zip(start, stop, strict=True)])], np.int64)
+        cells = int(self._world.sum(own)[0])
+        held = sum(state.nbytes for state in self._state)
+        memory = int(self._world.sum(np.array([held], np.int64))[0])
+        values = 2 * len(self.fields) * self.dtype.itemsize
+        flops = _FLOPS[self.flow.table.dimensions]
+        size = int(np.prod(np.array(self.flow.nodes, np.int64)))
+        return Work(cells, size, float(cells * values), float(cells * flops), memory)
+
+    # Time steps
+
+    def _fastest(self) -> float:
+        """Largest lambda / h of all nodes, in 1/s."""
+        self._launch_wave[self._current]()
+        return self._world.largest(float(self._device.to_host(self._wave_parts).max()))
+
+    def _stable_step(self) -> float:
+        """The global time step for the current state, in s."""
+        slow = 1.0 / self._fastest()
+        q = self._values
+        return q["cfl"] * min(slow, q["diffusive"], q["cell"] * slow * slow)
+
+    def _set_time_step(self) -> None:
+        with _TIME_STEP:
+            self._upload(dt=self._stable_step())
+
+    def _upload(self, dt: float) -> None:
+        self._values["dt"] = dt
+        packed = np.array([self._values[name] for name in PARAMETERS])
+        self._parameters[...] = self._device.from_host(packed)
+
+    def _one_step(self) -> None:
+        """One step: nodes that neighbours wait for, messages, the other nodes, walls."""
+        now = self._current
+        fresh = self._state[1 - now]
+        if self.flow.table.rescale_pressure == "step":
+            self._share_reference()
+        if self._exchange is None:
+            with _INTERIOR:
+                for launch in self._launch_interior[now]:
+                    launch()
+            with _WALLS:
+                self._launch_walls[1 - now]()
+        else:
+            if self._launch_boundary[now]:
+                with _BOUNDARY:
+                    for launch in self._launch_boundary[now]:
+                        launch()
+                self._exchange.start(fresh)
+            with _INTERIOR:
+                for launch in self._launch_interior[now]:
+                    launch()
+            if not self._launch_boundary[now]:
+                self._exchange.start(fresh)
+            with _WALLS:
+                self._launch_walls[1 - now]()
+            self._exchange.finish(fresh)
+        self._current = 1 - now
+
+    def _share_reference(self) -> None:
+        """Bring the pressure at the centre to every rank, for the kernel to subtract."""
+        if self._owns_centre:
+            self._launch_keep[self._current]()
+        if self._world.size > 1:
+            value = self._device.to_host(self._reference)
+            self._reference[...] = self._device.from_host(
+                self._world.broadcast(value, self._centre_owner)
+            )
+
+    def _steps(self, count: int) -> None:
+        """Take steps; on a GPU that needs no host in between they are replayed as a graph."""
+        captured = self._device.kind != "cpu" and self._exchange is None
+        if captured:
+            for pairs in (_GRAPH_PAIRS, 1):
+                while count >= 2 * pairs:
+                    self._graph(pairs).replay()
+                    count -= 2 * pairs
+        for _ in range(count):
+            self._one_step()
+
+    def _graph(self, pairs: int) -> Graph:
+        key = (pairs, self._current)
+        if key not in self._graphs:
+
+            def work() -> None:
+                for _ in range(2 * pairs):
+                    self._one_step()
+
+            self._graphs[key] = self._device.graph(work)
+        return self._graphs[key]
+
+    def advance(self, steps: int) -> None:
+        """Take steps. The global time step is renewed at fixed steps, whatever the calls."""
+        end = self.step + steps
+        while self.step < end:
+            until = min(end, (self.step // _STEP_INTERVAL + 1) * _STEP_INTERVAL)
+            if self.flow.table.time_step == "local":
+                until = end
+            self._steps(until - self.step)
+            self.step = until
+            if self.step % _STEP_INTERVAL == 0 and self.flow.table.time_step == "global":
+                self._set_time_step()
+
+    # What the time loop asks
+
+    def centre_pressure(self, state: Array | None = None) -> float:
+        """Pressure at the centre node on every rank, in Pa."""
+        value = np.zeros(1)
+        if self._owns_centre:
+            x, y, z = (c - a for c, a in zip(self._centre, self.block.start, strict=True))
+            picked = self.view("p", state)[z : z + 1, y, x]
+            value = self._device.to_host(picked).astype("f8")
+        return float(self._world.broadcast(value, self._centre_owner)[0])
+
+    def residual(self) -> dict[str, float]:
+        """Root mean square of each field's change in the last step, made dimensionless.
+
+        The change is divided by the smallest time step of the grid and multiplied by L / V_ref;
+        pressure is taken relative to the centre and scaled by rho V_ref^2, velocities by V_ref,
+        temperature by the temperature difference (1 K where there is none).
+        """
+        fresh, old = self._state[self._current], self._state[1 - self._current]
+        speed = self.flow.reference_velocity
+        scales = {"p": self.flow.table.density * speed**2, "u": speed, "v": speed, "w": speed}
+        scales["T"] = self.flow.temperature_difference or 1.0
+        fastest = self._fastest()
+        if not 0.0 < fastest < NOT_FINITE:
+            return dict.fromkeys(self.fields, float("inf"))
+        factor = self.flow.size[0] / speed / self._stable_step()
+        shift = self.centre_pressure(fresh) - self.centre_pressure(old)
+        found = {}
+        for number, name in enumerate(self.fields):
+            begin = number * self.layout.field_stride
+            end = begin + self.layout.field_stride
+            change = self._norm.rms(fresh[begin:end], old[begin:end], shift if name == "p" else 0.0)
+            found[name] = change * factor / scales[name]
+        return found
+
+    def diagnostics(self) -> dict[str, float]:
+        """Nusselt numbers and velocity maxima; see :mod:`.diagnostics`."""
+        return diagnostics.measure(self)
+
+    def owned(self, name: str) -> np.ndarray:
+        """Owned values on the host; edges of walls filled in, pressure relative to the centre."""
+        values = self._device.to_host(self.view(name))
+        if name in ("p", "T"):
+            for side in self._walls():
+                if name == "p" or self.flow.wall_temperature(side.name) is None:
+                    self._fill_edges(name, side, values)
+        return values
+
+    def relative(self, name: str) -> np.ndarray:
+        """As :meth:`owned`, with the pressure at the centre subtracted from a pressure."""
+        values = self.owned(name)
+        if name == "p":
+            values -= values.dtype.type(self.centre_pressure())
+        return values
+
+    def _fill_edges(self, name: str, side: Side, values: np.ndarray) -> None:
+        """Extrapolate to a wall's nodes, edges included, which the walls kernel leaves out."""
+        axis = 2 - side.axis
+        line = values if side.direction < 0 else np.flip(values, axis)
+        line = np.moveaxis(line, axis, 0)
+        wall = 2 * line[1] - line[2] if name == "p" else (4 * line[1] - line[2]) / 3
+        if name == "T":
+            keep = self._prescribed_edges(side, wall.shape)
+            wall = np.where(keep, line[0], wall)
+        line[0] = wall
+
+    def _prescribed_edges(self, side: Side, shape: tuple[int, ...]) -> np.ndarray:
+        """Nodes of a wall's plane that also lie on a wall with a prescribed temperature."""
+        keep = np.zeros(shape, bool)
+        remaining = [axis for axis in (2, 1, 0) if axis != side.axis]
+        for other in self._walls():
+            if other.axis != side.axis and self.flow.wall_temperature(other.name) is not None:
+                cut: list[Any] = [slice(None)] * 2
+                cut[remaining.index(other.axis)] = 0 if other.direction < 0 else -1
+                keep[tuple(cut)] = True
+        return keep
+
+    def scalars(self) -> dict[str, float]:
+        """The global time step."""
+        return {"dt": self._values["dt"]}
+
+    def restore(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        read: Callable[[str, Triple, Triple], np.ndarray],
+    ) -> None:
+        """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
+        for name in self.fields:
+            values = read(name, self.block.start, self.block.stop)
+            if not np.isfinite(values).all():
+                raise InputError(
+                    f"the checkpoint's field {name} holds values that are not finite; restart "
+                    "from an earlier one"
+                )
+            for state in self._state:
+                self.view(name, state)[...] = self._device.from_host(values)
+        self.step = step
+        self._complete()
+        self._upload(dt=scalars["dt"])
+
+    def advice(self) -> str:
+        """What to change when the solution breaks."""
+        table = self.flow.table
+        return f"lower cavity.cfl (now {table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
+
+    def picture(self) -> dict[str, Any] | None:
+        """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""
+        return diagnostics.midplane(self)
+
+    def headline(self, found: Mapping[str, float]) -> list[str]:
+        """The mean Nusselt number beside the published one, or the lid's Reynolds number."""
+        return diagnostics.headline(self.flow, found)
+
+
+def _without_edge(cut: slice, direction: int) -> slice:
+    """A slice with its first or last element left out."""
+    return slice(1, cut.stop) if direction < 0 else slice(cut.start, -1)
+
+
+__all__ = ["PARAMETERS", "SIDES", "SOURCE", "CavitySolver", "kernel_constants"]

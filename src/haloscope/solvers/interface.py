@@ -1,0 +1,94 @@
+"""What the time loop asks of a solver, and what it knows of a solver's work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from haloscope.domain.blocks import Blocks, Triple
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a solver.
+
+    Attributes
+    ----------
+    name, unit, meaning
+        Symbol, SI unit, and what it is.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that one step must do, for rates and fractions of the ceiling.
+
+    Attributes
+    ----------
+    cells
+        Nodes updated in a step, on all ranks.
+    size
+        Nodes of the grid, walls included.
+    bytes, flops
+        Least bytes moved and floating-point operations done in a step, on all ranks.
+    memory
+        Bytes that all ranks hold on their devices.
+    """
+
+    cells: int
+    size: int
+    bytes: float
+    flops: float
+    memory: int
+
+
+class Solver(Protocol):
+    """A simulation of one case on the ranks of a world."""
+
+    name: str
+    step: int
+    fields: Mapping[str, Field]
+    blocks: Blocks
+    spacing: tuple[float, float, float]
+    work: Work
+    kernel_hash: str
+    transport: str
+
+    def advance(self, steps: int) -> None:
+        """Take steps."""
+
+    def residual(self) -> dict[str, float]:
+        """Rate of change of each field, made dimensionless; infinite when the solution broke."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """The numbers that users of this solver look at first; the same on every rank."""
+
+    def owned(self, name: str) -> np.ndarray:
+        """Host copy of this rank's owned values of a field, shape (nz, ny, nx)."""
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers beside the fields that a restart needs."""
+
+    def restore(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        read: Callable[[str, Triple, Triple], np.ndarray],
+    ) -> None:
+        """Take over a state; ``read(name, start, stop)`` gives a block of a saved field."""
+
+    def advice(self) -> str:
+        """What to change in the case when the solution breaks."""
+
+    def picture(self) -> dict[str, Any] | None:
+        """What :func:`haloscope.io.pictures.save_overview` draws as the plane, on rank 0."""
+
+    def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
+        """Lines for people: the main results beside published ones where there are any."""
