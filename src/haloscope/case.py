@@ -80,7 +80,9 @@ class Checkpoint(Table):
     """When the state is saved so that a run can go on."""
 
     interval: Annotated[int, Field(ge=0)] = 0
-    """Steps between two checkpoints; 0 saves only when stopped by a signal."""
+    """Steps between two checkpoints; 0: not by steps."""
+    minutes: Annotated[float, Field(ge=0.0)] = 10.0
+    """Minutes of computing between two checkpoints; 0: not by time."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
     """Newest checkpoints to keep."""
     at_end: bool = False

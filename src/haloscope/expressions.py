@@ -401,7 +401,7 @@ class _Parser:
             )
         else:
             allowed = [*self.variables, *CONSTANTS]
-            raise self._unknown(node.id, [*allowed, *_FUNCTIONS], f"names are {_listed(allowed)}")
+            raise self._unknown(node.id, allowed, f"names are {_listed(allowed)}")
 
     def _chain(self, node: ast.BinOp, depth: int) -> None:
         # A sum of many terms leans to the left in the tree without being nested in the text, so

@@ -120,6 +120,24 @@ def find_compiler() -> Compiler:
     )
 
 
+def sanitizer_library() -> str:
+    """Path of the address sanitizer's runtime, which must be loaded before anything else.
+
+    Raises
+    ------
+    MachineError
+        The compiler has none.
+    """
+    compiler = find_compiler()
+    path = _output((*compiler.command, "-print-file-name=libasan.so")).strip()
+    if not Path(path).is_absolute():
+        raise MachineError(
+            "HALOSCOPE_JIT=debug needs the address sanitizer, which this compiler does not "
+            "bring; install g++ or unset HALOSCOPE_JIT"
+        )
+    return path
+
+
 def assemble(file: Path, constants: Constants) -> str:
     """The text that is compiled: constants as macros, the dialect, the source.
 

@@ -347,20 +347,15 @@ class _Stop:
             self._end(process)
 
     def _ask(self, process: subprocess.Popen[bytes]) -> None:
-        ranks = [] if self._flavour in _HYDRA_FLAVOURS else _ranks_below(process.pid)
-        if not ranks:
+        if self._flavour in _HYDRA_FLAVOURS or not _signal_ranks(process.pid, signal.SIGTERM):
             process.terminate()
-        for rank in ranks:
-            try:
-                os.kill(rank, signal.SIGTERM)
-            except ProcessLookupError:
-                continue
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if self._flavour in _HYDRA_FLAVOURS:
             process.kill()  # its proxies then end the ranks, on every host
         else:
-            process.terminate()  # ends the ranks itself, and would orphan them if killed
+            _signal_ranks(process.pid, signal.SIGKILL)
+            process.terminate()  # not kill, which would leave the ranks of other hosts running
 
 
 class _Handlers:
@@ -380,17 +375,18 @@ class _Handlers:
             signal.signal(number, handler)
 
 
-def _ranks_below(ancestor: int) -> list[int]:
-    """Ranks of Open MPI among a launcher's descendants, without what the ranks started."""
+def _signal_ranks(launcher: int, number: signal.Signals) -> bool:
+    """Signal Open MPI's ranks on this host, and nothing that they started; False without any."""
     ranks = []
-    for process in descendants(ancestor):
+    for process in descendants(launcher):
         try:
             environment = Path(f"/proc/{process}/environ").read_bytes()
-        except OSError:  # it has ended meanwhile
+            if b"OMPI_COMM_WORLD_RANK=" in environment and _parent_of(process) not in ranks:
+                os.kill(process, number)
+                ranks.append(process)
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
-        if b"OMPI_COMM_WORLD_RANK=" in environment and _parent_of(process) not in ranks:
-            ranks.append(process)
-    return ranks
+    return bool(ranks)
 
 
 def _parent_of(process: int) -> int | None:

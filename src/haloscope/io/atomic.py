@@ -206,10 +206,11 @@ class _GuardedFile:
         filled = 0
         try:
             while filled < size:
-                count = os.preadv(self._descriptor, [buffer[filled:]], self._position + filled)
-                if count == 0:
+                piece = os.pread(self._descriptor, size - filled, self._position + filled)
+                if not piece:
                     break
-                filled += count
+                buffer[filled : filled + len(piece)] = piece
+                filled += len(piece)
         except BaseException as error:
             self.failure = self.failure or error
         buffer[filled:] = bytes(size - filled)

@@ -490,7 +490,7 @@ def _draw_history(
             color=MUTED,
             fontsize=8,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     margin = 0.02 * float(np.ptp(numbers)) or 0.5  # one step alone
     axes.set_xlim(numbers.min() - margin, numbers.max() + margin)

@@ -49,6 +49,86 @@ class Work:
     memory: int
 
 
+@dataclass(frozen=True)
+class BenchKernel:
+    """A kernel, or a whole step, with its bytes model.
+
+    Attributes
+    ----------
+    name, size
+        What is timed, on which grid.
+    cells
+        Cells (or values) a launch goes through.
+    bytes_per_cell
+        Least bytes that one of them moves.
+    launch
+        What is timed.
+    """
+
+    name: str
+    size: str
+    cells: int
+    bytes_per_cell: float
+    launch: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A computed number beside its reference.
+
+    Attributes
+    ----------
+    value, reference
+        The two.
+    tolerance
+        Largest difference allowed, in the numbers' own unit.
+    """
+
+    value: float
+    reference: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the difference is within the tolerance (never for NaN)."""
+        return abs(self.value - self.reference) <= self.tolerance
+
+    def as_dict(self) -> dict[str, float | bool]:
+        """As written to JSON."""
+        return {
+            "value": self.value,
+            "reference": self.reference,
+            "tolerance": self.tolerance,
+            "ok": self.ok,
+        }
+
+
+@dataclass(frozen=True)
+class Check:
+    """A verification check of a solver.
+
+    Attributes
+    ----------
+    name
+        What the user types.
+    about
+        The claim in one line.
+    source
+        Where the reference comes from.
+    slow
+        Left out unless asked for by name or with all.
+    run
+        Computes the comparisons; it is handed a function that runs the data of a case to its
+        steady state and gives the simulation.
+    """
+
+    name: str
+    about: str
+    source: str
+    slow: bool
+    run: Callable[[Callable[[dict[str, Any]], Any]], dict[str, Comparison]]
+
+
 class Solver(Protocol):
     """A simulation of one case on the ranks of a world."""
 
@@ -58,6 +138,7 @@ class Solver(Protocol):
     blocks: Blocks
     spacing: tuple[float, float, float]
     work: Work
+    dtype: np.dtype
     kernel_hash: str
     transport: str
 
@@ -72,6 +153,9 @@ class Solver(Protocol):
 
     def owned(self, name: str) -> np.ndarray:
         """Host copy of this rank's owned values of a field, shape (nz, ny, nx)."""
+
+    def relative(self, name: str) -> np.ndarray:
+        """As `owned`, in the form that users see (a pressure relative to the centre's)."""
 
     def scalars(self) -> dict[str, float]:
         """Numbers beside the fields that a restart needs."""

@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from haloscope.case import CaseTable, Table
-from haloscope.domain.blocks import SIDES, Triple
+from haloscope.domain.blocks import SIDES, Blocks, Triple, arrange
 from haloscope.expressions import Expression, parse_quantity_or_expression
 
 _LEAST_NODES = 6
 _MOST_NODES = 65_536
+_THINNEST = 5
 _PLACE = ("x", "y", "z")
 
 Positive = Annotated[float, Field(gt=0.0)]
@@ -93,7 +94,7 @@ class CavityTable(Table):
     """Least square of the artificial speed of sound, over the reference velocity squared."""
     damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
     """Factor C4 of the fourth-difference pressure damping."""
-    cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8
+    cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """Safety factor of the time step."""
     time_step: Literal["local", "global"] = "local"
     """local: each node its own (faster to a steady state); global: one for all, as published."""
@@ -275,3 +276,31 @@ class Flow:
         if given == "reference":
             given = self.table.reference_temperature
         return parse_quantity_or_expression(given, f"cavity.initial.{name}", _PLACE)
+
+
+def estimate(case: CavityCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns
+    -------
+    dict
+        ``memory_bytes`` held on the devices (two copies of the fields, averages) and
+        ``bytes_per_step`` moved at least.
+    """
+    flow = Flow(case.cavity)
+    nx, ny, nz = flow.nodes
+    fields = case.cavity.dimensions + 2
+    value = 4 if case.cavity.precision == "single" else 8
+    padded = (nx + 4) * (ny + 4) * (nz + (4 if nz > 1 else 0))
+    memory = 2.0 * fields * value * padded
+    if case.output.average is not None:
+        memory += 8.0 * fields * nx * ny * nz
+    return {
+        "memory_bytes": memory,
+        "bytes_per_step": 2.0 * fields * value * (nx - 2) * (ny - 2) * max(1, nz - 2),
+    }
+
+
+def partition(case: CavityCase, ranks: int) -> Blocks:
+    """Blocks of a case for a number of ranks; walls need blocks at least 5 nodes thick."""
+    return arrange(Flow(case.cavity).nodes, ranks, case.machine.decomposition, thinnest=_THINNEST)

@@ -63,13 +63,15 @@ INLINE real fourth(real ll, real l, real c, real r, real rr) {
   return fused((real)6, c, fused((real)-4, l + r, ll + rr));
 }
 
-// Largest of lambda / h over the directions, in 1/s.
+// Root of the sum of (lambda / h)^2 over the directions, in 1/s.
 INLINE real rate(const Physics &k, real a, real b, real c) {
-  real most = larger(a * k.ax, b * k.ay);
+  a *= k.ax, b *= k.ay;
+  real sum = fused(b, b, a * a);
 #if THREE
-  most = larger(most, c * k.az);
+  c *= k.az;
+  sum = fused(c, c, sum);
 #endif
-  return most;
+  return square_root(sum);
 }
 
 struct Weights {
@@ -292,7 +294,7 @@ KERNEL walls(real *state, const long *sides, long count, long fs) {
 #endif
 }
 
-// parts[k] = largest lambda / h of the nodes of part k, in 1/s.
+// parts[k] = largest rate() of the nodes of part k, in 1/s.
 KERNEL fastest_wave(const real *state, const double *parameters, long first, long nx, long ny,
                     long nz, long sy, long sz, long fs, double *parts, long n) {
   const Physics k = physics(parameters);

@@ -10,7 +10,7 @@ import numpy as np
 
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device, Graph, Launch
-from haloscope.domain.blocks import SIDES, Side, Triple, arrange
+from haloscope.domain.blocks import Side, Triple
 from haloscope.errors import InputError
 from haloscope.exchange.exchange import Exchange
 from haloscope.exchange.halo import Layout, halo_plan
@@ -18,7 +18,7 @@ from haloscope.exchange.world import World
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.cavity.case import CavityCase, Flow
+from haloscope.solvers.cavity.case import CavityCase, Flow, partition
 from haloscope.solvers.interface import Field, Work
 
 SOURCE = Path(__file__).with_name("cavity.cpp")
@@ -31,7 +31,6 @@ PARAMETERS = (
 """Names of the kernel's parameters, in order; cavity.cpp says what each is."""
 
 _GHOSTS = 2
-_THINNEST = 5
 _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
@@ -123,9 +122,7 @@ class CavitySolver:
         }
         self.fields = {name: described[name] for name in names}
         self.spacing = flow.spacing
-        self.blocks = arrange(
-            flow.nodes, world.size, case.machine.decomposition, thinnest=_THINNEST
-        )
+        self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
         self.layout = self._plan_layout()
         self._centre: Triple = tuple(n // 2 for n in flow.nodes)  # type: ignore[assignment]
@@ -639,4 +636,4 @@ def _without_edge(cut: slice, direction: int) -> slice:
     return slice(1, cut.stop) if direction < 0 else slice(cut.start, -1)
 
 
-__all__ = ["PARAMETERS", "SIDES", "SOURCE", "CavitySolver", "kernel_constants"]
+__all__ = ["PARAMETERS", "SOURCE", "CavitySolver", "kernel_constants"]

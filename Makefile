@@ -1,0 +1,102 @@
+# The commands of this project; `make help` lists them.
+
+# The Python (3.11 or newer) that makes .venv, and that runs gpu-test.
+PYTHON ?= python3
+# The solver that bench-peers compares, and the peer of each.
+SOLVER ?= cavity
+PEER_cavity := devito
+
+VENV := .venv
+PEERS_VENV := .venv-peers-$(SOLVER)
+RUN := $(VENV)/bin/python -m
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Kernels are compiled when first needed: a machine without a C++ compiler gets one as a package.
+COMPILES := $(shell for compiler in '$(CXX)' g++; do \
+	echo 'int main() {}' | $$compiler -x c++ -fopenmp -S -o - - >/dev/null 2>&1 \
+	&& echo yes && break; done)
+comma := ,
+COMPILER_EXTRA := $(if $(COMPILES),,$(comma)compiler)
+# One stamp for each set of extras, with - for the comma.
+stamp = $(VENV)/.installed-$(subst $(comma),-,$(1)$(COMPILER_EXTRA))
+RUN_STAMP := $(call stamp,mpi)
+TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint gpu-test bench bench-peers clean
+
+help:
+	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 or newer)'
+	@echo 'make test         check sources and run all tests; those for GPUs skip without one'
+	@echo 'make lint         only check sources: ruff, mypy, import-linter'
+	@echo 'make gpu-test     run tests/gpu with the Python in use, which must have its packages'
+	@echo 'make bench        kernel rates against what this machine can do'
+	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity'
+	@echo 'make clean        remove environments and caches; runs/ is kept'
+	@echo 'PYTHON=...        another Python than python3'
+
+demo: $(RUN_STAMP)
+	$(VENV)/bin/haloscope run cases/cavity-demo.toml
+
+test: lint
+	$(RUN) pytest
+
+lint: $(TEST_STAMP)
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(VENV)/bin/lint-imports
+
+gpu-test:
+	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -q
+
+bench: $(RUN_STAMP)
+	$(VENV)/bin/haloscope bench
+
+bench-peers: $(RUN_STAMP) $(PEERS_VENV)/.installed
+	$(VENV)/bin/python bench/$(SOLVER)_against_$(PEER_$(SOLVER)).py \
+		--peer-python $(PEERS_VENV)/bin/python
+
+clean:
+	rm -rf $(VENV) .venv-peers-* build .coverage \
+		.import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
+	@echo 'installing haloscope[$(subst -,$(comma),$*)] into $(VENV) ...'
+	@$(RUN) pip install --quiet --editable '.[$(subst -,$(comma),$*)]'
+	@touch $@
+
+$(PEERS_VENV)/.installed: bench/peers/requirements-$(SOLVER).txt | $(PEERS_VENV)/bin/pip
+	@echo 'installing the peers of $(SOLVER) into $(PEERS_VENV) ...'
+	@$(PEERS_VENV)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+# pip is what venv puts in last.
+.venv%/bin/pip:
+	$(make_environment)
+$(VENV)/bin/pip:
+	$(make_environment)
+
+define make_environment
+@command -v '$(PYTHON)' >/dev/null || { echo >&2 \
+	'no $(PYTHON) here: install Python 3.11 or newer, or name one: make PYTHON=python3.12'; \
+	exit 1; }
+@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
+	"Python 3.11 or newer is needed, $(PYTHON) is" \
+	"$$('$(PYTHON)' -V 2>&1); name another: make PYTHON=python3.12"; exit 1; }
+@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { echo >&2 \
+	'$(PYTHON) cannot make environments: install its venv module' \
+	'(Debian, Ubuntu: apt install python3-venv) and try again'; exit 1; }
+@'$(PYTHON)' -m venv '$(@D:/bin=)'
+endef
+
+# An unknown SOLVER is told apart before anything is installed.
+ifneq ($(filter bench-peers,$(MAKECMDGOALS)),)
+ifeq ($(PEER_$(SOLVER)),)
+$(error SOLVER is $(SOLVER); bench-peers knows: $(patsubst PEER_%,%,$(filter PEER_%,$(.VARIABLES))))
+endif
+endif

@@ -1,0 +1,39 @@
+"""Haloscope: multi-GPU simulation programs that show where their time goes.
+
+The Python interface does what the command line does; names are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from haloscope.device import open_device
+    from haloscope.exchange.world import open_world
+    from haloscope.run import Simulation, load
+    from haloscope.scope.regions import Region as region
+    from haloscope.verify import verify
+
+_HOMES = {
+    "Simulation": ("haloscope.run", "Simulation"),
+    "load": ("haloscope.run", "load"),
+    "open_device": ("haloscope.device", "open_device"),
+    "open_world": ("haloscope.exchange.world", "open_world"),
+    "region": ("haloscope.scope.regions", "Region"),
+    "verify": ("haloscope.verify", "verify"),
+}
+
+__all__ = ["Simulation", "load", "open_device", "open_world", "region", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'haloscope' has no attribute {name!r}")
+    import importlib
+
+    home, attribute = _HOMES[name]
+    return getattr(importlib.import_module(home), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,127 @@
+"""Kernel rates beside the ceilings of the same run, and what this machine offers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from haloscope.device import open_device
+from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.cpu import available_cores, processor_name
+from haloscope.errors import HaloscopeError
+from haloscope.solvers import registry
+
+_SECONDS = 0.25
+_REPEATS = 5
+
+
+def bench(
+    solver: str | None = None, *, device: str = "auto", sizes: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Time the kernels of a solver, or of all.
+
+    Parameters
+    ----------
+    solver
+        Name of a solver; all by default.
+    device
+        ``cpu``, ``cuda`` or ``auto``.
+    sizes
+        Nodes along an axis; the solver's own choice by default.
+
+    Returns
+    -------
+    dict
+        ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
+        bytes a cell of the model, GB/s and fraction of the copy ceiling and of the best one.
+    """
+    opened = open_device(device)
+    ceilings = measure_ceilings(opened)
+    names = [registry.check_name(solver)] if solver else list(registry.NAMES)
+    rows = []
+    for name in names:
+        module = importlib.import_module(f"haloscope.solvers.{name}.benchmarks")
+        for kernel in module.kernels(opened, sizes):
+            launches = 1
+            opened.seconds(kernel.launch)
+            once = opened.seconds(kernel.launch)
+            launches = max(1, int(_SECONDS / _REPEATS / max(once, 1e-7)))
+
+            def many(launch: Any = kernel.launch, count: int = launches) -> None:
+                for _ in range(count):
+                    launch()
+
+            taken = statistics.median(opened.seconds(many) for _ in range(_REPEATS)) / launches
+            achieved = kernel.cells * kernel.bytes_per_cell / taken / 1e9
+            rows.append(
+                {
+                    "solver": name,
+                    "kernel": kernel.name,
+                    "size": kernel.size,
+                    "mcells_s": kernel.cells / taken / 1e6,
+                    "bytes_per_cell": kernel.bytes_per_cell,
+                    "gb_s": achieved,
+                    "fraction_of_copy": achieved / ceilings.copy,
+                    "fraction": achieved / ceilings.best,
+                }
+            )
+    return {
+        "device": opened.name,
+        "ceilings": ceilings.as_dict(),
+        "load": os.getloadavg()[0],
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result of :func:`bench` as text."""
+    ceilings = result["ceilings"]
+    lines = [
+        f"{result['device']}, load {result['load']:.2f}",
+        f"ceilings in GB/s: copy {ceilings['copy']:.4g}, update {ceilings['update']:.4g}, "
+        f"triad {ceilings['triad']:.4g}",
+        f"{'kernel':<28}{'nodes':>14}{'Mcells/s':>10}{'B/cell':>8}{'GB/s':>8}{'of copy':>9}"
+        f"{'of best':>9}",
+    ]
+    lines += [
+        f"{row['solver'] + ' ' + row['kernel']:<28}{row['size']:>14}{row['mcells_s']:>10.4g}"
+        f"{row['bytes_per_cell']:>8.4g}{row['gb_s']:>8.4g}{row['fraction_of_copy']:>9.2f}"
+        f"{row['fraction']:>9.2f}"
+        for row in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    """What this machine offers, as text and numbers; what is missing is said, not raised."""
+    from haloscope.device.jit import find_compiler
+    from haloscope.exchange.launch import find_mpiexec
+    from haloscope.run import version
+
+    def tried(call: Any) -> Any:
+        try:
+            return call()
+        except HaloscopeError as error:
+            return f"none: {error}"
+
+    cpu = open_device("cpu")
+    free, total = cpu.memory()
+    found: dict[str, Any] = {
+        "haloscope": version(),
+        "processor": processor_name(),
+        "cores": available_cores(),
+        "memory": f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB",
+        "compiler": tried(lambda: find_compiler().name),
+        "mpiexec": tried(lambda: str(find_mpiexec())),
+        "ceilings": tried(lambda: measure_ceilings(cpu).as_dict()),
+    }
+    gpu = tried(lambda: open_device("cuda"))
+    if isinstance(gpu, str):
+        found["gpu"] = gpu
+    else:
+        found["gpu"] = f"{gpu.count} x {gpu.name} ({gpu.architecture})"
+        found["gpu ceilings"] = measure_ceilings(gpu).as_dict()
+    return found

@@ -1,0 +1,395 @@
+"""The command line: reads options, calls the Python interface, prints, sets the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from haloscope.errors import HaloscopeError, InputError
+
+if TYPE_CHECKING:
+    from haloscope.exchange.world import World
+
+app = typer.Typer(
+    name="haloscope",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Multi-GPU simulation programs that show where their time goes.",
+)
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu, cuda, or auto: a GPU when there is one."),
+]
+
+_ROOT_FIRST_SECONDS = 1.0
+_world: World | None = None
+
+
+def _open_world() -> World:
+    global _world
+    if _world is None:
+        from haloscope.exchange.world import open_world
+
+        _world = open_world()
+    return _world
+
+
+def _say(text: str) -> None:
+    """Tell the user something that is no result."""
+    if _world is None or _world.is_root:
+        print(text, file=sys.stderr, flush=True)
+
+
+class _Bar:
+    """Progress on a terminal as a bar, elsewhere as a line every tenth of the way."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._tenth = 0
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                TextColumn("left  {task.fields[residual]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+
+    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
+        """Show steps done and wanted, the rate, and the largest residual."""
+        speed = f"{rate:.0f} Mcells/s"
+        change = f"residual {residual:.1e}" if residual is not None else ""
+        if self._bar is not None:
+            if self._task is None:
+                self._task = self._bar.add_task("", total=end, rate=speed, residual=change)
+            self._bar.update(self._task, completed=step, rate=speed, residual=change)
+        elif end > 0 and step * 10 // end > self._tenth:
+            self._tenth = step * 10 // end
+            _say(f"step {step}/{end}, {speed}, {change}")
+
+    def line(self, text: str) -> None:
+        """Tell something once."""
+        _say(text)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@app.command()
+def run(
+    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    ranks: Annotated[int, typer.Option(help="Ranks to start (MPI).", min=1)] = 1,
+    device: DeviceOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a key of the case: table.key=value (repeatable)."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Last step, in place of run.steps.", min=0)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Go on from the newest checkpoint in --out.")
+    ] = False,
+    measure: Annotated[
+        str, typer.Option(help="off, or profile: the time of each named region.")
+    ] = "off",
+    as_json: Json = False,
+) -> None:
+    """Run a case: fields, a picture, a summary, checkpoints."""
+    from haloscope.exchange import launch
+    from haloscope.run import load
+
+    if measure not in ("off", "profile"):
+        raise InputError(f"--measure {measure!r} is not known; give off or profile")
+    overrides = list(settings or [])
+    if ranks > 1 and not launch.started_by_launcher():
+        _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
+        return
+    world = _open_world()
+    if ranks > 1 and world.size != ranks:
+        raise InputError(
+            f"--ranks {ranks} was given but the launcher started {world.size} rank(s); leave "
+            "--ranks away under a launcher"
+        )
+    simulation = load(case, settings=overrides, device=device, world=world)
+    folder = _folder(world, case, out, restart)
+    bar = _Bar() if world.is_root and not as_json else None
+    if not as_json:
+        _say(_opening(simulation))
+    try:
+        summary = simulation.run(
+            steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
+        )
+    finally:
+        if bar is not None:
+            bar.close()
+    if world.is_root:
+        print(json.dumps(summary) if as_json else _closing(summary), flush=True)
+    if summary["stopped_by"]:
+        _say(f"stopped by {summary['stopped_by']}; go on with --restart --out {folder}")
+        raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def _run_on_ranks(
+    case: Path,
+    ranks: int,
+    device: str | None,
+    settings: list[str],
+    steps: int | None,
+    out: Path | None,
+    restart: bool,
+    measure: str,
+    as_json: bool,
+) -> None:
+    """Check the case here, where an error is printed once, then start the ranks."""
+    from haloscope.case import read_case
+    from haloscope.device.cpu import available_cores
+    from haloscope.exchange import launch
+    from haloscope.exchange.world import World
+    from haloscope.run import given_folder
+    from haloscope.solvers import registry
+
+    table = read_case(case, settings, registry.case_model)
+    registry.check_ranks(table, ranks)
+    folder = given_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
+    arguments = ["run", str(case), "--out", str(folder), "--measure", measure]
+    arguments += [part for setting in settings for part in ("--set", setting)]
+    arguments += ["--device", device] if device else []
+    arguments += ["--steps", str(steps)] if steps is not None else []
+    arguments += ["--restart"] if restart else []
+    arguments += ["--json"] if as_json else []
+    threads = table.machine.threads or max(1, available_cores() // ranks)
+    sys.stdout.flush()
+    raise SystemExit(launch.launch(ranks, arguments, threads_per_rank=threads))
+
+
+def _folder(world: World, case: Path, out: Path | None, restart: bool) -> Path:
+    """The output folder, made by rank 0 and known to all."""
+    from haloscope.run import given_folder, latest_folder, new_folder
+
+    import numpy as np
+
+    text = b""
+    if world.is_root:
+        if out is not None:
+            folder = given_folder(out, restart=restart)
+        elif restart:
+            folder = latest_folder(Path("runs"), case.stem)
+        else:
+            folder = new_folder(Path("runs"), case.stem)
+        text = str(folder).encode()
+    size = int(world.broadcast(np.array([len(text)], np.int64))[0])
+    packed = np.frombuffer(text.ljust(size, b"\0"), np.uint8)
+    return Path(world.broadcast(packed).tobytes().decode())
+
+
+def _opening(simulation: Any) -> str:
+    from haloscope.solvers import registry
+
+    solver, world = simulation.solver, simulation.world
+    nodes = " x ".join(str(n) for n in solver.blocks.nodes if n > 1)
+    memory = registry.estimate(simulation.case)["memory_bytes"]
+    ranks = ""
+    if world.size > 1:
+        parts = " x ".join(map(str, solver.blocks.parts))
+        ranks = f", {world.size} ranks as {parts} over {solver.transport}"
+    return (
+        f"{solver.name}: {nodes} nodes, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
+    )
+
+
+def _closing(summary: dict[str, Any]) -> str:
+    """What a person wants to know at the end of a run."""
+    rate, bandwidth = summary["rate"], summary["bandwidth"]
+    if summary["stopped_by"]:
+        state = f"stopped by {summary['stopped_by']}"
+    else:
+        state = "steady state reached" if summary["converged"] else "last step reached"
+    lines = [
+        f"{state} at step {summary['steps']} after {summary['seconds']:.3g} s of stepping",
+        *summary["headline"],
+        f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s: "
+        f"{100 * bandwidth['fraction']:.0f} % of the {bandwidth['ceiling_gb_s']:.4g} GB/s that "
+        "this machine's memory gave in the same run",
+    ]
+    if "regions" in summary:
+        lines.append(f"{'region':<16}{'visits':>10}{'seconds':>10}")
+        lines += [
+            f"{name:<16}{row['visits']:>10}{row['seconds']:>10.3f}"
+            for name, row in summary["regions"].items()
+        ]
+    lines += [f"{name}: {path}" for name, path in summary["files"].items()]
+    return "\n".join(lines)
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Solvers or checks.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include the slow checks.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
+    listing: Annotated[bool, typer.Option("--list", help="Name the checks, run none.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run verification cases against published numbers."""
+    from haloscope import verify as verification
+
+    if listing:
+        for check in verification.select(names or [], slow=True):
+            print(f"{check.name:<20}{'slow' if check.slow else 'quick':<7}{check.about}")
+        return
+
+    def show(check: Any, done: dict[str, Any]) -> None:
+        print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
+        for name, row in done["checks"].items():
+            quantity = name.partition(": ")[2]
+            mark = "ok" if row["ok"] else "MISS"
+            print(
+                f"  {mark:<5}{quantity:<36}{row['value']:>11.5g}  reference {row['reference']:.5g}"
+                f" +- {row['tolerance']:.2g}",
+                flush=True,
+            )
+
+    bar = _Bar() if sys.stderr.isatty() and not as_json else None
+    try:
+        result = verification.verify(
+            names or [],
+            slow=every,
+            device=device,
+            progress=bar,
+            on_done=None if as_json else show,
+        )
+    finally:
+        if bar is not None:
+            bar.close()
+    missed = sum(not row["ok"] for row in result["checks"].values())
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print(f"{len(result['checks']) - missed} of {len(result['checks'])} comparisons hold")
+    if missed:
+        raise SystemExit(1)
+
+
+@app.command()
+def bench(
+    solver: Annotated[str | None, typer.Argument(help="Solver; all by default.")] = None,
+    device: DeviceOption = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--nodes", help="Nodes along an axis (repeatable).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure kernel rates against this machine's ceilings in the same run."""
+    from haloscope import bench as benchmarks
+
+    result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
+    print(json.dumps(result) if as_json else benchmarks.table(result))
+
+
+@app.command()
+def info(as_json: Json = False) -> None:
+    """Tell what this machine offers: compiler, cores, GPUs, MPI, memory bandwidth."""
+    from haloscope import bench as benchmarks
+
+    found = benchmarks.machine()
+    if as_json:
+        print(json.dumps(found))
+        return
+    for key, value in found.items():
+        print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                print(f"  {name:<10}{entry:.4g}" if isinstance(entry, float) else f"  {name:<10}{entry}")
+
+
+@app.command()
+def new(
+    solver: Annotated[str, typer.Argument(help="Solver to make a case for.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; <solver>.toml by default.")] = None,
+) -> None:
+    """Write a commented case to start from."""
+    from haloscope.io.atomic import write_text
+    from haloscope.solvers import registry
+
+    text = registry.template(solver)
+    path = out or Path(f"{solver}.toml")
+    if path.exists():
+        raise InputError(f"{path} exists; give another file with --out")
+    write_text(path, text)
+    print(f"wrote {path}; run it with: haloscope run {path}")
+
+
+def _restart_with_sanitizer() -> None:
+    """With HALOSCOPE_JIT=debug, start again with the address sanitizer preloaded.
+
+    A library built with it cannot be loaded into a process that runs without it.
+    """
+    from haloscope.device import jit
+
+    if not jit.debug_requested() or "HALOSCOPE_SANITIZED" in os.environ:
+        return
+    library = jit.sanitizer_library()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": f"{library}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":"),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "HALOSCOPE_SANITIZED": "1",
+    }
+    os.execve(sys.executable, [sys.executable, "-m", "haloscope", *sys.argv[1:]], environment)
+
+
+def _fail(message: str, code: int) -> None:
+    """Print an error once and end all ranks with a code."""
+    parallel = _world is not None and _world.size > 1
+    if parallel and _world is not None and not _world.is_root:
+        # Most errors are met by every rank: rank 0 tells them and ends the others meanwhile.
+        time.sleep(_ROOT_FIRST_SECONDS)
+    print(f"haloscope: error: {message}", file=sys.stderr, flush=True)
+    if parallel and _world is not None:
+        _world.abort(code)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what went wrong, 0 if nothing."""
+    import click
+
+    try:
+        _restart_with_sanitizer()
+        code = app(standalone_mode=False)
+        raise SystemExit(code if isinstance(code, int) else 0)
+    except HaloscopeError as error:
+        _fail(" ".join(str(error).split("\n")) if error.exit_code != 1 else str(error), error.exit_code)
+    except click.exceptions.Abort:
+        _fail("interrupted", 130)
+    except KeyboardInterrupt:
+        _fail("interrupted before the run began", 130)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (see haloscope --help)", 2)
+    except BrokenPipeError:
+        raise SystemExit(141) from None
+
+
+if __name__ == "__main__":
+    main()

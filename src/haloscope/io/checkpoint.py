@@ -1,0 +1,192 @@
+"""Checkpoints: the whole state in global numbering, for any rank count and any device."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import atomic_hdf5
+
+_FORMAT = "haloscope-checkpoint"
+_VERSION = 1
+_SLAB_BYTES = 1 << 28
+_NAME = re.compile(r"checkpoint-(\d{10})\.h5")
+_LARGEST_TEXT = 1 << 26
+
+Triple = tuple[int, int, int]
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Path of the checkpoint of a step."""
+    return folder / f"checkpoint-{step:010d}.h5"
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints of a folder, oldest first."""
+    return sorted(p for p in folder.glob("checkpoint-*.h5") if _NAME.fullmatch(p.name))
+
+
+def slabs(nodes: Triple, itemsize: int) -> Iterator[tuple[int, int]]:
+    """Cut a grid into ranges of planes of about 256 MiB, for streaming to a file."""
+    planes = max(1, _SLAB_BYTES // (nodes[0] * nodes[1] * itemsize))
+    for begin in range(0, nodes[2], planes):
+        yield begin, min(begin + planes, nodes[2])
+
+
+@contextmanager
+def writing(
+    path: Path, *, solver: str, nodes: Triple, step: int, content: Mapping[str, Any]
+) -> Iterator[Callable[[str, np.dtype, Iterable[tuple[int, np.ndarray]]], None]]:
+    """Write a checkpoint; yields ``write(name, dtype, slabs)`` to add a field.
+
+    Parameters
+    ----------
+    path
+        The file; it appears when all is written, or not at all.
+    solver
+        Name of the solver.
+    nodes
+        Nodes along x, y, z.
+    step
+        Steps taken.
+    content
+        What else a restart needs, as JSON.
+
+    Raises
+    ------
+    MachineError
+        The file cannot be written; what was there before is intact.
+    """
+    with atomic_hdf5(path) as file:
+        file.attrs["format"] = _FORMAT
+        file.attrs["version"] = _VERSION
+        file.attrs["solver"] = solver
+        file.attrs["nodes"] = nodes
+        file.attrs["step"] = step
+        text = np.frombuffer(json.dumps(content).encode(), np.uint8)
+        file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+        shape = tuple(reversed(nodes))
+
+        def write(name: str, dtype: np.dtype, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+            # Checksums a chunk: a damaged file is noticed when it is read.
+            data = file.create_dataset(
+                f"fields/{name}", shape, dtype, chunks=(1, *shape[1:]), fletcher32=True
+            )
+            for begin, part in parts:
+                data[begin : begin + len(part)] = part
+
+        yield write
+
+
+class Checkpoint:
+    """An opened checkpoint.
+
+    Parameters
+    ----------
+    path
+        The file.
+    solver
+        The solver that wants it.
+    nodes
+        The grid that it is wanted for, along x, y, z.
+    fields
+        Names of the fields that must be there.
+    dtype
+        Their type.
+
+    Raises
+    ------
+    InputError
+        The file is cut short or damaged, is no checkpoint, or one of another solver, grid or
+        precision.
+    """
+
+    def __init__(
+        self, path: Path, *, solver: str, nodes: Triple, fields: Iterable[str], dtype: np.dtype
+    ) -> None:
+        import h5py
+
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError as error:
+            raise InputError(
+                f"checkpoint {path} cannot be read: it is cut short, damaged or no HDF5 file; "
+                "delete it to restart from the one before it"
+            ) from error
+        try:
+            self._examine(solver, nodes, list(fields), np.dtype(dtype))
+        except InputError:
+            self._file.close()
+            raise
+        except (KeyError, OSError, ValueError, TypeError, RuntimeError) as error:
+            self._file.close()
+            raise self._damaged() from error
+
+    def _damaged(self) -> InputError:
+        return InputError(
+            f"checkpoint {self.path} is damaged or no Haloscope checkpoint; delete it to restart "
+            "from the one before it"
+        )
+
+    def _examine(self, solver: str, nodes: Triple, fields: list[str], dtype: np.dtype) -> None:
+        attributes = self._file.attrs
+        if attributes["format"] != _FORMAT or int(attributes["version"]) != _VERSION:
+            raise self._damaged()
+        if attributes["solver"] != solver:
+            raise InputError(
+                f"checkpoint {self.path} is of the solver {attributes['solver']!s}, the case of "
+                f"{solver}; restart with the case that it was made from"
+            )
+        saved = tuple(int(n) for n in attributes["nodes"])
+        if saved != nodes:
+            raise InputError(
+                f"checkpoint {self.path} has {list(saved)} nodes, the case {list(nodes)}; "
+                "restart with the grid that it was made on"
+            )
+        self.step = int(attributes["step"])
+        text = self._file["content"]
+        if text.dtype != np.uint8 or text.size > _LARGEST_TEXT:
+            raise self._damaged()
+        self.content = json.loads(text[...].tobytes())
+        for name in fields:
+            data = self._file[f"fields/{name}"]
+            if data.shape != tuple(reversed(nodes)):
+                raise self._damaged()
+            if data.dtype != dtype:
+                raise InputError(
+                    f"checkpoint {self.path} holds {data.dtype} fields, the case asks for "
+                    f"{dtype}; restart with the precision that it was made in"
+                )
+
+    def has(self, name: str) -> bool:
+        """Whether a field is in the file."""
+        return f"fields/{name}" in self._file
+
+    def read(self, name: str, start: Triple, stop: Triple) -> np.ndarray:
+        """Block of a field, nodes `start` to `stop` along x, y, z, shape (nz, ny, nx)."""
+        region = tuple(slice(a, b) for a, b in zip(reversed(start), reversed(stop), strict=True))
+        try:
+            values: np.ndarray = self._file[f"fields/{name}"][region]
+        except (OSError, RuntimeError, KeyError) as error:
+            raise self._damaged() from error
+        return values
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()

@@ -1,0 +1,792 @@
+"""The one time loop: steps, diagnostics, output, checkpoints. It knows no physics."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from haloscope.case import CaseTable, read_case
+from haloscope.device import open_device
+from haloscope.device.ceilings import Ceilings, measure_ceilings
+from haloscope.device.interface import Device
+from haloscope.errors import InputError, MachineError, SolutionError
+from haloscope.exchange.collect import collect, interpolation, node_values, whole
+from haloscope.exchange.world import World, open_world
+from haloscope.io import checkpoint as checkpoints
+from haloscope.io.atomic import write_json, write_text
+from haloscope.scope.regions import Profile, Region
+from haloscope.solvers import registry
+from haloscope.solvers.interface import Solver
+
+_STEPS = Region("steps")
+_DIAGNOSTICS = Region("diagnostics")
+_OUTPUT = Region("output")
+_CHECKPOINT = Region("checkpoint")
+
+_POLL_SECONDS = 0.5
+
+
+class Progress(Protocol):
+    """Shows how far a run is; :class:`Silent` shows nothing."""
+
+    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
+        """Tell steps done and wanted, million cells a second, and the largest residual."""
+
+    def line(self, text: str) -> None:
+        """Tell something once."""
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
+        """Show nothing."""
+
+    def line(self, text: str) -> None:
+        """Show nothing."""
+
+
+class Simulation:
+    """A case on its device and ranks, ready to run.
+
+    Parameters
+    ----------
+    case
+        A checked case; :func:`load` makes one from a file.
+    name
+        Name for output folders; the case file's.
+    device
+        ``cpu``, ``cuda`` or ``auto`` in place of the case's own; or an opened device.
+    world
+        The ranks; those that the process was started with by default.
+
+    Attributes
+    ----------
+    solver
+        The solver, with its fields on the device.
+    history
+        Rows (step, residual of each field), one a diagnostic interval.
+
+    Examples
+    --------
+    >>> import haloscope
+    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings=["cavity.nodes=17"])
+    >>> summary = simulation.run(steps=100)
+    >>> simulation.field("T").shape
+    (17, 17, 17)
+    """
+
+    def __init__(
+        self,
+        case: CaseTable,
+        *,
+        name: str = "case",
+        device: str | Device | None = None,
+        world: World | None = None,
+    ) -> None:
+        self.case = case
+        self.name = name
+        self.world = open_world() if world is None else world
+        if device is None or isinstance(device, str):
+            kind = device or case.machine.device
+            threads = case.machine.threads or None
+            device = open_device(kind, local_rank=self.world.local_rank, threads=threads)
+        self.device = device
+        self._check_memory()
+        self.solver: Solver = registry.make_solver(case, device, self.world)
+        self.history: list[tuple[int, dict[str, float]]] = []
+        self.seconds = 0.0
+        self.steps_timed = 0
+        self._averages: dict[str, Any] = {}
+        self._samples = 0
+        self._probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
+        self._files: dict[str, str] = {}
+        self._last_checkpoint: Path | None = None
+        self._signal: int | None = None
+        self._check_probes()
+
+    def _check_memory(self) -> None:
+        """Refuse a case that cannot fit before anything is allocated."""
+        needed = registry.estimate(self.case)["memory_bytes"] / self.world.size
+        free, _ = self.device.memory()
+        sharing = self.world.local_size if self.device.kind == "cpu" else 1
+        if needed > free / sharing:
+            raise MachineError(
+                f"the case needs about {needed / 1e9:.3g} GB a rank but {free / sharing / 1e9:.3g} "
+                f"GB are free on {self.device.name}; use fewer nodes, more ranks or single precision"
+            )
+
+    def _check_probes(self) -> None:
+        nodes, spacing = self.solver.blocks.nodes, self.solver.spacing
+        for probe in self.case.output.probes:
+            for axis, (x, h, n) in enumerate(zip(probe.position, spacing, nodes, strict=True)):
+                limit = h * (n - 1)
+                if not -1e-9 * h <= x <= limit * (1 + 1e-9):
+                    raise InputError(
+                        f"probe {probe.name}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
+                        f"allowed are 0 to {limit:g} m"
+                    )
+
+    # State for the user
+
+    @property
+    def step(self) -> int:
+        """Steps taken since the start of the case."""
+        return self.solver.step
+
+    def field(self, name: str) -> np.ndarray | None:
+        """A whole field on rank 0 as a NumPy array, shape (nz, ny, nx); None on other ranks.
+
+        Raises
+        ------
+        InputError
+            The solver has no such field.
+        """
+        if name not in self.solver.fields:
+            known = ", ".join(self.solver.fields)
+            raise InputError(f"there is no field {name!r}; the solver has {known}")
+        blocks = self.solver.blocks
+        return collect(self.world, blocks, self.solver.relative(name), whole(blocks))
+
+    @property
+    def fields(self) -> dict[str, np.ndarray | None]:
+        """All fields as by :meth:`field`."""
+        return {name: self.field(name) for name in self.solver.fields}
+
+    def diagnostics(self) -> dict[str, float]:
+        """The solver's diagnostics of the present state."""
+        return self.solver.diagnostics()
+
+    # The loop
+
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        out: Path | None = None,
+        restart: bool = False,
+        progress: Progress | None = None,
+        ceilings: bool = True,
+        profile: bool = False,
+    ) -> dict[str, Any]:
+        """Run to the case's last step, to steady state, or until a signal.
+
+        Parameters
+        ----------
+        steps
+            Last step, in place of the case's ``run.steps``.
+        out
+            Folder for outputs; without one nothing is written.
+        restart
+            Go on from the newest checkpoint in `out`.
+        progress
+            Who is told how far the run is.
+        ceilings
+            Measure this machine's memory ceilings for the summary.
+        profile
+            Add the time of each named region to the summary.
+
+        Returns
+        -------
+        dict
+            The summary, as written to ``summary.json``.
+
+        Raises
+        ------
+        SolutionError
+            The solution broke; the last good checkpoint is named.
+        InputError, MachineError
+            A checkpoint does not fit; a file cannot be written.
+        """
+        progress = progress or Silent()
+        if restart:
+            if out is None:
+                raise InputError("a restart needs the folder that holds the checkpoint")
+            self._restore(out, progress)
+        measured = self._ceilings() if ceilings else None
+        end = self.case.run.steps if steps is None else steps
+        begun = self.step
+        listener = Profile() if profile else None
+        with _signals(self), listener or contextlib.nullcontext():
+            converged = self._loop(end, out, progress)
+        regions = listener.table() if listener else None
+        summary = self._summary(begun, converged, measured, regions)
+        if out is not None:
+            self._write_last(out, summary)
+        return summary
+
+    def _loop(self, end: int, out: Path | None, progress: Progress) -> bool:
+        """Step from event to event; tells whether the steady state was reached."""
+        case, solver = self.case, self.solver
+        saved = time.monotonic()
+        poll = 1
+        residual: dict[str, float] | None = None
+        if self.step == 0:
+            self._at_events(out)
+        while self.step < end and not self._stopped():
+            target = min(self._next_event(end), self.step + poll)
+            poll = self._timed_steps(target - self.step)
+            rate = solver.work.cells * self.steps_timed / max(self.seconds, 1e-9) / 1e6
+            if self.step % case.run.diagnostics_interval == 0 or self.step == end:
+                residual = self._look(out)
+                if max(residual.values()) < case.run.tolerance:
+                    progress.update(self.step, end, rate, max(residual.values()))
+                    self._at_events(out)
+                    self._save_when_due(out, saved, at_end=True)
+                    return True
+            progress.update(self.step, end, rate, max(residual.values()) if residual else None)
+            self._at_events(out)
+            if self._save_when_due(out, saved, at_end=self.step == end):
+                saved = time.monotonic()
+        if self._signal is not None and out is not None:
+            self._save(out)
+        return False
+
+    def _stopped(self) -> bool:
+        """Whether any rank has got a signal; all ranks ask at the same steps."""
+        if self.world.any(self._signal is not None):
+            self._signal = self._signal or signal.SIGTERM
+            return True
+        return False
+
+    def _next_event(self, end: int) -> int:
+        case = self.case
+        intervals = [case.run.diagnostics_interval, case.output.interval, case.checkpoint.interval]
+        if case.output.probes:
+            intervals.append(case.output.probe_interval)
+        if case.output.average is not None:
+            intervals.append(case.output.average.interval)
+        return min([end, *((self.step // i + 1) * i for i in intervals if i > 0)])
+
+    def _timed_steps(self, count: int) -> int:
+        """Take steps and tell how many more may pass until signals are looked at."""
+        with _STEPS:
+            self.device.synchronise()
+            start = time.perf_counter()
+            self.solver.advance(count)
+            self.device.synchronise()
+            taken = time.perf_counter() - start
+        self.seconds += taken
+        self.steps_timed += count
+        slowest = self.world.largest(taken)
+        return max(1, int(_POLL_SECONDS * count / max(slowest, 1e-6)))
+
+    def _look(self, out: Path | None) -> dict[str, float]:
+        """Residuals of the present state, which must be finite."""
+        with _DIAGNOSTICS:
+            residual = self.solver.residual()
+        if not all(math.isfinite(value) for value in residual.values()):
+            kept = (
+                f"the last good checkpoint is {self._last_checkpoint}"
+                if self._last_checkpoint
+                else "no checkpoint had been written (set checkpoint.interval)"
+            )
+            raise SolutionError(
+                f"the solution broke before step {self.step} (values that are not finite); {kept}; "
+                f"{self.solver.advice()}"
+            )
+        if not self.history or self.history[-1][0] != self.step:
+            self.history.append((self.step, residual))
+            if out is not None and self.world.is_root:
+                self._append_history(out)
+        return residual
+
+    def _at_events(self, out: Path | None) -> None:
+        """Probes, averages and field files that are due at this step."""
+        output = self.case.output
+        if output.probes and self.step % output.probe_interval == 0:
+            self._sample_probes(out)
+        average = output.average
+        if average is not None and self.step >= average.start:
+            if self.step % average.interval == 0 and self.step > 0:
+                self._sample_average()
+        if out is not None and output.interval and self.step % output.interval == 0:
+            self._write_fields(out / f"fields-{self.step:010d}.vtkhdf")
+
+    # Outputs
+
+    def _sample_probes(self, out: Path | None) -> None:
+        solver = self.solver
+        probes = self.case.output.probes
+        rows = {probe.name: [float(self.step)] for probe in probes}
+        for name in solver.fields:
+            owned = solver.relative(name)
+            for probe in probes:
+                corners, weights = interpolation(
+                    probe.position, solver.spacing, solver.blocks.nodes
+                )
+                values = node_values(self.world, solver.blocks, owned, corners)
+                rows[probe.name].append(float(values @ weights))
+        for probe in probes:
+            known = self._probe_rows[probe.name]
+            if known and known[-1][0] == self.step:
+                continue
+            known.append(rows[probe.name])
+            if out is not None and self.world.is_root:
+                path = out / f"probe-{probe.name}.csv"
+                header = ",".join(["step", *(f"{n}" for n in solver.fields)])
+                _append_row(path, header, known)
+
+    def _sample_average(self) -> None:
+        solver, xp = self.solver, self.device.xp
+        for name in solver.fields:
+            if name not in self._averages:
+                shape = tuple(reversed(solver.blocks.block(self.world.rank).shape))
+                self._averages[name] = self.device.zeros(shape, "f8")
+            total = self._averages[name]
+            xp.add(total, self.device.from_host(solver.relative(name)), out=total)
+        self._samples += 1
+
+    def _append_history(self, out: Path) -> None:
+        header = ",".join(["step", *self.solver.fields])
+        rows = [[float(step), *values.values()] for step, values in self.history]
+        _append_row(out / "residuals.csv", header, rows)
+
+    def _owned_slabs(self, owned: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+        """A field in ranges of planes, gathered on rank 0, for streaming to a file."""
+        blocks = self.solver.blocks
+        region = whole(blocks)
+        for begin, end in checkpoints.slabs(blocks.nodes, owned.dtype.itemsize):
+            part = (region[0], region[1], slice(begin, end))
+            yield begin, collect(self.world, blocks, owned, part)
+
+    def _write_fields(
+        self, path: Path, values: Callable[[str], np.ndarray] | None = None
+    ) -> None:
+        """Write all fields as VTKHDF; (u, v, w) become the vector velocity."""
+        from haloscope.io.vtkhdf import ImageWriter
+
+        values = values or self.solver.relative
+        solver, nodes = self.solver, self.solver.blocks.nodes
+        names = list(solver.fields)
+        vector = [name for name in "uvw" if name in names]
+        with _OUTPUT, contextlib.ExitStack() as stack:
+            writer = None
+            dtype = values(names[0]).dtype
+            if self.world.is_root:
+                writer = stack.enter_context(
+                    ImageWriter(
+                        path,
+                        shape=(nodes[2], nodes[1], nodes[0]),
+                        origin=(0.0, 0.0, 0.0),
+                        spacing=solver.spacing,
+                        time=float(self.step),
+                    )
+                )
+            for name in names:
+                if name in vector:
+                    continue
+                if writer is not None:
+                    writer.create(name, dtype)
+                for begin, part in self._owned_slabs(values(name)):
+                    if writer is not None and part is not None:
+                        writer.write(name, (begin, 0, 0), part)
+            if vector:
+                if writer is not None:
+                    writer.create("velocity", dtype, 3)
+                streams = [self._owned_slabs(values(name)) for name in vector]
+                for parts in zip(*streams, strict=True):
+                    if writer is None:
+                        continue
+                    gathered = [part for _, part in parts if part is not None]
+                    while len(gathered) < 3:
+                        gathered.append(np.zeros_like(gathered[0]))
+                    writer.write("velocity", (parts[0][0], 0, 0), np.stack(gathered, axis=-1))
+        self._files.setdefault("fields", str(path))
+
+    def _save_when_due(self, out: Path | None, saved: float, *, at_end: bool) -> bool:
+        """Write a checkpoint when steps, minutes or the end of the run ask for one."""
+        if out is None:
+            return False
+        wanted = self.case.checkpoint
+        due = wanted.interval > 0 and self.step % wanted.interval == 0
+        late = wanted.minutes > 0 and self.world.any(
+            time.monotonic() - saved > 60 * wanted.minutes
+        )
+        if not (due or late or (at_end and wanted.at_end)):
+            return False
+        self._save(out)
+        return True
+
+    def _save(self, out: Path) -> None:
+        """Write a checkpoint of a state that was seen to be good, and drop old ones."""
+        self._look(out)
+        solver = self.solver
+        path = checkpoints.checkpoint_path(out, self.step)
+        content = {
+            "scalars": {key: value.hex() for key, value in solver.scalars().items()},
+            "history": self.history,
+            "probes": self._probe_rows,
+            "samples": self._samples,
+            "seconds": self.seconds,
+        }
+        with _CHECKPOINT, contextlib.ExitStack() as stack:
+            write = None
+            if self.world.is_root:
+                write = stack.enter_context(
+                    checkpoints.writing(
+                        path,
+                        solver=solver.name,
+                        nodes=solver.blocks.nodes,
+                        step=self.step,
+                        content=content,
+                    )
+                )
+            for name in solver.fields:
+                self._store(write, name, solver.owned(name))
+            for name, total in self._averages.items():
+                self._store(write, f"sum of {name}", self.device.to_host(total))
+        self._last_checkpoint = path
+        if self.world.is_root:
+            for old in checkpoints.list_checkpoints(out)[: -self.case.checkpoint.keep]:
+                old.unlink(missing_ok=True)
+
+    def _store(self, write: Any, name: str, owned: np.ndarray) -> None:
+        parts = self._owned_slabs(owned)
+        if write is not None:
+            write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
+        else:
+            for _ in parts:
+                pass
+
+    def _restore(self, out: Path, progress: Progress) -> None:
+        """Take over the newest checkpoint of a folder."""
+        found = checkpoints.list_checkpoints(out)
+        if not found:
+            raise InputError(
+                f"{out} holds no checkpoint (checkpoint-<step>.h5); run without --restart first"
+            )
+        solver = self.solver
+        with checkpoints.Checkpoint(
+            found[-1],
+            solver=solver.name,
+            nodes=solver.blocks.nodes,
+            fields=solver.fields,
+            dtype=solver.dtype,
+        ) as saved:
+            try:
+                content = saved.content
+                scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
+                self.history = [(int(step), dict(values)) for step, values in content["history"]]
+                for name, rows in content["probes"].items():
+                    if name in self._probe_rows:
+                        self._probe_rows[name] = [list(map(float, row)) for row in rows]
+                self._samples = int(content["samples"])
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"checkpoint {found[-1]} is damaged; delete it to restart from the one before"
+                ) from error
+            solver.restore(saved.step, scalars, saved.read)
+            block = solver.blocks.block(self.world.rank)
+            for name in solver.fields:
+                if saved.has(f"sum of {name}"):
+                    total = saved.read(f"sum of {name}", block.start, block.stop)
+                    self._averages[name] = self.device.from_host(total)
+        self._last_checkpoint = found[-1]
+        if self.world.is_root:
+            self._rewrite_tables(out)
+        progress.line(f"restarted from {found[-1]} at step {self.step}")
+
+    def _rewrite_tables(self, out: Path) -> None:
+        """Bring the tables back to the step of the checkpoint."""
+        header = ",".join(["step", *self.solver.fields])
+        tables = {"residuals.csv": [[float(s), *v.values()] for s, v in self.history]}
+        tables.update({f"probe-{name}.csv": rows for name, rows in self._probe_rows.items()})
+        for name, rows in tables.items():
+            if rows:
+                write_text(out / name, "\n".join([header, *map(_row, rows)]) + "\n")
+
+    def _write_last(self, out: Path, summary: dict[str, Any]) -> None:
+        """Fields, averages, picture and summary at the end of a run."""
+        output = self.case.output
+        files: dict[str, str] = {}
+        if output.fields:
+            path = out / "fields.vtkhdf"
+            self._write_fields(path)
+            files["fields"] = str(path)
+        if self._samples:
+            path = out / "average.vtkhdf"
+            self._write_fields(
+                path, lambda name: self.device.to_host(self._averages[name]) / self._samples
+            )
+            files["average"] = str(path)
+        if output.picture:
+            path = out / "overview.png"
+            plane = self.solver.picture()
+            if plane is not None:
+                with _OUTPUT:
+                    self._draw(path, plane, summary)
+            files["picture"] = str(path)
+        for name in self._probe_rows:
+            files[f"probe {name}"] = str(out / f"probe-{name}.csv")
+        if self.history:
+            files["residuals"] = str(out / "residuals.csv")
+        files["summary"] = str(out / "summary.json")
+        if self._last_checkpoint is not None:
+            files["checkpoint"] = str(self._last_checkpoint)
+        summary["files"] = files
+        if self.world.is_root:
+            write_json(out / "summary.json", summary)
+
+    def _draw(self, path: Path, plane: dict[str, Any], summary: Mapping[str, Any]) -> None:
+        from haloscope.io.pictures import save_overview
+
+        steps = [step for step, _ in self.history]
+        series = {
+            name: [values[name] for _, values in self.history] for name in self.solver.fields
+        }
+        rate = summary["rate"]
+        lines = [
+            *summary["headline"],
+            f"{summary['device']}, {summary['ranks']} rank(s), {rate['value']:.4g} {rate['unit']}",
+        ]
+        history = {
+            "steps": steps,
+            "series": series,
+            "ylabel": "residual (dimensionless rate of change)",
+            "title": "Way to the steady state",
+            "tolerance": self.case.run.tolerance or None,
+        }
+        save_overview(path, plane=plane, history=history, text_lines=lines)
+
+    # Summary
+
+    def _ceilings(self) -> Ceilings:
+        """Ceilings of this rank's share of the machine, all ranks measuring at once."""
+        self.world.barrier()
+        return measure_ceilings(self.device)
+
+    def _summary(
+        self,
+        begun: int,
+        converged: bool,
+        ceilings: Ceilings | None,
+        regions: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        solver, world, work = self.solver, self.world, self.solver.work
+        seconds = max(world.largest(self.seconds), 1e-9)
+        per_second = self.steps_timed / seconds
+        with _DIAGNOSTICS:
+            found = solver.diagnostics()
+        summary: dict[str, Any] = {
+            "solver": solver.name,
+            "case": self.name,
+            "title": self.case.title,
+            "device": self.device.name,
+            "ranks": world.size,
+            "decomposition": list(solver.blocks.parts),
+            "transport": solver.transport,
+            "steps": self.step,
+            "steps_this_run": self.step - begun,
+            "seconds": self.seconds,
+            "converged": converged,
+            "stopped_by": signal.Signals(self._signal).name if self._signal else None,
+            "rate": {"value": work.cells * per_second / 1e6, "unit": "Mcells/s"},
+            "ssspnt": 1e-7 * work.size * per_second / world.size,
+            "gflop_s": work.flops * per_second / 1e9,
+            "memory_bytes": work.memory,
+            "diagnostics": found,
+            "headline": solver.headline(found),
+            "residual": self.history[-1][1] if self.history else None,
+            "checks": {},
+        }
+        achieved = work.bytes * per_second / 1e9
+        summary["bandwidth"] = {"achieved_gb_s": achieved}
+        if ceilings is not None:
+            total = float(world.sum(np.array([ceilings.best]))[0])
+            summary["bandwidth"].update(
+                {
+                    "ceiling_gb_s": total,
+                    "fraction": achieved / total,
+                    "measured": ceilings.as_dict(),
+                }
+            )
+        if regions is not None:
+            summary["regions"] = regions
+        summary["provenance"] = self._provenance()
+        return summary
+
+    def _provenance(self) -> dict[str, Any]:
+        versions = {"haloscope": version(), "python": platform.python_version()}
+        for package in ("numpy", "h5py", "mpi4py", "cupy-cuda13x", "cupy-cuda12x"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
+        text = self.case.model_dump_json()
+        return {
+            "versions": versions,
+            "mpi": self.world.library,
+            "kernel": self.solver.kernel_hash,
+            "compiler": _compiler_name(self.device),
+            "case_hash": hashlib.sha256(text.encode()).hexdigest()[:12],
+            "case": json.loads(text),
+            "load": os.getloadavg()[0],
+        }
+
+
+def _compiler_name(device: Device) -> str:
+    if device.kind != "cpu":
+        return "NVRTC"
+    from haloscope.device.jit import find_compiler
+
+    return find_compiler().name
+
+
+def version() -> str:
+    """Version of the installed package; 'source' when run from a checkout."""
+    try:
+        return importlib.metadata.version("haloscope")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
+
+
+def _row(values: list[float]) -> str:
+    return ",".join([str(int(values[0])), *(repr(float(v)) for v in values[1:])])
+
+
+def _append_row(path: Path, header: str, rows: list[list[float]]) -> None:
+    """Add the last row to a table; the first row starts the file afresh."""
+    try:
+        with path.open("w" if len(rows) == 1 else "a") as file:
+            if len(rows) == 1:
+                file.write(header + "\n")
+            file.write(_row(rows[-1]) + "\n")
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def _signals(simulation: Simulation) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a stop after the present steps."""
+
+    def note(number: int, frame: object) -> None:
+        simulation._signal = number
+
+    kept = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(ValueError):  # not in the main thread: signals stay as they are
+            kept[number] = signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def load(
+    path: str | Path,
+    *,
+    settings: list[str] | tuple[str, ...] = (),
+    device: str | None = None,
+    world: World | None = None,
+) -> Simulation:
+    """Make a simulation from a case file.
+
+    Parameters
+    ----------
+    path
+        TOML case file.
+    settings
+        ``table.key=value`` overrides.
+    device
+        ``cpu``, ``cuda`` or ``auto`` in place of the case's own.
+    world
+        The ranks; those that the process was started with by default.
+
+    Raises
+    ------
+    InputError
+        The case is wrong: names the key, the file, what was given and what is allowed.
+    MachineError
+        The machine lacks something.
+    """
+    path = Path(path)
+    case = read_case(path, settings, registry.case_model)
+    return Simulation(case, name=path.stem, device=device, world=world)
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """Make the next free folder ``<root>/<name>-<n>``.
+
+    Raises
+    ------
+    MachineError
+        The folder cannot be made.
+    """
+    number = 1
+    while True:
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise _not_writable(path, error) from error
+
+
+def latest_folder(root: Path, name: str) -> Path:
+    """The newest folder ``<root>/<name>-<n>``, to restart in.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    numbered = []
+    for path in root.glob(f"{name}-*"):
+        tail = path.name[len(name) + 1 :]
+        if tail.isdigit():
+            numbered.append((int(tail), path))
+    if not numbered:
+        raise InputError(
+            f"there is no run of {name} in {root} to restart; give its folder with --out"
+        )
+    return max(numbered)[1]
+
+
+def given_folder(path: Path, *, restart: bool) -> Path:
+    """Use a folder that the user named; it must be empty unless a run goes on in it.
+
+    Raises
+    ------
+    InputError
+        It holds files already, or is no folder.
+    MachineError
+        It cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError(f"--out {path} is a file; give a folder") from error
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    if not os.access(path, os.W_OK):
+        raise MachineError(f"the output folder {path} cannot be written; choose another --out")
+    if not restart and any(path.iterdir()):
+        raise InputError(
+            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
+        )
+    return path
+
+
+def _not_writable(path: Path, error: OSError) -> MachineError:
+    return MachineError(
+        f"the output folder {path} cannot be made ({error.strerror}); choose another --out"
+    )
+
+
+__all__ = ["Progress", "Silent", "Simulation", "given_folder", "load", "new_folder"]

@@ -1,0 +1,77 @@
+"""The cavity's kernels as `haloscope bench` times them, each with its bytes model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from haloscope.case import check
+from haloscope.device.interface import Device
+from haloscope.domain.blocks import Blocks
+from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.halo import halo_plan
+from haloscope.exchange.world import World
+from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.interface import BenchKernel
+
+_SIZES = {"cpu": (64, 128, 256), "cuda": (64, 128, 256, 512)}
+
+
+def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
+    """The kernels of a step on cubes, and of an exchange of all six sides.
+
+    Bytes a cell: the step reads and writes five fields once; a wall node reads four pressures
+    and two temperatures and writes three values; pack and unpack read and write each value; the
+    norm reads two arrays.
+    """
+    for nodes in sizes or _SIZES[device.kind]:
+        for mode in ("global", "local"):
+            data = {"solver": "cavity", "cavity": {"nodes": nodes, "time_step": mode}}
+            case = check(data, CavityCase, "benchmark")
+            assert isinstance(case, CavityCase)
+            solver = CavitySolver(case, device, World())
+            cells = solver.work.cells
+            size = f"{nodes}^3"
+            pair = [solver._launch_interior[0][0], solver._launch_interior[1][0]]
+            yield BenchKernel(f"update ({mode} step)", size, cells, 80.0, _alternate(pair))
+            pairs = 20 if device.kind != "cpu" and nodes <= 128 else 1
+            yield BenchKernel(
+                f"whole step ({mode})",
+                size,
+                cells * 2 * pairs,
+                80.0,
+                _steps(solver, 2 * pairs),
+            )
+        yield BenchKernel(
+            "walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver._launch_walls[0]
+        )
+        blocks = Blocks(solver.flow.nodes, (1, 1, 1), (True, True, True))
+        plan = halo_plan(blocks.block(0), solver.layout, [2, 1, 1, 1, 1])
+        exchange = Exchange(World(), device, plan, solver.dtype)
+        state = solver._state[0]
+        _, pack, unpack = exchange._bound(state)
+        values = sum(message.size for message in plan.sends)
+        yield BenchKernel("pack, all six sides", size, values, 16.0, pack)
+        yield BenchKernel("unpack, all six sides", size, values, 16.0, unpack)
+
+
+class _alternate:
+    """Launches that take turns, as the two buffers of a run do."""
+
+    def __init__(self, launches: list) -> None:  # type: ignore[type-arg]
+        self._launches = launches
+        self._turn = 0
+
+    def __call__(self) -> None:
+        self._launches[self._turn]()
+        self._turn = 1 - self._turn
+
+
+class _steps:
+    """A number of whole steps."""
+
+    def __init__(self, solver: CavitySolver, count: int) -> None:
+        self._solver, self._count = solver, count
+
+    def __call__(self) -> None:
+        self._solver._steps(self._count)

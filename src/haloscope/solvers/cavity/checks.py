@@ -1,0 +1,234 @@
+"""Verification of the cavity: published Nusselt numbers, velocities, profiles, observed order."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.solvers.cavity import diagnostics
+from haloscope.solvers.interface import Check, Comparison
+
+Solve = Callable[[dict[str, Any]], Any]
+
+_WITHIN = 0.01
+_DE_VAHL_DAVIS = "G. de Vahl Davis, Int. J. Numer. Meth. Fluids 3 (1983) 249-264"
+_TRIC = "E. Tric, G. Labrosse, M. Betrouni, Int. J. Heat Mass Transfer 43 (2000) 4043-4056"
+_ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
+_LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
+
+# Mean Nusselt number, largest u on the vertical and v on the horizontal mid-line, in alpha / L.
+SQUARE = {
+    1e3: (1.118, 3.649, 3.697),
+    1e4: (2.243, 16.178, 19.617),
+    1e5: (4.519, 34.73, 68.59),
+    1e6: (8.800, 64.63, 219.36),
+}
+# Nusselt number of the hot wall and of its middle line, largest velocities along the heated
+# direction, the span and the vertical (here u, w and v), in alpha / L.
+CUBE = {
+    1e3: (1.0700, 1.0873, 3.5436, 0.1733, 3.5447),
+    1e4: (2.0542, 2.2505, 16.720, 2.1566, 18.984),
+    1e5: (4.3370, 4.6127, 43.904, 9.6973, 71.068),
+}
+
+
+def _relative(value: float, reference: float, within: float = _WITHIN) -> Comparison:
+    return Comparison(value, reference, within * abs(reference))
+
+
+def _case(dimensions: int, rayleigh: float, nodes: int, tolerance: float) -> dict[str, Any]:
+    return {
+        "solver": "cavity",
+        "cavity": {
+            "dimensions": dimensions,
+            "nodes": nodes,
+            "rayleigh": rayleigh,
+        },
+        "run": {"tolerance": tolerance},
+    }
+
+
+def _extrapolate(coarse: np.ndarray, fine: np.ndarray, ratio: float) -> np.ndarray:
+    """Richardson's extrapolation for a second-order method; `ratio` of the node distances."""
+    return np.asarray(fine + (fine - coarse) / (ratio**2 - 1))
+
+
+def _square(simulation: Any) -> np.ndarray:
+    solver = simulation.solver
+    flow = solver.flow
+    planes = diagnostics.midplane_fields(solver)
+    assert planes is not None
+    unit = flow.alpha / flow.size[0]
+    u, _ = diagnostics.line_peak(diagnostics.middle(planes["u"], 1), flow.spacing[1])
+    v, _ = diagnostics.line_peak(diagnostics.middle(planes["v"], 0), flow.spacing[0])
+    return np.array([simulation.diagnostics()["nusselt_wall"], u / unit, v / unit])
+
+
+def _cube(simulation: Any) -> np.ndarray:
+    found = simulation.diagnostics()
+    names = ("nusselt_wall", "nusselt_midline", "u_max", "w_max", "v_max")
+    return np.array([found[name] for name in names])
+
+
+def _on_grids(
+    solve: Solve, dimensions: int, rayleigh: float, grids: tuple[int, ...], tolerance: float
+) -> np.ndarray:
+    """Results on the grid, or extrapolated from two."""
+    measure = _square if dimensions == 2 else _cube
+    results = [measure(solve(_case(dimensions, rayleigh, n, tolerance))) for n in grids]
+    if len(results) == 1:
+        return results[0]
+    return _extrapolate(results[0], results[1], (grids[1] - 1) / (grids[0] - 1))
+
+
+def square_check(
+    rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
+) -> dict[str, Comparison]:
+    """Square cavity against de Vahl Davis."""
+    found = _on_grids(solve, 2, rayleigh, grids, tolerance)
+    names = ("Nusselt number", "largest u at mid-width", "largest v at mid-height")
+    pairs = zip(names, found, SQUARE[rayleigh], strict=True)
+    return {name: _relative(float(value), published) for name, value, published in pairs}
+
+
+def cube_check(
+    rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
+) -> dict[str, Comparison]:
+    """Cube with four adiabatic walls against Tric et al."""
+    found = _on_grids(solve, 3, rayleigh, grids, tolerance)
+    names = (
+        "Nusselt number of the hot wall",
+        "Nusselt number of its middle line",
+        "largest u",
+        "largest w (span)",
+        "largest v (vertical)",
+    )
+    pairs = zip(names, found, CUBE[rayleigh], strict=True)
+    return {name: _relative(float(value), published) for name, value, published in pairs}
+
+
+def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
+    """Lid-driven cube: the wall y = L moves along x, all is of one temperature."""
+    speed, size = 1.0, 1.0
+    return {
+        "solver": "cavity",
+        "cavity": {
+            "nodes": nodes,
+            "size": size,
+            "temperature_difference": 0.0,
+            "kinematic_viscosity": speed * size / reynolds,
+            "density": 1.0,
+            "walls": {
+                "x_low": {"temperature": "adiabatic"},
+                "x_high": {"temperature": "adiabatic"},
+                "y_high": {"velocity": [speed, 0.0, 0.0]},
+            },
+        },
+        "run": {"tolerance": tolerance},
+    }
+
+
+def lid_check(nodes: int, tolerance: float, solve: Solve) -> dict[str, Comparison]:
+    """Centre lines of the lid-driven cube at Re = 1000, within 2 % of the lid's speed."""
+    solver = solve(lid_case(nodes, 1000.0, tolerance)).solver
+    planes = diagnostics.midplane_fields(solver)
+    assert planes is not None
+    y = np.arange(solver.flow.nodes[1]) * solver.flow.spacing[1]
+    x = np.arange(solver.flow.nodes[0]) * solver.flow.spacing[0]
+    profiles = {
+        "u": (y, diagnostics.middle(planes["u"], 1)),
+        "v": (x, diagnostics.middle(planes["v"], 0)),
+    }
+    found = {}
+    with _LID.open(newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        for row in rows:
+            name, position = row["velocity"], float(row["position"])
+            value = float(np.interp(position, *profiles[name]))
+            axis = "y" if name == "u" else "x"
+            found[f"{name} at {axis} = {position:g}"] = Comparison(value, float(row["value"]), 0.02)
+    return found
+
+
+def order_check(grids: tuple[int, int, int], tolerance: float, solve: Solve) -> dict[str, Comparison]:
+    """Observed order of accuracy from three grids, each of half the node distance."""
+    found = [_square(solve(_case(2, 1e4, n, tolerance))) for n in grids]
+    names = ("order of the Nusselt number", "order of the largest u", "order of the largest v")
+    orders = [
+        math.log2(abs((a - b) / (b - c))) if b != c else math.nan
+        for a, b, c in zip(*found, strict=True)
+    ]
+    return {name: Comparison(order, 2.0, 0.2) for name, order in zip(names, orders, strict=True)}
+
+
+CHECKS = (
+    Check(
+        "cavity-2d-ra1e3",
+        "square cavity, Ra = 1e3",
+        _DE_VAHL_DAVIS,
+        False,
+        partial(square_check, 1e3, (33, 49), 1e-6),
+    ),
+    Check(
+        "cavity-2d-ra1e4",
+        "square cavity, Ra = 1e4",
+        _DE_VAHL_DAVIS,
+        False,
+        partial(square_check, 1e4, (49, 65), 1e-6),
+    ),
+    Check(
+        "cavity-2d-ra1e5",
+        "square cavity, Ra = 1e5",
+        _DE_VAHL_DAVIS,
+        False,
+        partial(square_check, 1e5, (97, 129), 1e-6),
+    ),
+    Check(
+        "cavity-2d-ra1e6",
+        "square cavity, Ra = 1e6",
+        _DE_VAHL_DAVIS,
+        True,
+        partial(square_check, 1e6, (193, 257), 1e-5),
+    ),
+    Check(
+        "cavity-3d-ra1e3",
+        "cube with adiabatic side walls, Ra = 1e3",
+        _TRIC,
+        False,
+        partial(cube_check, 1e3, (25, 33), 1e-5),
+    ),
+    Check(
+        "cavity-3d-ra1e4",
+        "cube with adiabatic side walls, Ra = 1e4",
+        _TRIC,
+        True,
+        partial(cube_check, 1e4, (49, 65), 1e-5),
+    ),
+    Check(
+        "cavity-3d-ra1e5",
+        "cube with adiabatic side walls, Ra = 1e5",
+        _TRIC,
+        True,
+        partial(cube_check, 1e5, (97, 129), 1e-5),
+    ),
+    Check(
+        "cavity-lid-re1000",
+        "lid-driven cube, Re = 1000: velocities on the centre lines",
+        _ALBENSOEDER,
+        True,
+        partial(lid_check, 97, 1e-4),
+    ),
+    Check(
+        "cavity-order",
+        "second order in space: three grids, square cavity, Ra = 1e4",
+        "observed order of this program",
+        False,
+        partial(order_check, (33, 65, 129), 1e-7),
+    ),
+)

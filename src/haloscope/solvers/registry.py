@@ -1,0 +1,78 @@
+"""Which solvers there are, loaded only when a case asks for them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from haloscope.case import CaseTable
+from haloscope.errors import InputError
+
+if TYPE_CHECKING:
+    from haloscope.device.interface import Device
+    from haloscope.exchange.world import World
+    from haloscope.solvers.interface import Solver
+
+_PARTS = {"cavity": ("CavityCase", "CavitySolver")}
+
+NAMES = tuple(_PARTS)
+
+
+def _part(solver: str, module: str, index: int) -> Any:
+    loaded = importlib.import_module(f"haloscope.solvers.{solver}.{module}")
+    return getattr(loaded, _PARTS[solver][index])
+
+
+def check_name(name: str) -> str:
+    """A solver's name, if there is such a solver.
+
+    Raises
+    ------
+    InputError
+        There is none; names the nearest.
+    """
+    if name not in _PARTS:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        hint = f"; the nearest is {near[0]}" if near else ""
+        raise InputError(f"solver {name!r} is not known{hint}; there is {', '.join(NAMES)}")
+    return name
+
+
+def case_model(name: str) -> type[CaseTable]:
+    """Model of a solver's case files."""
+    model: type[CaseTable] = _part(check_name(name), "case", 0)
+    return model
+
+
+def make_solver(case: CaseTable, device: Device, world: World) -> Solver:
+    """Solver for a case."""
+    make: Callable[..., Solver] = _part(check_name(case.solver), "solver", 1)
+    return make(case, device, world)
+
+
+def checks(name: str) -> Any:
+    """The module in which a solver declares its verification checks."""
+    return importlib.import_module(f"haloscope.solvers.{check_name(name)}.checks")
+
+
+def estimate(case: CaseTable) -> dict[str, float]:
+    """Memory in bytes and work of a case before anything is allocated."""
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
+    found: dict[str, float] = module.estimate(case)
+    return found
+
+
+def check_ranks(case: CaseTable, ranks: int) -> None:
+    """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
+    module.partition(case, ranks)
+
+
+def template(solver: str) -> str:
+    """Text of a commented case to start from."""
+    from importlib import resources
+
+    folder = resources.files(f"haloscope.solvers.{check_name(solver)}")
+    return folder.joinpath("template.toml").read_text(encoding="utf-8")

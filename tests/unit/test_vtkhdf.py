@@ -1,0 +1,218 @@
+"""Claims about VTKHDF image files: h5py and VTK's own reader find what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from haloscope.errors import InputError
+from haloscope.io.vtkhdf import ImageWriter, write_image
+
+ORIGIN = (0.5, -1.0, 2.0)
+SPACING = (0.1, 0.2, 0.3)
+SHAPES = [(4, 5, 7), (1, 5, 7), (2, 2, 2)]
+
+
+def _fields(shape: tuple[int, int, int]) -> dict[str, Any]:
+    random = np.random.default_rng(3)
+    return {
+        "temperature": random.random(shape),
+        "velocity": random.random((*shape, 3)).astype(np.float32),
+    }
+
+
+def _write_blocks(folder: Path, *blocks: tuple[Any, Any]) -> None:
+    """Write blocks (start, values) of the float64 array t on a grid of 2 x 4 x 5 points."""
+    path = folder / "field.vtkhdf"
+    with ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer:
+        writer.create("t", np.float64)
+        for start, block in blocks:
+            writer.write("t", start, block)
+
+
+@pytest.mark.parametrize("time", [None, 12.5])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_h5py_reads_back_layout_values_and_time(
+    tmp_path: Path, shape: tuple[int, int, int], time: float | None
+) -> None:
+    path = tmp_path / "field.vtkhdf"
+    fields = _fields(shape)
+    write_image(path, origin=ORIGIN, spacing=SPACING, point_data=fields, time=time)
+    depth, height, width = shape
+    with h5py.File(path) as file:
+        root = file["VTKHDF"]
+        kind = h5py.h5a.open(root.id, b"Type").get_type()
+        assert root.attrs["Type"] == b"ImageData"
+        assert not kind.is_variable_str()
+        assert kind.get_cset() == h5py.h5t.CSET_ASCII
+        assert tuple(root.attrs["Version"]) == (2, 0)
+        assert tuple(root.attrs["WholeExtent"]) == (0, width - 1, 0, height - 1, 0, depth - 1)
+        assert tuple(root.attrs["Origin"]) == ORIGIN
+        assert tuple(root.attrs["Spacing"]) == SPACING
+        assert tuple(root.attrs["Direction"]) == (1, 0, 0, 0, 1, 0, 0, 0, 1)
+        for name, values in fields.items():
+            stored = root["PointData"][name]
+            assert stored.dtype == values.dtype
+            np.testing.assert_array_equal(stored[()], values[0] if depth == 1 else values)
+        assert ("FieldData" in root) == (time is not None)
+        if time is not None:
+            assert root["FieldData/TimeValue"][()] == [time]
+
+
+@pytest.mark.parametrize("time", [None, 12.5])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_vtk_reads_back_values_spacing_and_time(
+    tmp_path: Path, shape: tuple[int, int, int], time: float | None
+) -> None:
+    reason = "vtk is not installed: pip install vtk to check files with VTK's own reader"
+    vtk_io = pytest.importorskip("vtkmodules.vtkIOHDF", reason=reason)
+    vtk_numpy = pytest.importorskip("vtkmodules.util.numpy_support", reason=reason)
+    path = tmp_path / "field.vtkhdf"
+    fields = _fields(shape)
+    write_image(path, origin=ORIGIN, spacing=SPACING, point_data=fields, time=time)
+
+    reader = vtk_io.vtkHDFReader()
+    assert reader.CanReadFile(str(path))
+    reader.SetFileName(str(path))
+    reader.Update()
+    assert reader.GetErrorCode() == 0
+    image = reader.GetOutputDataObject(0)
+    assert image.GetClassName() == "vtkImageData"
+    assert image.GetDimensions() == shape[::-1]
+    assert image.GetOrigin() == ORIGIN
+    assert image.GetSpacing() == SPACING
+    assert image.GetPointData().GetNumberOfArrays() == len(fields)
+    for name, values in fields.items():
+        read = vtk_numpy.vtk_to_numpy(image.GetPointData().GetArray(name))
+        assert read.dtype == values.dtype
+        np.testing.assert_array_equal(read.reshape(values.shape), values)
+    read_time = image.GetFieldData().GetArray("TimeValue")
+    assert (read_time is None) == (time is None)
+    if time is not None:
+        assert read_time.GetValue(0) == time
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 8), (1, 6, 8)])
+def test_blocks_make_the_same_file_as_whole_arrays(
+    tmp_path: Path, shape: tuple[int, int, int]
+) -> None:
+    fields = _fields(shape)
+    whole, blocks = tmp_path / "whole.vtkhdf", tmp_path / "blocks.vtkhdf"
+    write_image(whole, origin=ORIGIN, spacing=SPACING, point_data=fields, time=1.0)
+    with ImageWriter(blocks, shape=shape, origin=ORIGIN, spacing=SPACING, time=1.0) as writer:
+        writer.create("temperature", np.float64)
+        writer.create("velocity", np.float32, components=3)
+        depth = max(1, shape[0] // 2)
+        for z in range(0, shape[0], depth):
+            for y in range(0, 6, 3):
+                for x in range(0, 8, 4):
+                    for name, values in fields.items():
+                        block = values[z : z + depth, y : y + 3, x : x + 4]
+                        writer.write(name, (z, y, x), block)
+    with h5py.File(whole) as first, h5py.File(blocks) as second:
+        for name in fields:
+            stored = f"VTKHDF/PointData/{name}"
+            np.testing.assert_array_equal(first[stored][()], second[stored][()])
+
+
+def test_an_incomplete_array_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'t' was given 20 points; the grid has 40"):
+        _write_blocks(tmp_path, ((0, 0, 0), np.zeros((1, 4, 5))))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_body_goes_before_an_incomplete_array(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError):
+        _write_blocks(tmp_path, ((0, 0, 0), "no array"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "block"),
+    [
+        ((1, 0, 0), np.zeros((2, 4, 5))),
+        ((-1, 0, 0), np.zeros((1, 4, 5))),
+        ((0, 0, 1), np.zeros((1, 4, 5))),
+        ((0, 0, 0), np.zeros((0, 4, 5))),
+        ((0, 0, 0), np.zeros((4, 5))),
+        ((0, 0), np.zeros((1, 4, 5))),
+        ((0, 0, 0), np.zeros((2, 4, 5, 3))),
+        ((0, 0, 0), np.zeros((2, 4, 5), dtype=np.float32)),
+    ],
+)
+def test_a_block_that_does_not_fit_is_refused(
+    tmp_path: Path, start: Any, block: np.ndarray[Any, Any]
+) -> None:
+    with pytest.raises(InputError, match="block of array 't' has the"):
+        _write_blocks(tmp_path, (start, block))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "components", "message"),
+    [
+        ("", np.float64, 1, "name ''"),
+        ("a/b", np.float64, 1, "name 'a/b'"),
+        ("taken", np.float64, 1, "name 'taken'"),
+        ("new", np.int32, 1, "type int32; allowed are float32, float64"),
+        ("new", np.dtype(">f8"), 1, "type >f8"),
+        ("new", np.float64, 2, "2 components"),
+    ],
+)
+def test_an_array_that_readers_cannot_take_is_refused(
+    tmp_path: Path, name: str, dtype: Any, components: int, message: str
+) -> None:
+    path = tmp_path / "field.vtkhdf"
+    with ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer:
+        writer.create("taken", np.float64)
+        writer.write("taken", (0, 0, 0), np.zeros((2, 4, 5)))
+        with pytest.raises(InputError, match=message):
+            writer.create(name, dtype, components)
+
+
+def test_a_block_of_an_unknown_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "field.vtkhdf"
+    with (
+        ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer,
+        pytest.raises(InputError, match="'t' does not exist; existing are none"),
+    ):
+        writer.write("t", (0, 0, 0), np.zeros((2, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": "field.h5"}, "'.h5'; readers know it by '.vtkhdf'"),
+        ({"shape": (4, 5)}, "the shape is"),
+        ({"shape": (4, 1, 5)}, "the shape is"),
+        ({"shape": (4, 5, 1)}, "the shape is"),
+        ({"origin": (0.0, 0.0)}, "the origin is"),
+        ({"origin": (0.0, 0.0, np.nan)}, "the origin is"),
+        ({"spacing": (1.0, 1.0, 0.0)}, "the spacing is"),
+        ({"spacing": (1.0, np.inf, 1.0)}, "the spacing is"),
+        ({"time": np.nan}, "the time is"),
+    ],
+)
+def test_a_grid_that_readers_cannot_take_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    given = {"path": "a.vtkhdf", "shape": (2, 4, 5), "origin": ORIGIN, "spacing": SPACING, **change}
+    path = tmp_path / given.pop("path")
+    with pytest.raises(InputError, match=message):
+        ImageWriter(path, **given)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"t": np.zeros((4, 5))},
+        {"t": np.zeros((2, 4, 5)), "u": np.zeros((2, 4, 6))},
+    ],
+)
+def test_arrays_that_share_no_grid_are_refused(tmp_path: Path, fields: Any) -> None:
+    with pytest.raises(InputError, match="allowed is one grid"):
+        write_image(tmp_path / "a.vtkhdf", origin=ORIGIN, spacing=SPACING, point_data=fields)
