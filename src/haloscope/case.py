@@ -190,6 +190,8 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
         return model.model_validate_json(text)
     except ValidationError as error:
         raise InputError(f"{source}: {_explain(error, model)}") from None
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def read_case(
@@ -222,9 +224,10 @@ def read_case(
 def _explain(error: ValidationError, model: type[Table]) -> str:
     """One line on the first fault that pydantic found."""
     fault = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    location = [part for part in fault["loc"] if not _is_branch(part)]
+    location = _shown_key(fault["loc"])
     key = ".".join(str(part) for part in location)
-    more = f" ({error.error_count()} faults in all)" if error.error_count() > 1 else ""
+    keys = {_shown_key(e["loc"]) for e in error.errors()}
+    more = f" ({len(keys)} keys are wrong in all)" if len(keys) > 1 else ""
     if fault["type"] == "extra_forbidden":
         table = _table_at(model, location[:-1])
         allowed = sorted(table.model_fields) if table else []
@@ -233,13 +236,28 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
         return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}{more}"
     if fault["type"] == "missing":
         return f"the key {key} is missing{more}"
-    given = repr(fault["input"])
+    faults = [e for e in error.errors() if _shown_key(e["loc"]) == _shown_key(fault["loc"])]
+    fault = max(faults, key=lambda e: _SAYS_MOST.get(e["type"], 1))
+    given = "" if isinstance(fault["input"], dict) else repr(fault["input"])
     if len(given) > 60:
         given = given[:57] + "..."
     message = fault["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    name = f"{key} = {given}: " if key else ""
+    if len({e["msg"] for e in faults}) > 1 and _SAYS_MOST.get(fault["type"], 1) == 0:
+        message = " or ".join(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in faults))
+    name = f"{key} = {given}: " if key and given else ""
     return f"{name}{message}{more}"
+
+
+# Of the faults that the branches of a union report, one on a value says more than one on a type.
+_SAYS_MOST = {
+    kind: 0
+    for kind in ("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type")
+}
+
+
+def _shown_key(location: Sequence[int | str]) -> tuple[int | str, ...]:
+    return tuple(part for part in location if not _is_branch(part))
 
 
 def _is_branch(part: int | str) -> bool:

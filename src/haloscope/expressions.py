@@ -122,9 +122,12 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: function.apply for name, function in _FUNCTIONS.items()},
 }
 
-# What the user may have meant by a piece of Python that the grammar does not have.
+# What the user may have meant by a character or a piece of Python that the grammar lacks.
+_CHARACTER_ADVICE = {
+    "^": "write ** for a power",
+    "%": "write a - b*floor(a/b) for a remainder",
+}
 _ADVICE: dict[type[ast.AST], str] = {
-    ast.Mod: "write x - b*floor(x/b) for a remainder",
     ast.FloorDiv: "write floor(a/b)",
     ast.And: "chain comparisons (0.1 < x < 0.2) or multiply them",
     ast.Or: "write max(a, b) of two comparisons",
@@ -330,7 +333,7 @@ class _Parser:
             raise self._error("is empty", "write a number or a formula")
         foreign = _FOREIGN_CHARACTER.search(self.text)
         if foreign:
-            advice = "write ** for a power" if foreign.group() == "^" else "remove it"
+            advice = _CHARACTER_ADVICE.get(foreign.group(), "remove it")
             raise self._error(
                 f"has {foreign.group()!r} at character {foreign.start() + 1}, which is not part of "
                 "an expression",

@@ -240,7 +240,7 @@ class Simulation:
             poll = self._timed_steps(target - self.step)
             rate = solver.work.cells * self.steps_timed / max(self.seconds, 1e-9) / 1e6
             if self.step % case.run.diagnostics_interval == 0 or self.step == end:
-                residual = self._look(out)
+                residual = self._look(out, record=True)
                 if max(residual.values()) < case.run.tolerance:
                     progress.update(self.step, end, rate, max(residual.values()))
                     self._at_events(out)
@@ -283,8 +283,8 @@ class Simulation:
         slowest = self.world.largest(taken)
         return max(1, int(_POLL_SECONDS * count / max(slowest, 1e-6)))
 
-    def _look(self, out: Path | None) -> dict[str, float]:
-        """Residuals of the present state, which must be finite."""
+    def _look(self, out: Path | None, *, record: bool) -> dict[str, float]:
+        """Residuals of the present state, which must be finite; recorded in the history or not."""
         with _DIAGNOSTICS:
             residual = self.solver.residual()
         if not all(math.isfinite(value) for value in residual.values()):
@@ -297,7 +297,7 @@ class Simulation:
                 f"the solution broke before step {self.step} (values that are not finite); {kept}; "
                 f"{self.solver.advice()}"
             )
-        if not self.history or self.history[-1][0] != self.step:
+        if record and (not self.history or self.history[-1][0] != self.step):
             self.history.append((self.step, residual))
             if out is not None and self.world.is_root:
                 self._append_history(out)
@@ -422,7 +422,7 @@ class Simulation:
 
     def _save(self, out: Path) -> None:
         """Write a checkpoint of a state that was seen to be good, and drop old ones."""
-        self._look(out)
+        self._look(out, record=False)
         solver = self.solver
         path = checkpoints.checkpoint_path(out, self.step)
         content = {

@@ -187,7 +187,18 @@ def test_only_the_given_variables_are_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("text", "advice"),
-    [("sin + 1", r"sin\(\.\.\.\)"), ("x(1)", r"x\*\("), ("pi(x)", r"pi\*\("), ("x^2", r"\*\*")],
+    [
+        ("sin + 1", r"sin\(\.\.\.\)"),
+        ("x(1)", r"x\*\("),
+        ("pi(x)", r"pi\*\("),
+        ("x^2", r"write \*\* for a power"),
+        ("x % 2", r"a - b\*floor"),
+        ("x // 2", r"floor\(a/b\)"),
+        ("x < 1 and y < 1", "chain comparisons"),
+        ("x < 1 or y < 1", r"max\(a, b\)"),
+        ("not x", "1 - a"),
+        ("1,5", "decimals with a point"),
+    ],
 )
 def test_a_common_slip_gets_its_correction(text: str, advice: str) -> None:
     with pytest.raises(InputError, match=advice):

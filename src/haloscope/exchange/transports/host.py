@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class Requests:
                 for rank, part in sends
                 if rank != world.rank
             ]
+            # MPI does not give persistent requests back by itself; this runs before MPI ends.
+            weakref.finalize(self, _free, self._receives + self._sends)
 
     def start(self) -> None:
         """Post receives, then sends."""
@@ -51,6 +54,11 @@ class Requests:
         """Wait for all of them."""
         if self._receives or self._sends:
             self._mpi.Request.Waitall(self._receives + self._sends)
+
+
+def _free(requests: list[Any]) -> None:
+    for request in requests:
+        request.Free()
 
 
 def _slices(messages: tuple[Message, ...], buffer: np.ndarray) -> Any:

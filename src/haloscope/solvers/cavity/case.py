@@ -143,6 +143,7 @@ class CavityTable(Table):
             )
         for side in SIDES:
             wall: Wall = getattr(self.walls, side.name)
+            Flow(self).wall_temperature(side.name)
             if wall.velocity[side.axis] != 0:
                 raise ValueError(
                     f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} moves the wall "
@@ -153,6 +154,8 @@ class CavityTable(Table):
                 f"cavity.rayleigh = {self.rayleigh:g} needs gravity and expansion that are not 0"
             )
         flow = Flow(self)
+        for name in ("p", "u", "v", "w", "T"):
+            flow.initial(name)
         if not 0 < flow.reference_velocity < math.inf:
             raise ValueError(
                 "nothing drives a flow: give cavity.rayleigh > 0 or a wall with a velocity"
