@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
-from haloscope.device.interface import Array
+from haloscope.device.interface import Array, ByValue
 from haloscope.errors import InputError
 
 _LINE = 64
@@ -60,7 +60,7 @@ class CpuKernel:
 
     def bind(
         self,
-        *arguments: Array | int | float,
+        *arguments: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
@@ -71,12 +71,23 @@ class CpuKernel:
         return CpuLaunch(self._function, converted, keep)
 
 
-def _as_argument(value: Array | int | float) -> Any:
+def _as_argument(value: Array | ByValue | int | float) -> Any:
+    if isinstance(value, ByValue):
+        return _as_struct(value.values)
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     if isinstance(value, (int, np.integer)):
         return ctypes.c_long(int(value))
     return ctypes.c_double(float(value))
+
+
+def _as_struct(values: np.ndarray) -> ctypes.Structure:
+    number = ctypes.c_float if values.dtype == np.float32 else ctypes.c_double
+
+    class Struct(ctypes.Structure):
+        _fields_ = (("values", number * len(values)),)
+
+    return Struct((number * len(values))(*values.tolist()))
 
 
 class CpuGraph:

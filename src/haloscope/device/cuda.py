@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
-from haloscope.device.interface import Array
+from haloscope.device.interface import Array, ByValue
 from haloscope.errors import MachineError
 
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
@@ -49,7 +49,7 @@ class CudaKernel:
 
     def bind(
         self,
-        *arguments: Array | int | float,
+        *arguments: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
@@ -67,6 +67,9 @@ class CudaKernel:
 
 
 def _as_argument(value: Any) -> Any:
+    if isinstance(value, ByValue):
+        struct = np.dtype([("values", value.values.dtype, (len(value.values),))])
+        return value.values.view(struct)[0]
     if isinstance(value, (int, np.integer)):
         return np.int64(value)
     if isinstance(value, (float, np.floating)):

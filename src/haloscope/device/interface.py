@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,19 @@ from haloscope.device.jit import Constants
 
 Array = Any
 """A NumPy array on cores, a CuPy array on a GPU."""
+
+
+@dataclass(frozen=True)
+class ByValue:
+    """Numbers handed to a kernel as a struct, which a GPU keeps in its constant memory.
+
+    Attributes
+    ----------
+    values
+        One-dimensional host array, in the order of the struct's members and of their type.
+    """
+
+    values: np.ndarray
 
 
 class Launch(Protocol):
@@ -27,12 +41,12 @@ class Kernel(Protocol):
 
     def bind(
         self,
-        *arguments: Array | int | float,
+        *arguments: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
     ) -> Launch:
-        """Bind arguments: arrays as pointers, int as C long, float as C double.
+        """Bind arguments: arrays as pointers, int as C long, float as C double, structs.
 
         Parameters
         ----------

@@ -6,7 +6,8 @@
 // after the other in one array, `fs` values apart, in the order p u v [w] T.
 //
 // Compile-time constants: real, DIMENSIONS (2, 3), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
-// P_* (places in the array of parameters), MARCH (cells along z a GPU thread computes).
+// PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
+// fit on a multiprocessor).
 
 #define FIELDS (DIMENSIONS + 2)
 #define THREE (DIMENSIONS == 3)
@@ -20,19 +21,9 @@ struct Physics {
   real bx, by, bz, tref;  // -beta_T g, reference temperature
   real floor2;            // kappa V_ref^2: least beta2
   real rho;
-  real dt;                    // global step
   real cfl, diffusive, cell;  // local step: factor, diffusive limit, cell-Reynolds limit factor
 };
-
-INLINE Physics physics(const double *q) {
-  return {(real)q[P_AX],    (real)q[P_AY],    (real)q[P_AZ],     (real)q[P_NX],
-          (real)q[P_NY],    (real)q[P_NZ],    (real)q[P_N0],     (real)q[P_TX],
-          (real)q[P_TY],    (real)q[P_TZ],    (real)q[P_T0],     (real)q[P_DX],
-          (real)q[P_DY],    (real)q[P_DZ],    (real)q[P_GX],     (real)q[P_GY],
-          (real)q[P_GZ],    (real)q[P_BX],    (real)q[P_BY],     (real)q[P_BZ],
-          (real)q[P_TREF],  (real)q[P_FLOOR2], (real)q[P_RHO],   (real)q[P_DT],
-          (real)q[P_CFL],   (real)q[P_DIFFUSIVE], (real)q[P_CELL]};
-}
+static_assert(sizeof(Physics) == PHYSICS_VALUES * sizeof(real), "as many as Python hands over");
 
 struct Star {
   real c, W, E, S, N, B, F;
@@ -93,7 +84,7 @@ INLINE real apply(const Weights &m, const Star &f) {
 
 // One explicit step of a node from its neighbourhood.
 INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &u, const Star &v,
-                    const Star &w, const Star &T, real reference) {
+                    const Star &w, const Star &T, real global_dt, real reference) {
   const real beta2 = speed2(k, u.c, v.c, w.c), four = 4 * beta2;
   const real su = wave(u.c, four), sv = wave(v.c, four);
   real divergence = fused(k.ay, v.N - v.S, k.ax * (u.E - u.W));
@@ -124,8 +115,9 @@ INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &
 #if LOCAL_STEP
   const real slow = 1 / rate(k, su, sv, sw);
   const real dt = k.cfl * smaller(slow, smaller(k.diffusive, k.cell * slow * slow));
+  (void)global_dt;
 #else
-  const real dt = k.dt;
+  const real dt = global_dt;
   (void)sw;
 #endif
   Node next;
@@ -153,67 +145,67 @@ INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &
 #define T_FIELD (FIELDS - 1)
 
 #if ON_GPU
-// A thread marches MARCH nodes along z with the nodes below and above it in registers.
-#define MARCHED(f) f##B, f##C, f##F
-KERNEL update(const real *__restrict__ old, real *__restrict__ fresh,
-              const double *__restrict__ parameters, const real *__restrict__ reference_p,
-              long first, long nx, long ny, long nz, long sy, long sz, long fs, long rows,
-              long chunk) {
+// A thread marches `chunk` nodes along z with its column in registers; the next plane is asked
+// for one node ahead of its use. Neighbours along x and y come from the first-level cache.
+KERNEL __launch_bounds__(BLOCK_THREADS, LEAST_BLOCKS)
+update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
+       const real *__restrict__ step, const real *__restrict__ reference_p, long first, long nx,
+       long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= nx || y >= ny) return;
-  const Physics k = physics(parameters);
-#if RESCALE
-  const real reference = *reference_p;
-#else
-  const real reference = 0;
-#endif
-  const long z0 = (long)blockIdx.z * chunk, z1 = smaller(z0 + chunk, nz);
-  long i = first + x + y * sy + z0 * sz;
-  const real *p = old, *u = old + fs, *v = old + 2 * fs, *T = old + T_FIELD * fs;
-  real pC = p[i], uC = u[i], vC = v[i], TC = T[i];
+  const real dt = LOCAL_STEP ? (real)0 : *step;
+  const real reference = RESCALE ? *reference_p : (real)0;
+  const int z0 = blockIdx.z * (int)chunk, z1 = smaller(z0 + (int)chunk, (int)nz);
   const int s = (int)sy;
+  const long i = first + x + y * sy + z0 * sz;
+  const real *p = old + i, *u = p + fs, *v = u + fs, *T = old + i + T_FIELD * fs;
+  real *pn = fresh + i, *un = pn + fs, *vn = un + fs, *Tn = pn + T_FIELD * fs;
+  real pC = p[0], uC = u[0], vC = v[0], TC = T[0];
 #if THREE
-  const real *w = old + 3 * fs;
-  real wC = w[i];
-  real pBB = p[i - 2 * sz], pB = p[i - sz], pF = p[i + sz];
-  real uB = u[i - sz], vB = v[i - sz], wB = w[i - sz], TB = T[i - sz];
+  const real *w = v + fs;
+  real *wn = vn + fs;
+  real wC = w[0];
+  real pBB = p[-2 * sz], pB = p[-sz], pF = p[sz];
+  real uB = u[-sz], vB = v[-sz], wB = w[-sz], TB = T[-sz];
+  real uF = u[sz], vF = v[sz], wF = w[sz], TF = T[sz];
 #endif
-  for (long z = z0; z < z1; ++z) {
+  for (int z = z0; z < z1; ++z) {
 #if THREE
-    const real pFF = p[i + 2 * sz];
-    const real uF = u[i + sz], vF = v[i + sz], wF = w[i + sz], TF = T[i + sz];
-    const Star w_star = {wC, w[i - 1], w[i + 1], w[i - s], w[i + s], wB, wF};
+    const real pFF = p[2 * sz], uFF = u[2 * sz], vFF = v[2 * sz], wFF = w[2 * sz];
+    const real TFF = T[2 * sz];
+    const Star w_star = {wC, w[-1], w[1], w[-s], w[s], wB, wF};
 #else
     const real pBB = 0, pB = 0, pF = 0, pFF = 0, uB = 0, uF = 0, vB = 0, vF = 0, TB = 0, TF = 0;
     const Star w_star = {0, 0, 0, 0, 0, 0, 0};
 #endif
-    const Star p_star = {pC, p[i - 1], p[i + 1], p[i - s], p[i + s], pB, pF};
-    const Tips tips = {p[i - 2], p[i + 2], p[i - 2 * s], p[i + 2 * s], pBB, pFF};
-    const Star u_star = {uC, u[i - 1], u[i + 1], u[i - s], u[i + s], uB, uF};
-    const Star v_star = {vC, v[i - 1], v[i + 1], v[i - s], v[i + s], vB, vF};
-    const Star T_star = {TC, T[i - 1], T[i + 1], T[i - s], T[i + s], TB, TF};
-    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, reference);
-    fresh[i] = next.p;
-    fresh[i + fs] = next.u;
-    fresh[i + 2 * fs] = next.v;
+    const Star p_star = {pC, p[-1], p[1], p[-s], p[s], pB, pF};
+    const Tips tips = {p[-2], p[2], p[-2 * s], p[2 * s], pBB, pFF};
+    const Star u_star = {uC, u[-1], u[1], u[-s], u[s], uB, uF};
+    const Star v_star = {vC, v[-1], v[1], v[-s], v[s], vB, vF};
+    const Star T_star = {TC, T[-1], T[1], T[-s], T[s], TB, TF};
+    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+    store_once(pn, next.p);
+    store_once(un, next.u);
+    store_once(vn, next.v);
+    store_once(Tn, next.T);
 #if THREE
-    fresh[i + 3 * fs] = next.w;
+    store_once(wn, next.w);
     pBB = pB, pB = pC, pC = pF, pF = pFF;
-    uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
+    uB = uC, uC = uF, uF = uFF, vB = vC, vC = vF, vF = vFF;
+    wB = wC, wC = wF, wF = wFF, TB = TC, TC = TF, TF = TFF;
+    p += sz, u += sz, v += sz, w += sz, T += sz;
+    pn += sz, un += sz, vn += sz, wn += sz, Tn += sz;
 #endif
-    fresh[i + T_FIELD * fs] = next.T;
-    i += sz;
   }
 }
 
 #else
 // Tiles of `rows` rows march along z so that the planes a stencil needs stay in the cache.
-KERNEL update(const real *__restrict__ old, real *__restrict__ fresh,
-              const double *__restrict__ parameters, const real *__restrict__ reference_p,
-              long first, long nx, long ny, long nz, long sy, long sz, long fs, long rows,
-              long chunk) {
-  const Physics k = physics(parameters);
+KERNEL update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
+              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
+              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+  const real dt = LOCAL_STEP ? (real)0 : *step;
   const real reference = RESCALE ? *reference_p : (real)0;
   const long tiles = (ny + rows - 1) / rows, chunks = (nz + chunk - 1) / chunk;
   PRAGMA(omp parallel for collapse(2) schedule(static))
@@ -245,7 +237,7 @@ KERNEL update(const real *__restrict__ old, real *__restrict__ fresh,
 #endif
             const Tips tips = {p[x - 2],      p[x + 2],      p[x - 2 * sy],
                                p[x + 2 * sy], BEHIND(p)};
-            const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, reference);
+            const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
             pn[x] = next.p;
             un[x] = next.u;
             vn[x] = next.v;
@@ -295,9 +287,8 @@ KERNEL walls(real *state, const long *sides, long count, long fs) {
 }
 
 // parts[k] = largest rate() of the nodes of part k, in 1/s.
-KERNEL fastest_wave(const real *state, const double *parameters, long first, long nx, long ny,
-                    long nz, long sy, long sz, long fs, double *parts, long n) {
-  const Physics k = physics(parameters);
+KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, long ny, long nz,
+                    long sy, long sz, long fs, double *parts, long n) {
   PARTS(j, n) {
     real most = 0;
     CELLS_OF_PART(j, n, x, y, z, nx, ny, nz) {

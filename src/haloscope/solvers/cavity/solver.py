@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device import jit
-from haloscope.device.interface import Array, Device, Graph, Launch
+from haloscope.device.interface import Array, ByValue, Device, Graph, Launch
 from haloscope.domain.blocks import Side, Triple
 from haloscope.errors import InputError
 from haloscope.exchange.exchange import Exchange
@@ -23,19 +23,19 @@ from haloscope.solvers.interface import Field, Work
 
 SOURCE = Path(__file__).with_name("cavity.cpp")
 
-PARAMETERS = (
+PHYSICS = (
     *("ax", "ay", "az", "nx", "ny", "nz", "n0", "tx", "ty", "tz", "t0", "dx", "dy", "dz"),
-    *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "dt", "cfl", "diffusive"),
-    "cell",
+    *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "cfl", "diffusive", "cell"),
 )
-"""Names of the kernel's parameters, in order; cavity.cpp says what each is."""
+"""Names of the values of cavity.cpp's struct Physics, in order."""
 
 _GHOSTS = 2
 _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
 _GPU_BLOCK = (64, 4, 1)
-_GPU_CHUNK = 32
+_GPU_LEAST_BLOCKS = 2
+_GPU_CHUNK = 64
 _CACHE_BYTES = 1 << 20
 _FLOPS = {2: 99, 3: 172}
 
@@ -45,29 +45,32 @@ _WALLS = Region("walls")
 _TIME_STEP = Region("time step")
 
 
-def kernel_constants(flow: Flow) -> dict[str, int | float | str]:
+def kernel_constants(flow: Flow, device_kind: str = "cpu") -> dict[str, int | float | str]:
     """Compile-time constants of cavity.cpp for a case."""
     table = flow.table
     active = [g != 0 and table.expansion > 0 for g in table.gravity]
     constants: dict[str, int | float | str] = {
         "real": "float" if table.precision == "single" else "double",
         "DIMENSIONS": table.dimensions,
+        "PHYSICS_VALUES": len(PHYSICS),
         "LOCAL_STEP": int(table.time_step == "local"),
         "RESCALE": int(table.rescale_pressure == "step"),
         "GRAVITY_X": int(active[0]),
         "GRAVITY_Y": int(active[1]),
         "GRAVITY_Z": int(active[2]),
     }
-    constants.update({f"P_{name.upper()}": i for i, name in enumerate(PARAMETERS)})
+    if device_kind != "cpu":
+        constants["BLOCK_THREADS"] = _GPU_BLOCK[0] * _GPU_BLOCK[1]
+        constants["LEAST_BLOCKS"] = _GPU_LEAST_BLOCKS
     return constants
 
 
-def kernel_parameters(flow: Flow) -> dict[str, float]:
-    """Parameters of cavity.cpp for a case, without the global time step."""
+def physics_values(flow: Flow) -> dict[str, float]:
+    """Values of cavity.cpp's struct Physics for a case."""
     table = flow.table
     h = flow.spacing
     axes = range(table.dimensions)
-    q = dict.fromkeys(PARAMETERS, 0.0)
+    q = dict.fromkeys(PHYSICS, 0.0)
     nu, alpha = table.kinematic_viscosity, flow.alpha
     for i in axes:
         axis = "xyz"[i]
@@ -130,9 +133,11 @@ class CavitySolver:
         self._state: list[Array] = [device.zeros((count,), self.dtype) for _ in range(2)]
         self._current = 0
         self._reference = device.zeros((1,), self.dtype)
-        self._values = kernel_parameters(flow)
-        self._parameters = device.zeros((len(PARAMETERS),), "f8")
-        self._constants = kernel_constants(flow)
+        self._values = physics_values(flow)
+        self._physics = ByValue(np.array([self._values[name] for name in PHYSICS], self.dtype))
+        self._dt = 0.0
+        self._step_size = device.zeros((1,), self.dtype)
+        self._constants = kernel_constants(flow, device.kind)
         self.kernel_hash = jit.kernel_hash(SOURCE, self._constants)
         widths = [2] + [1] * (len(names) - 1)
         plan = halo_plan(self.block, self.layout, widths)
@@ -145,7 +150,6 @@ class CavitySolver:
         self._bind()
         self._set_initial()
         self._complete()
-        self._upload(dt=0.0)
         if flow.table.time_step == "global":
             self._set_time_step()
         self.work = self._count_work()
@@ -224,7 +228,8 @@ class CavitySolver:
         return self._update.bind(
             old,
             fresh,
-            self._parameters,
+            self._physics,
+            self._step_size,
             self._reference,
             self._index(*start),
             nx,
@@ -287,7 +292,7 @@ class CavitySolver:
         self._launch_wave = [
             wave.bind(
                 state,
-                self._parameters,
+                self._physics,
                 first,
                 *shape,
                 sy,
@@ -440,9 +445,8 @@ class CavitySolver:
             self._upload(dt=self._stable_step())
 
     def _upload(self, dt: float) -> None:
-        self._values["dt"] = dt
-        packed = np.array([self._values[name] for name in PARAMETERS])
-        self._parameters[...] = self._device.from_host(packed)
+        self._dt = dt
+        self._step_size[...] = self._device.from_host(np.array([dt], self.dtype))
 
     def _one_step(self) -> None:
         """One step: nodes that neighbours wait for, messages, the other nodes, walls."""
@@ -595,7 +599,7 @@ class CavitySolver:
 
     def scalars(self) -> dict[str, float]:
         """The global time step."""
-        return {"dt": self._values["dt"]}
+        return {"dt": self._dt}
 
     def restore(
         self,
@@ -636,4 +640,4 @@ def _without_edge(cut: slice, direction: int) -> slice:
     return slice(1, cut.stop) if direction < 0 else slice(cut.start, -1)
 
 
-__all__ = ["PARAMETERS", "SOURCE", "CavitySolver", "kernel_constants"]
+__all__ = ["PHYSICS", "SOURCE", "CavitySolver", "kernel_constants"]
