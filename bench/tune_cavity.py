@@ -13,9 +13,11 @@ from haloscope.exchange.world import World
 from haloscope.solvers.cavity import solver as cavity
 from haloscope.solvers.cavity.case import CavityCase
 
-BLOCKS = ((32, 4), (32, 8), (32, 16), (64, 4), (64, 8), (128, 2), (128, 4))
+TILES = ((32, 4), (32, 8), (32, 16), (64, 4), (64, 8))
+AHEAD = (1, 2, 3)
 LEAST = (1, 2, 3, 4)
 CHUNKS = (32, 64, 128, 256)
+_SHARED_BYTES = 227 << 10
 
 
 def main() -> None:
@@ -36,31 +38,34 @@ def main() -> None:
     case = check(data, CavityCase, "tuning")
     rows = []
     solver = None
-    for block, least, chunk in itertools.product(BLOCKS, LEAST, CHUNKS):
-        threads = block[0] * block[1]
-        if threads * least > 2048 or threads * least < 256 or chunk > options.nodes:
+    for tile, ahead, least, chunk in itertools.product(TILES, AHEAD, LEAST, CHUNKS):
+        threads = tile[0] * tile[1]
+        cavity._GPU_TILE, cavity._GPU_AHEAD = tile, ahead
+        cavity._GPU_LEAST_BLOCKS, cavity._GPU_CHUNK = least, chunk
+        if not 256 <= threads * least <= 1024 or chunk > options.nodes:
             continue
-        cavity._GPU_BLOCK = (*block, 1)
-        cavity._GPU_LEAST_BLOCKS = least
-        cavity._GPU_CHUNK = chunk
         if solver is None:
             solver = cavity.CavitySolver(case, device, World())
         else:
             solver._constants = cavity.kernel_constants(solver.flow, device.kind)
+            if solver._tile_bytes() * least > _SHARED_BYTES:
+                continue
             solver._bind()
-        registers = solver._update._function.attributes["num_regs"]
-        local = solver._update._function.attributes["local_size_bytes"]
+        local, registers = (
+            device.xp.cuda.driver.funcGetAttribute(attribute, solver._update_tiles._function.ptr)
+            for attribute in (3, 4)
+        )
         steps = options.steps
         device.seconds(lambda s=solver: s._steps(2))
         taken = statistics.median(
             device.seconds(lambda s=solver, n=steps: s._steps(n)) / steps for _ in range(3)
         )
         rate = solver.work.cells / taken / 1e9
-        rows.append((rate, block, least, chunk, registers, local))
-    for rate, block, least, chunk, registers, local in sorted(rows)[-25:]:
+        rows.append((rate, tile, ahead, least, chunk, registers, local))
+    for rate, tile, ahead, least, chunk, registers, local in sorted(rows)[-25:]:
         print(
-            f"{rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  block {block} "
-            f"least {least} chunk {chunk} registers {registers} local {local} B"
+            f"{rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  tile {tile} "
+            f"ahead {ahead} least {least} chunk {chunk} registers {registers} local {local} B"
         )
 
 

@@ -32,7 +32,10 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     home, attribute = _HOMES[name]
-    return getattr(importlib.import_module(home), attribute)
+    value = getattr(importlib.import_module(home), attribute)
+    # Kept, since importing the module verify has put it in the place of its function.
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

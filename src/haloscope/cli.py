@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="haloscope",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -35,6 +34,8 @@ DeviceOption = Annotated[
 ]
 
 _ROOT_FIRST_SECONDS = 1.0
+# What is raised for wrong options. Newer versions of typer bring a Click of their own along.
+_UsageError: Any = typer.BadParameter.__base__
 _world: World | None = None
 
 
@@ -252,10 +253,11 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Run verification cases against published numbers."""
-    from haloscope import verify as verification
+    from haloscope.verify import select
+    from haloscope.verify import verify as verified
 
     if listing:
-        for check in verification.select(names or [], slow=True):
+        for check in select(names or [], slow=True):
             print(f"{check.name:<20}{'slow' if check.slow else 'quick':<7}{check.about}")
         return
 
@@ -272,7 +274,7 @@ def verify(
 
     bar = _Bar() if sys.stderr.isatty() and not as_json else None
     try:
-        result = verification.verify(
+        result = verified(
             names or [],
             slow=every,
             device=device,
@@ -373,19 +375,17 @@ def _fail(message: str, code: int) -> None:
 
 def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
-    import click
-
     try:
         _restart_with_sanitizer()
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         raise SystemExit(code if isinstance(code, int) else 0)
     except HaloscopeError as error:
         _fail(" ".join(str(error).split("\n")) if error.exit_code != 1 else str(error), error.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         _fail("interrupted", 130)
     except KeyboardInterrupt:
         _fail("interrupted before the run began", 130)
-    except click.ClickException as error:
+    except _UsageError as error:
         _fail(f"{error.format_message()} (see haloscope --help)", 2)
     except BrokenPipeError:
         raise SystemExit(141) from None

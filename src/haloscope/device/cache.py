@@ -88,26 +88,30 @@ class Cache:
         path = self.folder / f"{name}{suffix}"
         if _is_whole(path):
             return path
-        with self._lock(name):
-            if _is_whole(path):
-                return path
-            part = self.folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}{suffix}"
-            try:
-                build(part)
-                content = part.read_bytes()
-                with part.open("ab") as file:
-                    file.write(_TRAILER + hashlib.sha256(content).digest())
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(path)
-            except OSError as error:
-                raise MachineError(
-                    f"the compiled kernel could not be written to {self.folder} "
-                    f"({error.strerror or error}); free some space or set HALOSCOPE_CACHE"
-                ) from error
-            finally:
-                part.unlink(missing_ok=True)
+        try:
+            with self._lock(name):
+                if not _is_whole(path):
+                    self._build(path, build)
+        except OSError as error:
+            raise MachineError(
+                f"the compiled kernel could not be written to {self.folder} "
+                f"({error.strerror or error}); free some space or set HALOSCOPE_CACHE"
+            ) from error
         return path
+
+    def _build(self, path: Path, build: Callable[[Path], None]) -> None:
+        """Build a file under a temporary name, close it with its digest, put it in place."""
+        part = self.folder / f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
+        try:
+            build(part)
+            content = part.read_bytes()
+            with part.open("ab") as file:
+                file.write(_TRAILER + hashlib.sha256(content).digest())
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def read(self, path: Path) -> bytes:
         """Content of a cached file without the trailer."""

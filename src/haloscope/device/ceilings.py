@@ -7,10 +7,11 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from haloscope.device.interface import Device
+from haloscope.device.interface import Array, Device, Launch
 
 _SOURCE = Path(__file__).with_name("ceilings.cpp")
 _LARGEST_BYTES = 1 << 28
+_GPU_THREADS = 1 << 21
 _REPEATS = 7
 
 
@@ -59,18 +60,20 @@ def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
     """
     free, _ = device.memory()
     largest = _LARGEST_BYTES if device.kind == "cpu" else 4 * _LARGEST_BYTES
-    count = min(largest, free // 16) // 8
+    count = min(largest, free // 16) // 64 * 8
     a, b, c = (device.zeros((count,), "f8") for _ in range(3))
     for array in (a, b, c):
         array[...] = 1.0
-    constants = {"real": "double"}
+    # On a GPU as many threads as fill it, each going through the arrays.
+    threads = count if device.kind == "cpu" else min(count // 2, _GPU_THREADS)
+
+    def loop(name: str, *arrays: Array) -> Launch:
+        return device.kernel(_SOURCE, name, {}).bind(*arrays, count, extent=(threads,))
+
     loops = {
-        "copy": (device.kernel(_SOURCE, "copy", constants).bind(a, b, count, extent=(count,)), 16),
-        "update": (device.kernel(_SOURCE, "update", constants).bind(a, count, extent=(count,)), 16),
-        "triad": (
-            device.kernel(_SOURCE, "triad", constants).bind(a, b, c, count, extent=(count,)),
-            24,
-        ),
+        "copy": (loop("copy", a, b), 16),
+        "update": (loop("update", a), 16),
+        "triad": (loop("triad", a, b, c), 24),
     }
     rates = {}
     for name, (launch, size) in loops.items():

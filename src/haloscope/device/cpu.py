@@ -64,6 +64,7 @@ class CpuKernel:
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
+        shared: int = 0,
     ) -> CpuLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         converted = tuple(_as_argument(value) for value in arguments)

@@ -15,6 +15,8 @@ from haloscope.errors import MachineError
 
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
+_STATIC_SHARED = 48 << 10
+_LARGEST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
 
@@ -28,24 +30,33 @@ class CudaLaunch:
         block: tuple[int, ...],
         arguments: tuple[Any, ...],
         stream: Any,
+        shared: int,
     ) -> None:
         self._function = function
         self._grid = grid
         self._block = block
         self._arguments = arguments
         self._stream = stream
+        self._shared = shared
 
     def __call__(self) -> None:
         """Put the kernel on its stream."""
-        self._function(self._grid, self._block, self._arguments, stream=self._stream)
+        self._function(
+            self._grid,
+            self._block,
+            self._arguments,
+            shared_mem=self._shared,
+            stream=self._stream,
+        )
 
 
 class CudaKernel:
     """A function of a loaded cubin."""
 
-    def __init__(self, function: Any, stream: Any) -> None:
+    def __init__(self, function: Any, stream: Any, driver: Any) -> None:
         self._function = function
         self._stream = stream
+        self._driver = driver
 
     def bind(
         self,
@@ -53,6 +64,7 @@ class CudaKernel:
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
+        shared: int = 0,
     ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         shape = block or _DEFAULT_BLOCK[len(extent)]
@@ -63,7 +75,11 @@ class CudaKernel:
             for n, t, largest in zip(needed, threads, _LARGEST_GRID, strict=True)
         )
         converted = tuple(_as_argument(value) for value in arguments)
-        return CudaLaunch(self._function, grid, threads, converted, stream or self._stream)
+        if shared > _STATIC_SHARED:
+            self._driver.funcSetAttribute(self._function.ptr, _LARGEST_DYNAMIC_SHARED, shared)
+        return CudaLaunch(
+            self._function, grid, threads, converted, stream or self._stream, shared
+        )
 
 
 def _as_argument(value: Any) -> Any:
@@ -162,7 +178,7 @@ class CudaDevice:
         if module is None:
             module = self._modules[key] = self.xp.cuda.function.Module()
             module.load(jit.compile_for_gpu(file, constants, self.architecture))
-        return CudaKernel(module.get_function(name), self.stream)
+        return CudaKernel(module.get_function(name), self.stream, self.xp.cuda.driver)
 
     def graph(self, work: Callable[[], None]) -> CudaGraph:
         """Capture what `work` launches into a CUDA graph."""

@@ -45,6 +45,7 @@ class Kernel(Protocol):
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
+        shared: int = 0,
     ) -> Launch:
         """Bind arguments: arrays as pointers, int as C long, float as C double, structs.
 
@@ -58,6 +59,8 @@ class Kernel(Protocol):
             Threads of a GPU block along x, y, z.
         stream
             One of the device's own streams; None: the main one.
+        shared
+            Bytes of dynamic shared memory of a GPU block.
         """
 
 

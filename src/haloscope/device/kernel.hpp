@@ -50,6 +50,23 @@
 #define PRIVATE(type, name, count) type name
 #define MINE(name, i) name
 #define BARRIER() __syncthreads()
+// Of GPUs alone: copies to shared memory that run while the thread goes on.
+#define DYNAMIC_SHARED(type, name)                        \
+  extern __shared__ __align__(128) unsigned char name##_[]; \
+  type *const name = reinterpret_cast<type *>(name##_)
+template <int BYTES>
+INLINE void copy_ahead(void *shared, const void *global) {
+  const unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(global) : "memory");
+}
+INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING>
+INLINE void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 INLINE void atomic_add(float *p, float v) { atomicAdd(p, v); }
 INLINE void atomic_add(double *p, double v) { atomicAdd(p, v); }
 INLINE void atomic_add(long *p, long v) {

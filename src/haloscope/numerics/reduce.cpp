@@ -1,8 +1,8 @@
 // Reductions over a box of two arrays whose results do not depend on the order of summation.
 //
-// Sums are kept as integers: a square is scaled by a power of two and split into a whole part
-// (added in `high`) and a fraction in units of 2^-FINE_BITS (added in `low`). Integer addition is
-// associative, so any number of threads, blocks and ranks gives the same bits.
+// Sums are kept as integers: a value is scaled by a power of two, and its square is split into a
+// whole part (added in `high`) and a fraction in units of 2^-FINE_BITS (added in `low`). Integer
+// addition is associative, so any number of threads, blocks and ranks gives the same bits.
 
 #define NOT_FINITE 1e300
 
@@ -25,15 +25,16 @@ KERNEL largest_change(const real *a, const real *b, long first, long nx, long ny
   }
 }
 
-// high[k], low[k] += (a - b - shift)^2 * scale, in whole numbers and in units of 1 / fine.
+// high[k], low[k] += ((a - b - shift) * scale)^2, in whole numbers and in units of 1 / fine.
 KERNEL sum_of_squares(const real *a, const real *b, long first, long nx, long ny, long nz,
                       long sy, long sz, double shift, double scale, double fine, long *high,
                       long *low, long n) {
   PARTS(k, n) {
     long whole = 0, rest = 0;
     CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
-      const double d = change(a, b, first + x + y * sy + z * sz, shift);
-      const double t = d * d * scale;
+      // Scaled before it is squared, since the square itself may be too large for a number.
+      const double d = change(a, b, first + x + y * sy + z * sz, shift) * scale;
+      const double t = d * d;
       const long floor = (long)t;
       whole += floor;
       rest += (long)((t - (double)floor) * fine);

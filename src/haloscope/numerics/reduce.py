@@ -14,6 +14,7 @@ from haloscope.exchange.world import World
 _SOURCE = Path(__file__).with_name("reduce.cpp")
 _GPU_PARTS = 1 << 16
 _FINE_BITS = 30
+_LARGEST_EXPONENT = 1000
 NOT_FINITE = 1e300
 
 
@@ -76,8 +77,7 @@ class ChangeNorm:
             return most
         # Every scaled square is below 2**(62 - bits of the count): the sum fits 63 bits.
         room = 62 - self.count.bit_length()
-        exponent = room - 2 * math.frexp(most)[1]
-        exponent = min(max(exponent, -1000), 1000)
+        exponent = min(room // 2 - math.frexp(most)[1], _LARGEST_EXPONENT)
         fine = min(_FINE_BITS, room)
         n = self._parts
         self._sum.bind(
@@ -97,5 +97,4 @@ class ChangeNorm:
         )
         high, low = (int(value) for value in self._world.sum(own))
         total = Fraction(high) + Fraction(low, 1 << fine)
-        mean = total / self.count / Fraction(2) ** exponent
-        return math.sqrt(float(mean))
+        return math.ldexp(math.sqrt(float(total / self.count)), -exponent)

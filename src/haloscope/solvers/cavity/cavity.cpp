@@ -200,6 +200,127 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
   }
 }
 
+#if THREE
+// The same through shared memory: a block copies planes of its tile, ghost layers included, a few
+// planes ahead of their use (cp.async), so that enough bytes are under way whatever the registers
+// leave of occupancy. Pairs of values are copied, so `first` and the strides must be even.
+#define PAIRS (TILE_X / 2 + 2)
+#define WIDTH (2 * PAIRS)
+#define P_ROWS (TILE_Y + 4)
+#define Q_ROWS (TILE_Y + 2)
+#define P_PLANES (3 + AHEAD)
+#define Q_PLANES (2 + AHEAD)
+#define P_SIZE (P_ROWS * WIDTH)
+#define Q_SIZE (Q_ROWS * WIDTH)
+#define TILE_THREADS (TILE_X * TILE_Y)
+#define TILE_VALUES (P_PLANES * P_SIZE + 4 * Q_PLANES * Q_SIZE)
+
+// Copies one plane of a tile: rows from -ghosts on, columns from -2 on, as far as the grid goes.
+template <int ROWS>
+INLINE void copy_plane(real *tile, const real *plane, int thread, long sy, int last_x, int last_y) {
+#pragma unroll
+  for (int c = thread; c < ROWS * PAIRS; c += TILE_THREADS) {
+    const int row = c / PAIRS, pair = c - row * PAIRS;
+    const int y = row - (ROWS - TILE_Y) / 2, x = 2 * pair - 2;
+    if (x <= last_x && y <= last_y) copy_ahead<2 * sizeof(real)>(tile + 2 * c, plane + x + y * sy);
+  }
+}
+
+KERNEL __launch_bounds__(TILE_THREADS, LEAST_BLOCKS)
+update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
+             const real *__restrict__ step, const real *__restrict__ reference_p, long first,
+             long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+  DYNAMIC_SHARED(real, tiles);
+  real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
+  const int tx = threadIdx.x, ty = threadIdx.y, thread = tx + ty * TILE_X;
+  const int x0 = blockIdx.x * TILE_X, y0 = blockIdx.y * TILE_Y;
+  const int last_x = (int)nx + 1 - x0, last_y = (int)ny + 1 - y0;
+  const bool active = x0 + tx < nx && y0 + ty < ny;
+  const int z0 = blockIdx.z * (int)chunk, z1 = smaller(z0 + (int)chunk, (int)nz);
+  const real dt = LOCAL_STEP ? (real)0 : *step;
+  const real reference = RESCALE ? *reference_p : (real)0;
+  const real *corner = old + first + x0 + y0 * sy + z0 * sz;
+  const long own = tx + ty * sy;
+  real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
+
+  const real *p_next = corner, *q_next = corner;
+  int p_fill = 0, q_fill = 0;
+  auto fetch_p = [&]() {
+    copy_plane<P_ROWS>(p_tiles + p_fill * P_SIZE, p_next, thread, sy, last_x, last_y);
+    p_next += sz;
+    p_fill = p_fill + 1 == P_PLANES ? 0 : p_fill + 1;
+  };
+  auto fetch_q = [&]() {
+#pragma unroll
+    for (int f = 0; f < 4; ++f)
+      copy_plane<Q_ROWS>(q_tiles + (q_fill * 4 + f) * Q_SIZE, q_next + (f + 1) * fs, thread, sy,
+                         last_x, last_y - 1);
+    q_next += sz;
+    q_fill = q_fill + 1 == Q_PLANES ? 0 : q_fill + 1;
+  };
+  fetch_p();
+  fetch_p();
+  fetch_q();
+#pragma unroll
+  for (int a = 0; a < AHEAD; ++a) {
+    if (z0 + a < z1) {
+      fetch_p();
+      fetch_q();
+    }
+    copies_commit();
+  }
+  const real *column = corner + own;
+  real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
+  if (active) {
+    pBB = column[-2 * sz], pB = column[-sz], uB = column[fs - sz], vB = column[2 * fs - sz];
+    wB = column[3 * fs - sz], TB = column[4 * fs - sz];
+  }
+  const int p_at = (ty + 2) * WIDTH + tx + 2, q_at = (ty + 1) * WIDTH + tx + 2;
+  real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
+  int p_slot = 0, q_slot = 0;
+  for (int z = z0; z < z1; ++z) {
+    copies_wait<AHEAD - 1>();
+    BARRIER();
+    if (z + AHEAD < z1) {
+      fetch_p();
+      fetch_q();
+    }
+    copies_commit();
+    const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
+    const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
+    const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
+    const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
+    const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
+    if (z == z0) {
+      const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+      pC = p[0], pF = p_tiles[p_one * P_SIZE + p_at];
+      uC = u[0], vC = v[0], wC = w[0], TC = T[0];
+    }
+    const real pFF = p_tiles[p_after * P_SIZE + p_at];
+    const real uF = above[0], vF = above[Q_SIZE], wF = above[2 * Q_SIZE], TF = above[3 * Q_SIZE];
+    const Star p_star = {pC, p[-1], p[1], p[-WIDTH], p[WIDTH], pB, pF};
+    const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB, pFF};
+    const Star u_star = {uC, u[-1], u[1], u[-WIDTH], u[WIDTH], uB, uF};
+    const Star v_star = {vC, v[-1], v[1], v[-WIDTH], v[WIDTH], vB, vF};
+    const Star w_star = {wC, w[-1], w[1], w[-WIDTH], w[WIDTH], wB, wF};
+    const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
+    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+    if (active) {
+      store_once(out, next.p);
+      store_once(out + fs, next.u);
+      store_once(out + 2 * fs, next.v);
+      store_once(out + 3 * fs, next.w);
+      store_once(out + 4 * fs, next.T);
+    }
+    out += sz;
+    pBB = pB, pB = pC, pC = pF, pF = pFF;
+    uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
+    p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+    q_slot = q_after;
+  }
+}
+#endif
+
 #else
 // Tiles of `rows` rows march along z so that the planes a stencil needs stay in the cache.
 KERNEL update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,

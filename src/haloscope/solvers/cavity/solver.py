@@ -33,9 +33,11 @@ _GHOSTS = 2
 _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
-_GPU_BLOCK = (64, 4, 1)
-_GPU_LEAST_BLOCKS = 2
-_GPU_CHUNK = 64
+_GPU_BLOCK = (128, 4, 1)
+_GPU_CHUNK = 32
+_GPU_TILE = (32, 8)
+_GPU_AHEAD = 2
+_GPU_LEAST_BLOCKS = 1
 _CACHE_BYTES = 1 << 20
 _FLOPS = {2: 99, 3: 172}
 
@@ -62,6 +64,8 @@ def kernel_constants(flow: Flow, device_kind: str = "cpu") -> dict[str, int | fl
     if device_kind != "cpu":
         constants["BLOCK_THREADS"] = _GPU_BLOCK[0] * _GPU_BLOCK[1]
         constants["LEAST_BLOCKS"] = _GPU_LEAST_BLOCKS
+        constants["TILE_X"], constants["TILE_Y"] = _GPU_TILE
+        constants["AHEAD"] = _GPU_AHEAD
     return constants
 
 
@@ -160,7 +164,7 @@ class CavitySolver:
         nx, ny, nz = self.block.shape
         deep = _GHOSTS if self.flow.table.dimensions == 3 else 0
         line = 64 // self.dtype.itemsize
-        pitch = nx + 2 * _GHOSTS
+        pitch = nx + 2 * _GHOSTS + nx % 2
         aligned = -(-pitch // line) * line
         if aligned <= 1.05 * pitch:
             pitch = aligned
@@ -221,11 +225,14 @@ class CavitySolver:
     def _bind_update(self, old: Array, fresh: Array, start: Triple, stop: Triple) -> Launch:
         nx, ny, nz = (b - a for a, b in zip(start, stop, strict=True))
         _, sy, sz = self.layout.strides
+        kernel, block, shared = self._update, _GPU_BLOCK, 0
         if self._device.kind == "cpu":
             rows, chunk = self._tiles(nx, ny, nz)
         else:
             rows, chunk = 1, min(_GPU_CHUNK, nz)
-        return self._update.bind(
+            if self._fits_tiles(start, nx):
+                kernel, block, shared = self._update_tiles, (*_GPU_TILE, 1), self._tile_bytes()
+        return kernel.bind(
             old,
             fresh,
             self._physics,
@@ -241,8 +248,21 @@ class CavitySolver:
             rows,
             chunk,
             extent=(nx, ny, -(-nz // chunk)),
-            block=_GPU_BLOCK,
+            block=block,
+            shared=shared,
         )
+
+    def _fits_tiles(self, start: Triple, nx: int) -> bool:
+        """Whether the tiled GPU kernel can take a box: pairs of values on even places, 3-D."""
+        _, sy, sz = self.layout.strides
+        even = all(n % 2 == 0 for n in (self._index(*start), sy, sz, self.layout.field_stride))
+        return even and self.flow.table.dimensions == 3 and nx >= _GPU_TILE[0] // 2
+
+    def _tile_bytes(self) -> int:
+        """Shared memory of the tiled GPU kernel's block: see TILE_VALUES in cavity.cpp."""
+        width, rows = _GPU_TILE[0] + 4, _GPU_TILE[1]
+        values = (3 + _GPU_AHEAD) * (rows + 4) + 4 * (2 + _GPU_AHEAD) * (rows + 2)
+        return values * width * self.dtype.itemsize
 
     def _tiles(self, nx: int, ny: int, nz: int) -> tuple[int, int]:
         """Rows of a tile and planes of a chunk: equal shares, planes that stay in the cache."""
@@ -261,6 +281,8 @@ class CavitySolver:
     def _bind(self) -> None:
         device, layout = self._device, self.layout
         self._update = device.kernel(SOURCE, "update", self._constants)
+        if device.kind != "cpu" and self.flow.table.dimensions == 3:
+            self._update_tiles = device.kernel(SOURCE, "update_tiles", self._constants)
         walls = device.kernel(SOURCE, "walls", self._constants)
         wave = device.kernel(SOURCE, "fastest_wave", self._constants)
         keep = device.kernel(SOURCE, "keep_reference", self._constants)
