@@ -13,7 +13,7 @@ from haloscope.exchange.world import World
 from haloscope.solvers.cavity import solver as cavity
 from haloscope.solvers.cavity.case import CavityCase
 
-TILES = ((32, 4), (32, 8), (32, 16), (64, 4), (64, 8))
+TILES = ((32, 8), (32, 16), (64, 4), (64, 8), (128, 4))
 AHEAD = (1, 2, 3)
 LEAST = (1, 2, 3, 4)
 CHUNKS = (32, 64, 128, 256)

@@ -7,7 +7,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -182,16 +182,28 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
     InputError
         Names the key, the file, what was given and what is allowed.
     """
-    try:
-        text = json.dumps(data)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{source} holds a value of a kind that no key takes: {error}") from error
+    for key, value in _values(data):
+        if not isinstance(value, str | int | float):
+            raise InputError(f"{source}: {key} = {value}: no key takes a {type(value).__name__}")
+    text = json.dumps(data)
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
         raise InputError(f"{source}: {_explain(error, model)}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def _values(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of tables and lists, however deep, each with its key."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _values(value, f"{key}.{name}" if key else name)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _values(value, key)
+    else:
+        yield key, data
 
 
 def read_case(
@@ -218,7 +230,11 @@ def read_case(
     solver = data.get("solver")
     if not isinstance(solver, str):
         raise InputError(f'{path}: the key solver is missing; write for example solver = "cavity"')
-    return check(data, model_of(solver), str(path))
+    try:
+        model = model_of(solver)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return check(data, model, str(path))
 
 
 def _explain(error: ValidationError, model: type[Table]) -> str:
@@ -245,7 +261,8 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     message = message[0].lower() + message[1:]
     if len({e["msg"] for e in faults}) > 1 and _SAYS_MOST.get(fault["type"], 1) == 0:
         message = " or ".join(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in faults))
-    name = f"{key} = {given}: " if key and given else ""
+    name = f"{key} = {given}: " if given else f"{key}: "
+    name = name if key else ""
     return f"{name}{message}{more}"
 
 

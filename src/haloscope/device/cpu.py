@@ -113,6 +113,7 @@ class CpuDevice:
 
     kind = "cpu"
     xp = np
+    copy_engine = False
 
     def __init__(self, threads: int | None = None) -> None:
         if threads is None:

@@ -142,6 +142,7 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(self.index)
         self.name = properties["name"].decode()
         self.multiprocessors = int(properties["multiProcessorCount"])
+        self.copy_engine = int(self._device.compute_capability) >= 90
         self.architecture = f"sm_{self._device.compute_capability}"
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.use()

@@ -72,11 +72,22 @@ class Graph(Protocol):
 
 
 class Device(Protocol):
-    """Where arrays live and kernels run."""
+    """Where arrays live and kernels run.
+
+    Attributes
+    ----------
+    kind, name
+        ``cpu`` or ``cuda``; what the machine calls it.
+    xp
+        The array module: NumPy or CuPy.
+    copy_engine
+        Whether kernels can have rows brought to shared memory (GPUs from sm_90 on).
+    """
 
     kind: str
     name: str
     xp: Any
+    copy_engine: bool
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of undefined content, aligned for vector loads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,11 @@ _CPU_FLAGS = (
 )
 _RELEASE_FLAGS = ("-O3", "-march=native")
 _DEBUG_FLAGS = ("-O0", "-g", "-fsanitize=address", "-march=native")
+# What a compiler, assembler or linker says when not the source is at fault.
+_DISK_FAULT = re.compile(
+    "No space left on device|Disk quota exceeded|File size limit exceeded|File too large"
+    "|Read-only file system"
+)
 _CUDA_FLAGS = ("--std=c++17", "--fmad=false", "--define-macro=__HALOSCOPE__=1")
 
 
@@ -190,10 +196,17 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
 
     def build(target: Path) -> None:
         source = target.with_suffix(".cpp")
-        source.write_text(text)
         try:
+            source.write_text(text)
             command = (*compiler.command, *flags, "-o", str(target), str(source), *compiler.link)
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            plain = {**os.environ, "LC_ALL": "C"}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
+            fault = _DISK_FAULT.search(done.stderr)
+            if done.returncode != 0 and fault:
+                raise MachineError(
+                    f"the compiler could not write to {target.parent} or to its folder for "
+                    f"temporary files ({fault[0]}); free some space or set HALOSCOPE_CACHE and TMPDIR"
+                )
             if done.returncode != 0:
                 raise CompileError(f"{file.name} does not compile:\n{done.stderr}")
         finally:

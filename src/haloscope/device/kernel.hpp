@@ -50,23 +50,49 @@
 #define PRIVATE(type, name, count) type name
 #define MINE(name, i) name
 #define BARRIER() __syncthreads()
-// Of GPUs alone: copies to shared memory that run while the thread goes on.
-#define DYNAMIC_SHARED(type, name)                        \
-  extern __shared__ __align__(128) unsigned char name##_[]; \
-  type *const name = reinterpret_cast<type *>(name##_)
-template <int BYTES>
-INLINE void copy_ahead(void *shared, const void *global) {
-  const unsigned to = (unsigned)__cvta_generic_to_shared(shared);
-  if (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(global) : "memory");
+// Of GPUs alone (sm_90 on): the copy engine brings rows to shared memory while threads go on. A
+// gate counts the bytes that are still to come; its phases alternate between parity 0 and 1.
+// Addresses and sizes are multiples of 16 bytes.
+#define DYNAMIC_SHARED(type, name)                            \
+  extern __shared__ __align__(128) unsigned char name##_raw[]; \
+  type *const name = reinterpret_cast<type *>(name##_raw)
+typedef unsigned long long Gate;
+#if __CUDA_ARCH__ >= 900
+INLINE unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+INLINE void gate_open(Gate *gate) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(gate)) : "memory");
 }
-INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING>
-INLINE void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+INLINE void gates_ready() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
 }
+INLINE void gate_expect(Gate *gate, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   shared_address(gate)),
+               "r"(bytes)
+               : "memory");
+}
+INLINE void copy_row(void *to, const void *from, unsigned bytes, Gate *gate) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(gate))
+      : "memory");
+}
+INLINE void gate_wait(Gate *gate, unsigned parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra over;\n"
+      "bra again;\n"
+      "over:\n"
+      "}" ::"r"(shared_address(gate)),
+      "r"(parity)
+      : "memory");
+}
+#endif
 INLINE void atomic_add(float *p, float v) { atomicAdd(p, v); }
 INLINE void atomic_add(double *p, double v) { atomicAdd(p, v); }
 INLINE void atomic_add(long *p, long v) {

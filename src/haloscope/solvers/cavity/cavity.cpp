@@ -200,41 +200,30 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
   }
 }
 
-#if THREE
-// The same through shared memory: a block copies planes of its tile, ghost layers included, a few
-// planes ahead of their use (cp.async), so that enough bytes are under way whatever the registers
-// leave of occupancy. Pairs of values are copied, so `first` and the strides must be even.
-#define PAIRS (TILE_X / 2 + 2)
-#define WIDTH (2 * PAIRS)
+#if THREE && __CUDA_ARCH__ >= 900
+// The same through shared memory: the copy engine brings the rows of a block's tile, ghosts
+// included, AHEAD planes before their use, so that enough bytes are under way whatever registers
+// leave of occupancy. `first`, the strides and the field distance are multiples of 16 bytes.
+#define EDGE (16 / (int)sizeof(real))
+#define WIDTH (TILE_X + 2 * EDGE)
 #define P_ROWS (TILE_Y + 4)
 #define Q_ROWS (TILE_Y + 2)
 #define P_PLANES (3 + AHEAD)
 #define Q_PLANES (2 + AHEAD)
 #define P_SIZE (P_ROWS * WIDTH)
 #define Q_SIZE (Q_ROWS * WIDTH)
-#define TILE_THREADS (TILE_X * TILE_Y)
-#define TILE_VALUES (P_PLANES * P_SIZE + 4 * Q_PLANES * Q_SIZE)
+#define WARPS (TILE_X * TILE_Y / 32)
+#define ROWS_A_WARP ((P_ROWS + 4 * Q_ROWS + WARPS - 1) / WARPS)
 
-// Copies one plane of a tile: rows from -ghosts on, columns from -2 on, as far as the grid goes.
-template <int ROWS>
-INLINE void copy_plane(real *tile, const real *plane, int thread, long sy, int last_x, int last_y) {
-#pragma unroll
-  for (int c = thread; c < ROWS * PAIRS; c += TILE_THREADS) {
-    const int row = c / PAIRS, pair = c - row * PAIRS;
-    const int y = row - (ROWS - TILE_Y) / 2, x = 2 * pair - 2;
-    if (x <= last_x && y <= last_y) copy_ahead<2 * sizeof(real)>(tile + 2 * c, plane + x + y * sy);
-  }
-}
-
-KERNEL __launch_bounds__(TILE_THREADS, LEAST_BLOCKS)
+KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
   DYNAMIC_SHARED(real, tiles);
+  SHARED(Gate, gates, AHEAD);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
   const int tx = threadIdx.x, ty = threadIdx.y, thread = tx + ty * TILE_X;
   const int x0 = blockIdx.x * TILE_X, y0 = blockIdx.y * TILE_Y;
-  const int last_x = (int)nx + 1 - x0, last_y = (int)ny + 1 - y0;
   const bool active = x0 + tx < nx && y0 + ty < ny;
   const int z0 = blockIdx.z * (int)chunk, z1 = smaller(z0 + (int)chunk, (int)nz);
   const real dt = LOCAL_STEP ? (real)0 : *step;
@@ -243,31 +232,43 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const long own = tx + ty * sy;
   real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
 
-  const real *p_next = corner, *q_next = corner;
-  int p_fill = 0, q_fill = 0;
-  auto fetch_p = [&]() {
-    copy_plane<P_ROWS>(p_tiles + p_fill * P_SIZE, p_next, thread, sy, last_x, last_y);
-    p_next += sz;
-    p_fill = p_fill + 1 == P_PLANES ? 0 : p_fill + 1;
+  if (thread == 0)
+    for (int a = 0; a < AHEAD; ++a) gate_open(gates + a);
+  gates_ready();
+
+  // A few lanes of each warp ask for one row each, the same row of every plane.
+  const int lane = thread % 32, request = thread / 32 * ROWS_A_WARP + lane;
+  const bool of_p = request < P_ROWS;
+  const int field = of_p ? 0 : 1 + (request - P_ROWS) / Q_ROWS;
+  const int row = of_p ? request - 2 : (request - P_ROWS) % Q_ROWS - 1;
+  const int below = (int)ny - y0;
+  const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
+                    row < below + (of_p ? 2 : 1);
+  const int columns = smaller(WIDTH, (int)nx - x0 + EDGE + 2);
+  const unsigned bytes = (columns + EDGE - 1) / EDGE * 16;
+  const int p_rows = smaller(P_ROWS, below + 4), q_rows = smaller(Q_ROWS, below + 2);
+  const unsigned plane_bytes = bytes * (p_rows + 4 * q_rows);
+  const real *from = corner - EDGE + row * sy + field * fs;
+  real *const ring = of_p ? p_tiles + (row + 2) * WIDTH
+                          : q_tiles + (field - 1) * Q_SIZE + (row + 1) * WIDTH;
+  const int ring_step = of_p ? P_SIZE : 4 * Q_SIZE;
+  const int ring_end = of_p ? P_PLANES * P_SIZE : Q_PLANES * 4 * Q_SIZE;
+  int fill = 0;
+  auto fetch = [&](Gate *gate) {
+    copy_row(ring + fill, from, bytes, gate);
+    from += sz;
+    fill = fill + ring_step == ring_end ? 0 : fill + ring_step;
   };
-  auto fetch_q = [&]() {
-#pragma unroll
-    for (int f = 0; f < 4; ++f)
-      copy_plane<Q_ROWS>(q_tiles + (q_fill * 4 + f) * Q_SIZE, q_next + (f + 1) * fs, thread, sy,
-                         last_x, last_y - 1);
-    q_next += sz;
-    q_fill = q_fill + 1 == Q_PLANES ? 0 : q_fill + 1;
-  };
-  fetch_p();
-  fetch_p();
-  fetch_q();
-#pragma unroll
-  for (int a = 0; a < AHEAD; ++a) {
-    if (z0 + a < z1) {
-      fetch_p();
-      fetch_q();
-    }
-    copies_commit();
+  if (thread == 0) {
+    gate_expect(gates, plane_bytes + bytes * (2 * p_rows + 4 * q_rows));
+    for (int a = 1; a < AHEAD; ++a)
+      if (z0 + a < z1) gate_expect(gates + a, plane_bytes);
+  }
+  if (asks) {
+    fetch(gates);
+    if (of_p) fetch(gates);
+    for (int a = 0; a < AHEAD; ++a)
+      if (z0 + a < z1) fetch(gates + a);
   }
   const real *column = corner + own;
   real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
@@ -275,17 +276,18 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     pBB = column[-2 * sz], pB = column[-sz], uB = column[fs - sz], vB = column[2 * fs - sz];
     wB = column[3 * fs - sz], TB = column[4 * fs - sz];
   }
-  const int p_at = (ty + 2) * WIDTH + tx + 2, q_at = (ty + 1) * WIDTH + tx + 2;
+  const int p_at = (ty + 2) * WIDTH + tx + EDGE, q_at = (ty + 1) * WIDTH + tx + EDGE;
   real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
-  int p_slot = 0, q_slot = 0;
+  int p_slot = 0, q_slot = 0, gate = 0;
+  unsigned parity = 0;
   for (int z = z0; z < z1; ++z) {
-    copies_wait<AHEAD - 1>();
+    gate_wait(gates + gate, parity);
     BARRIER();
     if (z + AHEAD < z1) {
-      fetch_p();
-      fetch_q();
+      if (thread == 0) gate_expect(gates + gate, plane_bytes);
+      if (asks) fetch(gates + gate);
     }
-    copies_commit();
+    if (++gate == AHEAD) gate = 0, parity ^= 1;
     const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
     const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
     const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;

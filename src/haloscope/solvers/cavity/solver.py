@@ -35,7 +35,7 @@ _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
 _GPU_BLOCK = (128, 4, 1)
 _GPU_CHUNK = 32
-_GPU_TILE = (32, 8)
+_GPU_TILE = (64, 8)
 _GPU_AHEAD = 2
 _GPU_LEAST_BLOCKS = 1
 _CACHE_BYTES = 1 << 20
@@ -164,7 +164,8 @@ class CavitySolver:
         nx, ny, nz = self.block.shape
         deep = _GHOSTS if self.flow.table.dimensions == 3 else 0
         line = 64 // self.dtype.itemsize
-        pitch = nx + 2 * _GHOSTS + nx % 2
+        quad = 16 // self.dtype.itemsize
+        pitch = -(-(nx + 2 * _GHOSTS) // quad) * quad
         aligned = -(-pitch // line) * line
         if aligned <= 1.05 * pitch:
             pitch = aligned
@@ -230,7 +231,7 @@ class CavitySolver:
             rows, chunk = self._tiles(nx, ny, nz)
         else:
             rows, chunk = 1, min(_GPU_CHUNK, nz)
-            if self._fits_tiles(start, nx):
+            if self._update_tiles is not None and self._fits_tiles(start, nx):
                 kernel, block, shared = self._update_tiles, (*_GPU_TILE, 1), self._tile_bytes()
         return kernel.bind(
             old,
@@ -253,14 +254,15 @@ class CavitySolver:
         )
 
     def _fits_tiles(self, start: Triple, nx: int) -> bool:
-        """Whether the tiled GPU kernel can take a box: pairs of values on even places, 3-D."""
+        """Whether the tiled GPU kernel can take a box: rows that start at multiples of 16 bytes."""
         _, sy, sz = self.layout.strides
-        even = all(n % 2 == 0 for n in (self._index(*start), sy, sz, self.layout.field_stride))
-        return even and self.flow.table.dimensions == 3 and nx >= _GPU_TILE[0] // 2
+        places = (self._index(*start), sy, sz, self.layout.field_stride)
+        aligned = all(n * self.dtype.itemsize % 16 == 0 for n in places)
+        return aligned and nx >= _GPU_TILE[0] // 2
 
     def _tile_bytes(self) -> int:
-        """Shared memory of the tiled GPU kernel's block: see TILE_VALUES in cavity.cpp."""
-        width, rows = _GPU_TILE[0] + 4, _GPU_TILE[1]
+        """Shared memory of the tiled GPU kernel's block: see `tiles` in cavity.cpp."""
+        width, rows = _GPU_TILE[0] + 2 * 16 // self.dtype.itemsize, _GPU_TILE[1]
         values = (3 + _GPU_AHEAD) * (rows + 4) + 4 * (2 + _GPU_AHEAD) * (rows + 2)
         return values * width * self.dtype.itemsize
 
@@ -281,7 +283,8 @@ class CavitySolver:
     def _bind(self) -> None:
         device, layout = self._device, self.layout
         self._update = device.kernel(SOURCE, "update", self._constants)
-        if device.kind != "cpu" and self.flow.table.dimensions == 3:
+        self._update_tiles = None
+        if device.copy_engine and self.flow.table.dimensions == 3:
             self._update_tiles = device.kernel(SOURCE, "update_tiles", self._constants)
         walls = device.kernel(SOURCE, "walls", self._constants)
         wave = device.kernel(SOURCE, "fastest_wave", self._constants)
