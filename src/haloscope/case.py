@@ -182,10 +182,13 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
     InputError
         Names the key, the file, what was given and what is allowed.
     """
-    for key, value in _values(data):
-        if not isinstance(value, str | int | float):
-            raise InputError(f"{source}: {key} = {value}: no key takes a {type(value).__name__}")
-    text = json.dumps(data)
+    try:
+        for key, value in _values(data):
+            if not isinstance(value, str | int | float):
+                raise InputError(f"{source}: {key} = {value}: no key takes a {type(value).__name__}")
+        text = json.dumps(data)
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply; a case has tables of tables only") from error
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -13,7 +13,6 @@
 //   PARTS(k, n)                     n parts of a reduction, each for one core's turn or one thread;
 //   CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)   the cells of a box that part k of n goes through
 //   BARRIER()                       between THREADS loops that read what others wrote
-//   store_once(pointer, value)      store of what no one reads soon: leaves caches to others
 //   atomic_add(pointer, value)      addition that other threads may do at the same time
 //
 // Loops over lanes promise that their turns are independent: gather, never scatter.
@@ -98,10 +97,6 @@ INLINE void atomic_add(double *p, double v) { atomicAdd(p, v); }
 INLINE void atomic_add(long *p, long v) {
   atomicAdd((unsigned long long *)p, (unsigned long long)v);
 }
-template <typename T>
-INLINE void store_once(T *p, T v) {
-  __stcs(p, v);
-}
 INLINE double fused(double a, double b, double c) { return fma(a, b, c); }
 INLINE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 INLINE double square_root(double a) { return sqrt(a); }
@@ -139,10 +134,6 @@ template <typename T>
 INLINE void atomic_add(T *p, T v) {
 #pragma omp atomic
   *p += v;
-}
-template <typename T>
-INLINE void store_once(T *p, T v) {
-  *p = v;
 }
 INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -17,7 +17,11 @@ _MOST_NODES = 65_536
 _THINNEST = 5
 _PLACE = ("x", "y", "z")
 
-Positive = Annotated[float, Field(gt=0.0)]
+# What lies beyond is a slip of the pen, and its squares and products may be no numbers.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+
+Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
+Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 
 
 class Wall(Table):
@@ -25,7 +29,7 @@ class Wall(Table):
 
     temperature: float | str = "adiabatic"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
-    velocity: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    velocity: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Velocity of the wall in m/s, [u, v, w]; its part normal to the wall must be 0."""
 
 
@@ -73,7 +77,7 @@ class CavityTable(Table):
     rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
     """Rayleigh number g beta dT L^3 / (nu alpha) with L the length along x; sets the temperature
     difference. Give this or temperature_difference; 1e5 when neither is given."""
-    temperature_difference: Annotated[float, Field(ge=0.0)] | None = None
+    temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
     """Difference of the hot and the cold wall in K."""
     prandtl: Positive | None = None
     """Prandtl number nu / alpha; sets alpha. Give this or thermal_diffusivity; 0.71 when neither
@@ -84,9 +88,9 @@ class CavityTable(Table):
     """nu in m^2/s (air at 300 K)."""
     density: Positive = 1.177
     """rho in kg/m^3 (air at 300 K)."""
-    expansion: Annotated[float, Field(ge=0.0)] = 1.0 / 300.0
+    expansion: Annotated[float, Field(ge=0.0, le=_LARGEST)] = 1.0 / 300.0
     """Thermal expansion beta_T in 1/K."""
-    gravity: tuple[float, float, float] = (0.0, -9.81, 0.0)
+    gravity: tuple[Component, Component, Component] = (0.0, -9.81, 0.0)
     """Acceleration of gravity in m/s^2."""
     reference_temperature: Positive = 300.0
     """Temperature without buoyancy in K, midway between the hot and the cold wall."""
@@ -110,8 +114,8 @@ class CavityTable(Table):
     @field_validator("size")
     @classmethod
     def _positive_sizes(cls, size: object) -> object:
-        if isinstance(size, tuple) and not all(0 < s < math.inf for s in size):
-            raise ValueError("each length should be greater than 0")
+        if isinstance(size, tuple) and not all(_SMALLEST <= s <= _LARGEST for s in size):
+            raise ValueError(f"each length should be from {_SMALLEST:g} to {_LARGEST:g}")
         return size
 
     @model_validator(mode="after")
@@ -156,7 +160,7 @@ class CavityTable(Table):
         flow = Flow(self)
         for name in ("p", "u", "v", "w", "T"):
             flow.initial(name)
-        if not 0 < flow.reference_velocity < math.inf:
+        if not _SMALLEST <= flow.reference_velocity <= _LARGEST:
             raise ValueError(
                 "nothing drives a flow: give cavity.rayleigh > 0 or a wall with a velocity"
             )
@@ -227,22 +231,26 @@ class Flow:
         return math.hypot(*self.table.gravity)
 
     @property
+    def _drive(self) -> float:
+        """g beta L^3 in m^3/(s^2 K); infinite, not an error, where it is too large."""
+        length = self.size[0]
+        return self.gravity * self.table.expansion * length * length * length
+
+    @property
     def temperature_difference(self) -> float:
         """Hot less cold in K."""
         table = self.table
         if table.temperature_difference is not None:
             return table.temperature_difference
         rayleigh = 1e5 if table.rayleigh is None else table.rayleigh
-        drive = self.gravity * table.expansion * self.size[0] ** 3
-        if rayleigh == 0 or drive == 0:
+        if rayleigh == 0 or self._drive == 0:
             return 0.0
-        return rayleigh * table.kinematic_viscosity * self.alpha / drive
+        return rayleigh * table.kinematic_viscosity * self.alpha / self._drive
 
     @property
     def rayleigh(self) -> float:
         """Rayleigh number."""
-        drive = self.gravity * self.table.expansion * self.size[0] ** 3
-        return drive * self.temperature_difference / (self.table.kinematic_viscosity * self.alpha)
+        return self._drive * self.temperature_difference / (self.table.kinematic_viscosity * self.alpha)
 
     @property
     def hot(self) -> float:
@@ -294,7 +302,7 @@ def estimate(case: CavityCase) -> dict[str, float]:
     nx, ny, nz = flow.nodes
     fields = case.cavity.dimensions + 2
     value = 4 if case.cavity.precision == "single" else 8
-    padded = (nx + 4) * (ny + 4) * (nz + (4 if nz > 1 else 0))
+    padded = (nx + 12) * (ny + 2) * (nz + (2 if nz > 1 else 0))
     memory = 2.0 * fields * value * padded
     if case.output.average is not None:
         memory += 8.0 * fields * nx * ny * nz

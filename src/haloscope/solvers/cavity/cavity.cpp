@@ -185,12 +185,12 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
     const Star v_star = {vC, v[-1], v[1], v[-s], v[s], vB, vF};
     const Star T_star = {TC, T[-1], T[1], T[-s], T[s], TB, TF};
     const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
-    store_once(pn, next.p);
-    store_once(un, next.u);
-    store_once(vn, next.v);
-    store_once(Tn, next.T);
+    *pn = next.p;
+    *un = next.u;
+    *vn = next.v;
+    *Tn = next.T;
 #if THREE
-    store_once(wn, next.w);
+    *wn = next.w;
     pBB = pB, pB = pC, pC = pF, pF = pFF;
     uB = uC, uC = uF, uF = uFF, vB = vC, vC = vF, vF = vFF;
     wB = wC, wC = wF, wF = wFF, TB = TC, TC = TF, TF = TFF;
@@ -308,11 +308,11 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
     const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
     if (active) {
-      store_once(out, next.p);
-      store_once(out + fs, next.u);
-      store_once(out + 2 * fs, next.v);
-      store_once(out + 3 * fs, next.w);
-      store_once(out + 4 * fs, next.T);
+      *out = next.p;
+      out[fs] = next.u;
+      out[2 * fs] = next.v;
+      out[3 * fs] = next.w;
+      out[4 * fs] = next.T;
     }
     out += sz;
     pBB = pB, pB = pC, pC = pF, pF = pFF;

@@ -30,6 +30,7 @@ PHYSICS = (
 """Names of the values of cavity.cpp's struct Physics, in order."""
 
 _GHOSTS = 2
+_WALL_GHOSTS = 1
 _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
@@ -133,8 +134,7 @@ class CavitySolver:
         self.block = self.blocks.block(world.rank)
         self.layout = self._plan_layout()
         self._centre: Triple = tuple(n // 2 for n in flow.nodes)  # type: ignore[assignment]
-        count = len(names) * self.layout.field_stride
-        self._state: list[Array] = [device.zeros((count,), self.dtype) for _ in range(2)]
+        self._state: list[Array] = [self._allocate() for _ in range(2)]
         self._current = 0
         self._reference = device.zeros((1,), self.dtype)
         self._values = physics_values(flow)
@@ -161,24 +161,32 @@ class CavitySolver:
     # Set-up
 
     def _plan_layout(self) -> Layout:
+        """Rows of the fields lie side by side: (z, y, field, x).
+
+        A tile of a plane then touches one or two pages of memory instead of one a field, which
+        GPUs repay. Rows are an odd number of cache lines long so that their starts spread over a
+        page; the first node that is updated lies on a cache line.
+        """
         nx, ny, nz = self.block.shape
-        deep = _GHOSTS if self.flow.table.dimensions == 3 else 0
+        cut = {side.axis for side in self.block.neighbours}
+        gx, gy, gz = (_GHOSTS if axis in cut else _WALL_GHOSTS for axis in range(3))
+        if self.flow.table.dimensions == 2:
+            gz = 0
         line = 64 // self.dtype.itemsize
-        quad = 16 // self.dtype.itemsize
-        pitch = -(-(nx + 2 * _GHOSTS) // quad) * quad
-        aligned = -(-pitch // line) * line
-        if aligned <= 1.05 * pitch:
-            pitch = aligned
-        # Shift each field so that the first node that is updated lies on a cache line, and the
-        # fields so that their starts differ within a page.
-        lead = -(_GHOSTS + self._skip(0, -1)) % line
-        plane = pitch * (ny + 2 * _GHOSTS)
-        size = lead + plane * (nz + 2 * deep)
-        field_stride = -(-size // line) * line + 9 * line
-        first = lead + _GHOSTS + _GHOSTS * pitch + deep * plane
-        return Layout(
-            (nx, ny, nz), (1, pitch, plane), first, field_stride, (_GHOSTS, _GHOSTS, deep)
-        )
+        pitch = -(-(nx + 2 * gx) // line) * line
+        if pitch // line % 2 == 0:
+            pitch += line
+        row = pitch * len(self.fields)
+        plane = row * (ny + 2 * gy)
+        lead = -(gx + self._skip(0, -1)) % line
+        first = lead + gx + gy * row + gz * plane
+        return Layout((nx, ny, nz), (1, row, plane), first, pitch, (gx, gy, gz))
+
+    def _allocate(self) -> Array:
+        """Zeros for one state, with room behind for the shift of the first node."""
+        nz, gz = self.layout.shape[2], self.layout.ghosts[2]
+        line = 64 // self.dtype.itemsize
+        return self._device.zeros((self.layout.strides[2] * (nz + 2 * gz) + line,), self.dtype)
 
     def _skip(self, axis: int, direction: int) -> int:
         """Owned nodes at a side that are not updated: one at a wall, none at a cut."""
@@ -372,14 +380,12 @@ class CavitySolver:
     def view(self, name: str, state: Array | None = None) -> Array:
         """Owned values of a field on the device, shape (nz, ny, nx), without a copy."""
         layout = self.layout
-        number = list(self.fields).index(name)
         flat = self._state[self._current] if state is None else state
+        begin = layout.first + list(self.fields).index(name) * layout.field_stride
         nx, ny, nz = layout.shape
-        _, sy, sz = layout.strides
-        gx, gy, gz = layout.ghosts
-        begin = number * layout.field_stride + layout.first - gx - gy * sy - gz * sz
-        box = flat[begin : begin + sz * (nz + 2 * gz)].reshape(nz + 2 * gz, ny + 2 * gy, sy)
-        return box[gz : gz + nz, gy : gy + ny, gx : gx + nx]
+        size = self.dtype.itemsize
+        strides = tuple(size * stride for stride in reversed(layout.strides))
+        return self._device.xp.lib.stride_tricks.as_strided(flat[begin:], (nz, ny, nx), strides)
 
     def _coordinates(self) -> dict[str, np.ndarray]:
         axes = [
@@ -460,8 +466,9 @@ class CavitySolver:
         return self._world.largest(float(self._device.to_host(self._wave_parts).max()))
 
     def _stable_step(self) -> float:
-        """The global time step for the current state, in s."""
-        slow = 1.0 / self._fastest()
+        """The global time step for the current state, in s; NaN where the solution broke."""
+        fastest = self._fastest()
+        slow = 1.0 / fastest if fastest > 0.0 else float("nan")
         q = self._values
         return q["cfl"] * min(slow, q["diffusive"], q["cell"] * slow * slow)
 
@@ -575,8 +582,8 @@ class CavitySolver:
         found = {}
         for number, name in enumerate(self.fields):
             begin = number * self.layout.field_stride
-            end = begin + self.layout.field_stride
-            change = self._norm.rms(fresh[begin:end], old[begin:end], shift if name == "p" else 0.0)
+            relative = shift if name == "p" else 0.0
+            change = self._norm.rms(fresh[begin:], old[begin:], relative)
             found[name] = change * factor / scales[name]
         return found
 
