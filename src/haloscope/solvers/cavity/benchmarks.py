@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from haloscope.case import check
 from haloscope.device.interface import Device
 from haloscope.domain.blocks import Blocks
 from haloscope.exchange.exchange import Exchange
-from haloscope.exchange.halo import halo_plan
+from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
@@ -45,14 +47,23 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
         yield BenchKernel(
             "walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver._launch_walls[0]
         )
-        blocks = Blocks(solver.flow.nodes, (1, 1, 1), (True, True, True))
-        plan = halo_plan(blocks.block(0), solver.layout, [2, 1, 1, 1, 1])
-        exchange = Exchange(World(), device, plan, solver.dtype)
-        state = solver._state[0]
-        _, pack, unpack = exchange._bound(state)
-        values = sum(message.size for message in plan.sends)
-        yield BenchKernel("pack, all six sides", size, values, 16.0, pack)
-        yield BenchKernel("unpack, all six sides", size, values, 16.0, unpack)
+        yield from _exchange_kernels(device, nodes, size)
+
+
+def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKernel]:
+    """Pack and unpack of a block that is cut on all six sides, rows laid as the solver's."""
+    pitch = (nodes + 4 + 7) // 8 * 8
+    row, plane = 5 * pitch, 5 * pitch * (nodes + 4)
+    layout = Layout(
+        (nodes,) * 3, (1, row, plane), 2 + 2 * row + 2 * plane, pitch, (2, 2, 2)
+    )
+    block = Blocks(layout.shape, (1, 1, 1), (True, True, True)).block(0)
+    plan = halo_plan(block, layout, [2, 1, 1, 1, 1])
+    exchange = Exchange(World(), device, plan, np.dtype("f8"))
+    _, pack, unpack = exchange._bound(device.zeros((plane * (nodes + 4),), "f8"))
+    values = sum(message.size for message in plan.sends)
+    yield BenchKernel("pack, all six sides", size, values, 16.0, pack)
+    yield BenchKernel("unpack, all six sides", size, values, 16.0, unpack)
 
 
 class _alternate:

@@ -161,11 +161,12 @@ class CavitySolver:
     # Set-up
 
     def _plan_layout(self) -> Layout:
-        """Rows of the fields lie side by side: (z, y, field, x).
+        """Where the fields lie: (field, z, y, x) on cores, (z, y, field, x) on GPUs.
 
-        A tile of a plane then touches one or two pages of memory instead of one a field, which
-        GPUs repay. Rows are an odd number of cache lines long so that their starts spread over a
-        page; the first node that is updated lies on a cache line.
+        On cores each field is a stream that the prefetchers follow; the fields start at different
+        places of a page. On GPUs a tile of a plane touches one or two pages instead of one a
+        field, which is worth 6 %; rows are an odd number of cache lines long so that their starts
+        spread over a page. The first node that is updated lies on a cache line.
         """
         nx, ny, nz = self.block.shape
         cut = {side.axis for side in self.block.neighbours}
@@ -174,19 +175,25 @@ class CavitySolver:
             gz = 0
         line = 64 // self.dtype.itemsize
         pitch = -(-(nx + 2 * gx) // line) * line
+        lead = -(gx + self._skip(0, -1)) % line
+        if self._device.kind == "cpu":
+            plane = pitch * (ny + 2 * gy)
+            first = lead + gx + gy * pitch + gz * plane
+            apart = plane * (nz + 2 * gz) + 9 * line
+            return Layout((nx, ny, nz), (1, pitch, plane), first, apart, (gx, gy, gz))
         if pitch // line % 2 == 0:
             pitch += line
         row = pitch * len(self.fields)
         plane = row * (ny + 2 * gy)
-        lead = -(gx + self._skip(0, -1)) % line
         first = lead + gx + gy * row + gz * plane
         return Layout((nx, ny, nz), (1, row, plane), first, pitch, (gx, gy, gz))
 
     def _allocate(self) -> Array:
         """Zeros for one state, with room behind for the shift of the first node."""
-        nz, gz = self.layout.shape[2], self.layout.ghosts[2]
-        line = 64 // self.dtype.itemsize
-        return self._device.zeros((self.layout.strides[2] * (nz + 2 * gz) + line,), self.dtype)
+        deep = self.layout.shape[2] + 2 * self.layout.ghosts[2]
+        plane, apart = self.layout.strides[2], self.layout.field_stride
+        count = max(plane * deep, apart * len(self.fields)) + 64 // self.dtype.itemsize
+        return self._device.zeros((count,), self.dtype)
 
     def _skip(self, axis: int, direction: int) -> int:
         """Owned nodes at a side that are not updated: one at a wall, none at a cut."""
