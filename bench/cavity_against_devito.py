@@ -89,7 +89,8 @@ def start_peer(options: argparse.Namespace) -> subprocess.Popen[str]:
 
 def ask(peer: subprocess.Popen[str], line: str) -> dict[str, Any]:
     """Send a line to the peer and read its answer."""
-    assert peer.stdin is not None and peer.stdout is not None
+    assert peer.stdin is not None
+    assert peer.stdout is not None
     peer.stdin.write(line + "\n")
     peer.stdin.flush()
     answer: dict[str, Any] = json.loads(peer.stdout.readline())

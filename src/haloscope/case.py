@@ -142,7 +142,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not TOML: it is not UTF-8 text") from error
     except RecursionError as error:
-        raise InputError(f"{path} is nested too deeply; a case has tables of tables only") from error
+        raise InputError(
+            f"{path} is nested too deeply; a case has tables of tables only"
+        ) from error
     except OSError as error:
         raise InputError(f"case file {path} cannot be read: {error.strerror}") from error
 
@@ -185,10 +187,14 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
     try:
         for key, value in _values(data):
             if not isinstance(value, str | int | float):
-                raise InputError(f"{source}: {key} = {value}: no key takes a {type(value).__name__}")
+                raise InputError(
+                    f"{source}: {key} = {value}: no key takes a {type(value).__name__}"
+                )
         text = json.dumps(data)
     except RecursionError as error:
-        raise InputError(f"{source} is nested too deeply; a case has tables of tables only") from error
+        raise InputError(
+            f"{source} is nested too deeply; a case has tables of tables only"
+        ) from error
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
@@ -270,10 +276,9 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
 
 
 # Of the faults that the branches of a union report, one on a value says more than one on a type.
-_SAYS_MOST = {
-    kind: 0
-    for kind in ("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type")
-}
+_SAYS_MOST = dict.fromkeys(
+    ("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type"), 0
+)
 
 
 def _shown_key(location: Sequence[int | str]) -> tuple[int | str, ...]:
@@ -316,7 +321,9 @@ def describe(model: type[Table], prefix: str = "") -> list[tuple[str, str, str, 
         if inner is not None:
             many = "tuple" in str(field.annotation)
             if field.description:
-                rows.append((f"[{key}]" if not many else f"[[{key}]]", "table", "", field.description))
+                rows.append(
+                    (f"[{key}]" if not many else f"[[{key}]]", "table", "", field.description)
+                )
             rows.extend(describe(inner, f"{key}."))
             continue
         default = "required" if field.default is PydanticUndefined else _toml(field.default)

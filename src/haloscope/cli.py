@@ -107,7 +107,9 @@ def run(
         list[str] | None,
         typer.Option("--set", help="Override a key of the case: table.key=value (repeatable)."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Last step, in place of run.steps.", min=0)] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Last step, in place of run.steps.", min=0)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Go on from the newest checkpoint in --out.")
@@ -187,9 +189,9 @@ def _run_on_ranks(
 
 def _folder(world: World, case: Path, out: Path | None, restart: bool) -> Path:
     """The output folder, made by rank 0 and known to all."""
-    from haloscope.run import given_folder, latest_folder, new_folder
-
     import numpy as np
+
+    from haloscope.run import given_folder, latest_folder, new_folder
 
     text = b""
     if world.is_root:
@@ -322,13 +324,19 @@ def info(as_json: Json = False) -> None:
         print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
         if isinstance(value, dict):
             for name, entry in value.items():
-                print(f"  {name:<10}{entry:.4g}" if isinstance(entry, float) else f"  {name:<10}{entry}")
+                print(
+                    f"  {name:<10}{entry:.4g}"
+                    if isinstance(entry, float)
+                    else f"  {name:<10}{entry}"
+                )
 
 
 @app.command()
 def new(
     solver: Annotated[str, typer.Argument(help="Solver to make a case for.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; <solver>.toml by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; <solver>.toml by default.")
+    ] = None,
 ) -> None:
     """Write a commented case to start from."""
     from haloscope.io.atomic import write_text
@@ -380,7 +388,10 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         raise SystemExit(code if isinstance(code, int) else 0)
     except HaloscopeError as error:
-        _fail(" ".join(str(error).split("\n")) if error.exit_code != 1 else str(error), error.exit_code)
+        _fail(
+            " ".join(str(error).split("\n")) if error.exit_code != 1 else str(error),
+            error.exit_code,
+        )
     except typer.Abort:
         _fail("interrupted", 130)
     except KeyboardInterrupt:

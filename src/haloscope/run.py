@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from haloscope.io.atomic import write_json, write_text
 from haloscope.scope.regions import Profile, Region
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
+
+if TYPE_CHECKING:
+    from haloscope.io.pictures import HistoryPicture, PlanePicture
 
 _STEPS = Region("steps")
 _DIAGNOSTICS = Region("diagnostics")
@@ -309,9 +312,9 @@ class Simulation:
         if output.probes and self.step % output.probe_interval == 0:
             self._sample_probes(out)
         average = output.average
-        if average is not None and self.step >= average.start:
-            if self.step % average.interval == 0 and self.step > 0:
-                self._sample_average()
+        due = average is not None and self.step >= average.start and self.step > 0
+        if average is not None and due and self.step % average.interval == 0:
+            self._sample_average()
         if out is not None and output.interval and self.step % output.interval == 0:
             self._write_fields(out / f"fields-{self.step:010d}.vtkhdf")
 
@@ -362,9 +365,7 @@ class Simulation:
             part = (region[0], region[1], slice(begin, end))
             yield begin, collect(self.world, blocks, owned, part)
 
-    def _write_fields(
-        self, path: Path, values: Callable[[str], np.ndarray] | None = None
-    ) -> None:
+    def _write_fields(self, path: Path, values: Callable[[str], np.ndarray] | None = None) -> None:
         """Write all fields as VTKHDF; (u, v, w) become the vector velocity."""
         from haloscope.io.vtkhdf import ImageWriter
 
@@ -412,9 +413,7 @@ class Simulation:
             return False
         wanted = self.case.checkpoint
         due = wanted.interval > 0 and self.step % wanted.interval == 0
-        late = wanted.minutes > 0 and self.world.any(
-            time.monotonic() - saved > 60 * wanted.minutes
-        )
+        late = wanted.minutes > 0 and self.world.any(time.monotonic() - saved > 60 * wanted.minutes)
         if not (due or late or (at_end and wanted.at_end)):
             return False
         self._save(out)
@@ -540,19 +539,17 @@ class Simulation:
         if self.world.is_root:
             write_json(out / "summary.json", summary)
 
-    def _draw(self, path: Path, plane: dict[str, Any], summary: Mapping[str, Any]) -> None:
+    def _draw(self, path: Path, plane: PlanePicture, summary: Mapping[str, Any]) -> None:
         from haloscope.io.pictures import save_overview
 
         steps = [step for step, _ in self.history]
-        series = {
-            name: [values[name] for _, values in self.history] for name in self.solver.fields
-        }
+        series = {name: [values[name] for _, values in self.history] for name in self.solver.fields}
         rate = summary["rate"]
         lines = [
             *summary["headline"],
             f"{summary['device']}, {summary['ranks']} rank(s), {rate['value']:.4g} {rate['unit']}",
         ]
-        history = {
+        history: HistoryPicture = {
             "steps": steps,
             "series": series,
             "ylabel": "residual (dimensionless rate of change)",

@@ -112,7 +112,7 @@ class CpuDevice:
     """
 
     kind = "cpu"
-    xp = np
+    xp: Any = np
     copy_engine = False
 
     def __init__(self, threads: int | None = None) -> None:

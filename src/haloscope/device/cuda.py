@@ -77,9 +77,7 @@ class CudaKernel:
         converted = tuple(_as_argument(value) for value in arguments)
         if shared > _STATIC_SHARED:
             self._driver.funcSetAttribute(self._function.ptr, _LARGEST_DYNAMIC_SHARED, shared)
-        return CudaLaunch(
-            self._function, grid, threads, converted, stream or self._stream, shared
-        )
+        return CudaLaunch(self._function, grid, threads, converted, stream or self._stream, shared)
 
 
 def _as_argument(value: Any) -> Any:

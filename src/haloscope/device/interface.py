@@ -72,22 +72,23 @@ class Graph(Protocol):
 
 
 class Device(Protocol):
-    """Where arrays live and kernels run.
+    """Where arrays live and kernels run."""
 
-    Attributes
-    ----------
-    kind, name
-        ``cpu`` or ``cuda``; what the machine calls it.
-    xp
-        The array module: NumPy or CuPy.
-    copy_engine
-        Whether kernels can have rows brought to shared memory (GPUs from sm_90 on).
-    """
+    @property
+    def kind(self) -> str:
+        """``cpu`` or ``cuda``."""
 
-    kind: str
-    name: str
-    xp: Any
-    copy_engine: bool
+    @property
+    def name(self) -> str:
+        """What the machine calls it."""
+
+    @property
+    def xp(self) -> Any:
+        """The array module: NumPy or CuPy."""
+
+    @property
+    def copy_engine(self) -> bool:
+        """Whether kernels can have rows brought to shared memory (GPUs from sm_90 on)."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of undefined content, aligned for vector loads."""

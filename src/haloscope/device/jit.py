@@ -282,7 +282,7 @@ def _run_nvrtc(nvrtc: object, text: str, name: str, flags: tuple[str, ...]) -> b
             api.nvrtcGetProgramLog(program, log)
             raise CompileError(f"{name} does not compile with NVRTC:\n{log.decode().strip()}")
         _, size = api.nvrtcGetCUBINSize(program)
-        cubin = b" " * size
+        cubin: bytes = b" " * size
         api.nvrtcGetCUBIN(program, cubin)
         return cubin
     finally:

@@ -30,8 +30,7 @@ def _overlap(start: Triple, stop: Triple, region: Region) -> Region | None:
 def _relative(cut: Region, start: tuple[int, ...]) -> tuple[slice, slice, slice]:
     """Slices for an array in the order (z, y, x) whose first node is `start` along x, y, z."""
     x, y, z = (
-        slice(part.start - first, part.stop - first)
-        for part, first in zip(cut, start, strict=True)
+        slice(part.start - first, part.stop - first) for part, first in zip(cut, start, strict=True)
     )
     return (z, y, x)
 
@@ -74,9 +73,7 @@ def collect(world: World, blocks: Blocks, owned: np.ndarray, region: Region) -> 
     return result
 
 
-def node_values(
-    world: World, blocks: Blocks, owned: np.ndarray, nodes: list[Triple]
-) -> np.ndarray:
+def node_values(world: World, blocks: Blocks, owned: np.ndarray, nodes: list[Triple]) -> np.ndarray:
     """Values of single nodes on every rank, exactly as their owners hold them.
 
     Parameters

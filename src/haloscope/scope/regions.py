@@ -58,8 +58,8 @@ def attach(enter: Callable[[int], None], leave: Callable[[int], None]) -> None:
     def on_exit(region: Region, *error: object) -> None:
         leave(region.number)
 
-    Region.__enter__ = on_enter  # type: ignore[method-assign]
-    Region.__exit__ = on_exit  # type: ignore[method-assign]
+    Region.__enter__ = on_enter
+    Region.__exit__ = on_exit
 
 
 def detach() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from haloscope.domain.blocks import Blocks, Triple
+
+if TYPE_CHECKING:
+    from haloscope.io.pictures import PlanePicture
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class Solver(Protocol):
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
 
-    def picture(self) -> dict[str, Any] | None:
+    def picture(self) -> PlanePicture | None:
         """What :func:`haloscope.io.pictures.save_overview` draws as the plane, on rank 0."""
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:

@@ -44,9 +44,7 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
                 80.0,
                 _steps(solver, 2 * pairs),
             )
-        yield BenchKernel(
-            "walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver._launch_walls[0]
-        )
+        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver._launch_walls[0])
         yield from _exchange_kernels(device, nodes, size)
 
 
@@ -54,9 +52,7 @@ def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKe
     """Pack and unpack of a block that is cut on all six sides, rows laid as the solver's."""
     pitch = (nodes + 4 + 7) // 8 * 8
     row, plane = 5 * pitch, 5 * pitch * (nodes + 4)
-    layout = Layout(
-        (nodes,) * 3, (1, row, plane), 2 + 2 * row + 2 * plane, pitch, (2, 2, 2)
-    )
+    layout = Layout((nodes,) * 3, (1, row, plane), 2 + 2 * row + 2 * plane, pitch, (2, 2, 2))
     block = Blocks(layout.shape, (1, 1, 1), (True, True, True)).block(0)
     plan = halo_plan(block, layout, [2, 1, 1, 1, 1])
     exchange = Exchange(World(), device, plan, np.dtype("f8"))

@@ -199,7 +199,7 @@ class Flow:
         """Nodes along x, y, z; one along z in 2-D."""
         given = self.table.nodes
         if isinstance(given, int):
-            given = (given,) * self.table.dimensions
+            return (given, given, given if self.table.dimensions == 3 else 1)
         return (given[0], given[1], given[2] if len(given) == 3 else 1)
 
     @property
@@ -207,7 +207,7 @@ class Flow:
         """Edge lengths in m; 0 along z in 2-D."""
         given = self.table.size
         if isinstance(given, float):
-            given = (given,) * self.table.dimensions
+            return (given, given, given if self.table.dimensions == 3 else 0.0)
         return (given[0], given[1], given[2] if len(given) == 3 else 0.0)
 
     @property
@@ -232,7 +232,7 @@ class Flow:
 
     @property
     def _drive(self) -> float:
-        """g beta L^3 in m^3/(s^2 K); infinite, not an error, where it is too large."""
+        """Buoyancy g beta L^3 in m^3/(s^2 K); infinite, not an error, where it is too large."""
         length = self.size[0]
         return self.gravity * self.table.expansion * length * length * length
 
@@ -250,7 +250,11 @@ class Flow:
     @property
     def rayleigh(self) -> float:
         """Rayleigh number."""
-        return self._drive * self.temperature_difference / (self.table.kinematic_viscosity * self.alpha)
+        return (
+            self._drive
+            * self.temperature_difference
+            / (self.table.kinematic_viscosity * self.alpha)
+        )
 
     @property
     def hot(self) -> float:

@@ -156,7 +156,9 @@ def lid_check(nodes: int, tolerance: float, solve: Solve) -> dict[str, Compariso
     return found
 
 
-def order_check(grids: tuple[int, int, int], tolerance: float, solve: Solve) -> dict[str, Comparison]:
+def order_check(
+    grids: tuple[int, int, int], tolerance: float, solve: Solve
+) -> dict[str, Comparison]:
     """Observed order of accuracy from three grids, each of half the node distance."""
     found = [_square(solve(_case(2, 1e4, n, tolerance))) for n in grids]
     names = ("order of the Nusselt number", "order of the largest u", "order of the largest v")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from haloscope.exchange.collect import collect, node_values, whole
 from haloscope.solvers.cavity.case import Flow
 
 if TYPE_CHECKING:
+    from haloscope.io.pictures import PlanePicture
     from haloscope.solvers.cavity.solver import CavitySolver
 
 PUBLISHED_2D = {1e3: 1.118, 1e4: 2.243, 1e5: 4.519, 1e6: 8.800}
@@ -123,9 +124,7 @@ def measure(solver: CavitySolver) -> dict[str, float]:
     if heated:
         region = list(whole(solver.blocks))
         region[0] = slice(0, 3)
-        layers = collect(
-            world, solver.blocks, solver.owned("T"), (region[0], region[1], region[2])
-        )
+        layers = collect(world, solver.blocks, solver.owned("T"), (region[0], region[1], region[2]))
         numbers = np.zeros(2)
         if layers is not None:
             local = hot_wall_nusselt(flow, layers)
@@ -163,7 +162,7 @@ def midplane_fields(solver: CavitySolver) -> dict[str, np.ndarray] | None:
     return planes or None
 
 
-def midplane(solver: CavitySolver) -> dict[str, Any] | None:
+def midplane(solver: CavitySolver) -> PlanePicture | None:
     """Plane for the picture: temperature, or speed where all is of one temperature."""
     planes = midplane_fields(solver)
     if planes is None:
@@ -172,7 +171,9 @@ def midplane(solver: CavitySolver) -> dict[str, Any] | None:
     ny, nx = planes["u"].shape
     if flow.temperature_difference > 0:
         scalar, label = planes["T"], "temperature / K"
-        subtitle = f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
+        subtitle = (
+            f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
+        )
     else:
         scalar, label = np.hypot(planes["u"], planes["v"]), "speed / (m/s)"
         number = flow.lid_velocity * flow.size[0] / flow.table.kinematic_viscosity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition
 from haloscope.solvers.interface import Field, Work
+
+if TYPE_CHECKING:
+    from haloscope.io.pictures import PlanePicture
 
 SOURCE = Path(__file__).with_name("cavity.cpp")
 
@@ -235,7 +238,11 @@ class CavitySolver:
                     begin[axis] = high[axis] = end[axis] - depth
                 if depth > 0:
                     shells.append((tuple(begin), tuple(end)))
-        inside = [(tuple(low), tuple(high))] if all(b > a for a, b in zip(low, high)) else []
+        inside = (
+            [(tuple(low), tuple(high))]
+            if all(b > a for a, b in zip(low, high, strict=True))
+            else []
+        )
         return shells, inside  # type: ignore[return-value]
 
     def _bind_update(self, old: Array, fresh: Array, start: Triple, stop: Triple) -> Launch:
@@ -665,7 +672,7 @@ class CavitySolver:
         table = self.flow.table
         return f"lower cavity.cfl (now {table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
 
-    def picture(self) -> dict[str, Any] | None:
+    def picture(self) -> PlanePicture | None:
         """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""
         return diagnostics.midplane(self)
 

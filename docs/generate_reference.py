@@ -1,0 +1,208 @@
+"""Writes docs/reference/case-keys.md from the models that check case files.
+
+Run it after a key has changed: ``python docs/generate_reference.py``. A test fails while the page
+is behind the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from haloscope import expressions
+from haloscope.case import CaseTable, describe
+from haloscope.solvers import registry
+
+PAGE = Path(__file__).parent / "reference" / "case-keys.md"
+
+# The limit of whole numbers that no one meets, which would only be in the reader's way.
+_UNREACHABLE = f" and <= {2**40:g}"
+
+_INTRODUCTION = """\
+# Keys of a case file
+
+<!-- Written by docs/generate_reference.py from the code. Edit the docstrings of the models there,
+     then run: python docs/generate_reference.py -->
+
+A case is a [TOML](https://toml.io) file of at most 1 MiB in UTF-8. The key `solver` names the
+solver; the table of that name holds what the solver asks for; the tables `run`, `output`,
+`checkpoint` and `machine` are the same for all solvers. Every key but `solver` has a default.
+
+Units are SI. A key that does not exist, a value of the wrong type or a value out of range ends
+the command with exit code 2, before anything is computed, and a message that names the key.
+
+`--set table.key=value` changes a key for one run; the value is written as in TOML, and text
+needs no quotes. In Python: `haloscope.load(path, settings=["table.key=value"])`.
+"""
+
+_SHARED = """\
+## Tables that all solvers share
+"""
+
+_EXPRESSIONS = """\
+## Expressions
+
+Where a key takes "number or text", the text is a formula, such as `"300 + 4*cos(pi*x/0.05)"`. It
+is parsed by Haloscope itself: no text of a case is ever run as Python. In a cavity case the
+variables are `x`, `y`, `z` in m, counted from the corner where the three low walls meet.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key: its table, and what the page says of it.
+
+    Attributes
+    ----------
+    without_table
+        Its value in a case that lacks the whole table, where that is not the default.
+    """
+
+    table: str
+    name: str
+    kind: str
+    default: str
+    meaning: str
+    without_table: str
+
+
+def page() -> str:
+    """The whole page as text."""
+    parts = [_INTRODUCTION]
+    for number, solver in enumerate(registry.NAMES):
+        model = registry.case_model(solver)
+        rows = list(_rows(model))
+        if number == 0:
+            shared = [row for row in rows if row.table.split(".")[0] != solver]
+            parts.append(_SHARED + _sections(model, shared))
+        parts.append(f"## Tables of the solver {solver}\n" + _sections(model, rows, under=solver))
+    parts.append(_EXPRESSIONS + _grammar())
+    return "\n".join(parts)
+
+
+def _rows(model: type[CaseTable]) -> Iterator[Row]:
+    for key, kind, default, meaning in describe(model):
+        if not key.startswith("["):
+            table, _, name = key.rpartition(".")
+            yield Row(
+                table,
+                name,
+                kind.replace(_UNREACHABLE, ""),
+                _shown(default),
+                " ".join(meaning.split()),
+                _shown(_without_table(model, key, default)),
+            )
+
+
+def _without_table(model: type[CaseTable], key: str, default: str) -> str:
+    """The value of a key in a case that lacks the whole table of the key, as JSON."""
+    first, *names = key.split(".")
+    value: Any = model.model_fields[first].default
+    for name in names:
+        if not isinstance(value, BaseModel):
+            return default
+        value = getattr(value, name)
+    return json.dumps(value) if isinstance(value, (str, bool, int, float)) else default
+
+
+def _shown(default: str) -> str:
+    """A default as the page shows it."""
+    if default in ("required", "not set"):
+        return default
+    value = json.loads(default)
+    return f"`{value:.6g}`" if isinstance(value, float) else f"`{default}`"
+
+
+def _sections(model: type[CaseTable], rows: list[Row], under: str | None = None) -> str:
+    """A heading and a list of keys for each table; tables of one kind share theirs."""
+    tables = {table: list(group) for table, group in groupby(_by_table(rows), lambda r: r.table)}
+    if under is not None:
+        tables = {name: own for name, own in tables.items() if name.split(".")[0] == under}
+    text = []
+    done: set[str] = set()
+    for table, own in tables.items():
+        if table in done:
+            continue
+        alike = [name for name, other in tables.items() if _kind(name, other) == _kind(table, own)]
+        done.update(alike)
+        text.append(_heading(model, alike))
+        text.append("| key | type | default | meaning |\n|---|---|---|---|")
+        for row in own:
+            cells = (f"`{row.name}`", row.kind, row.default, row.meaning)
+            text.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        text.append("")
+        text += _other_defaults(row for name in alike for row in tables[name])
+    return "\n" + "\n".join(text)
+
+
+def _by_table(rows: list[Row]) -> list[Row]:
+    """Rows of one table next to each other, tables in the order of their first rows."""
+    order = list(dict.fromkeys(row.table for row in rows))
+    return sorted(rows, key=lambda row: order.index(row.table))
+
+
+def _kind(table: str, rows: list[Row]) -> tuple[str, ...]:
+    """What two tables must have in common to be described once."""
+    parent = table.rpartition(".")[0] or table
+    return (parent, *(f"{row.name}: {row.kind}: {row.meaning}" for row in rows))
+
+
+def _heading(model: type[CaseTable], tables: list[str]) -> str:
+    if tables == [""]:
+        return "### Top of the file\n"
+    shown = [f"`[[{t}]]`" if t == "output.probes" else f"`[{t}]`" for t in tables]
+    if len(shown) == 1:
+        return f"### {shown[0]}\n\n{_about(model, tables[0])}\n"
+    parent = tables[0].rpartition(".")[0]
+    return f"### Tables in `[{parent}]`\n\n{_about(model, parent)} {', '.join(shown)}.\n"
+
+
+def _about(model: type[BaseModel], table: str) -> str:
+    """First line of the docstring of a table's model."""
+    found: Any = model
+    for name in table.split("."):
+        annotation = found.model_fields[name].annotation
+        found = next(kind for kind in _models_in(annotation))
+    return (inspect.getdoc(found) or "").splitlines()[0]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in getattr(annotation, "__args__", ()):
+        yield from _models_in(argument)
+
+
+def _other_defaults(rows: Iterable[Row]) -> list[str]:
+    """What a key is where its whole table is left out, if that is not the default in the table."""
+    other = [row for row in rows if row.without_table != row.default]
+    if not other:
+        return []
+    values = ", ".join(f"{row.table}.{row.name} is {row.without_table}" for row in other)
+    return [textwrap.fill(f"Where the whole table is left out: {values}.", 100), ""]
+
+
+def _grammar() -> str:
+    """The grammar as the module that parses it states it, and its limits."""
+    text = inspect.getdoc(expressions) or ""
+    grammar = text[text.index("The grammar") :].replace("``", "`")
+    limits = (
+        f"At most {expressions.MAXIMUM_TEXT_CHARACTERS} characters, nested at most "
+        f"{expressions.MAXIMUM_NESTING_DEPTH} deep, constant exponents at most "
+        f"{expressions.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at "
+        "some node is an error."
+    )
+    return f"\n{grammar.strip()}\n\n{textwrap.fill(limits, 100)}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")

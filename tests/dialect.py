@@ -1,0 +1,93 @@
+"""Runs every kernel of dialect_kernels.cpp on a device, so that two devices can be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SOURCE = Path(__file__).with_name("dialect_kernels.cpp")
+REALS = {"double": np.float64, "float": np.float32}
+WIDTH = 8
+VALUES = 1000
+BLOCKS = 37
+BOX = (13, 7, 5)
+PARTS = 64
+BINS = 3
+ADDITIONS = 4096
+
+
+def constants(real: str) -> dict[str, int | float | str]:
+    """Compile-time constants of the kernels."""
+    return {"real": real, "WIDTH": WIDTH}
+
+
+def operands(real: str, count: int = VALUES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values a, b, c whose a * b + c loses most digits when the product is rounded first."""
+    random = np.random.default_rng(7)
+    a, b = (random.standard_normal(count).astype(REALS[real]) for _ in range(2))
+    return a, b, (-a * b).astype(REALS[real])
+
+
+def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
+    """What each kernel gives for fixed values.
+
+    Parameters
+    ----------
+    device
+        Any device.
+    real
+        ``double`` or ``float``.
+
+    Returns
+    -------
+    dict
+        Host arrays by the name of the kernel, or of the array where a kernel fills several.
+    """
+    dtype = REALS[real]
+    found: dict[str, np.ndarray] = {}
+
+    def launch(name: str, *arguments: Any, extent: Any, block: Any = None) -> None:
+        kernel = device.kernel(SOURCE, name, constants(real))
+        kernel.bind(*arguments, extent=extent, block=block)()
+
+    a, b, c = (device.from_host(values) for values in operands(real))
+    into = device.zeros((VALUES,), dtype)
+    launch("each", a, into, VALUES, extent=(VALUES,))
+    found["each"] = device.to_host(into)
+
+    size = BOX[0] * BOX[1] * BOX[2]
+    into = device.zeros((size,), "i8")
+    launch("cells", into, *BOX, extent=BOX)
+    found["cells"] = device.to_host(into)
+
+    given = device.from_host(np.arange(BLOCKS * WIDTH**2).astype(dtype))
+    for name, values, block in (
+        ("blocks", WIDTH, (WIDTH,)),
+        ("kept", WIDTH, (WIDTH,)),
+        ("squares", WIDTH**2, (WIDTH, WIDTH)),
+    ):
+        into = device.zeros((BLOCKS * values,), dtype)
+        extent = (BLOCKS * WIDTH,) if len(block) == 1 else (BLOCKS * WIDTH, WIDTH)
+        launch(name, given, into, BLOCKS, extent=extent, block=block)
+        found[name] = device.to_host(into)
+
+    visits, counts = device.zeros((size,), "i8"), device.zeros((PARTS,), "i8")
+    launch("parts", visits, counts, PARTS, *BOX, extent=(PARTS,))
+    found["visits"], found["cells in all parts"] = (
+        device.to_host(visits),
+        np.array([device.to_host(counts).sum()]),
+    )
+
+    sums = [device.zeros((BINS,), kind) for kind in ("f4", "f8", "i8")]
+    launch("bins", *sums, BINS, ADDITIONS, extent=(ADDITIONS,))
+    for name, into in zip(("float bins", "double bins", "integer bins"), sums, strict=True):
+        found[name] = device.to_host(into)
+
+    into = device.zeros((6 * VALUES,), dtype)
+    launch("arithmetic", a, b, c, into, VALUES, extent=(VALUES,))
+    rows = device.to_host(into).reshape(6, VALUES)
+    names = ("fused", "apart", "larger", "smaller", "square_root", "absolute")
+    found.update(zip(names, rows, strict=True))
+    return found

@@ -1,0 +1,82 @@
+// One small kernel for each word of the dialect, run on cores and on a GPU by dialect.py.
+//
+// Compile-time constants: real, and WIDTH (values of a block, threads of a block on a GPU).
+
+KERNEL each(const real *a, real *b, long n) {
+  FOR_EACH(i, n) b[i] = 2 * a[i] + (real)i;
+}
+
+KERNEL cells(long *visits, long nx, long ny, long nz) {
+  FOR_CELLS(x, y, z, nx, ny, nz) visits[x + nx * (y + ny * z)] += 1 + x + 100 * y + 10000 * z;
+}
+
+// Each block turns its values round, through memory that its threads share.
+KERNEL blocks(const real *a, real *b, long count) {
+  BLOCKS(block, count) {
+    SHARED(real, row, WIDTH);
+    THREADS(i, WIDTH) row[i] = a[block * WIDTH + i];
+    BARRIER();
+    THREADS(i, WIDTH) b[block * WIDTH + i] = row[WIDTH - 1 - i];
+    BARRIER();
+  }
+}
+
+// Each block transposes a square of WIDTH * WIDTH values.
+KERNEL squares(const real *a, real *b, long count) {
+  BLOCKS(block, count) {
+    SHARED(real, square, WIDTH * WIDTH);
+    THREADS2(j, i, WIDTH, WIDTH) square[j * WIDTH + i] = a[(block * WIDTH + j) * WIDTH + i];
+    BARRIER();
+    THREADS2(j, i, WIDTH, WIDTH) b[(block * WIDTH + j) * WIDTH + i] = square[i * WIDTH + j];
+    BARRIER();
+  }
+}
+
+// Each thread keeps a value of its own across a barrier and adds its neighbour's to it.
+KERNEL kept(const real *a, real *b, long count) {
+  BLOCKS(block, count) {
+    SHARED(real, row, WIDTH);
+    PRIVATE(real, own, WIDTH);
+    THREADS(i, WIDTH) {
+      MINE(own, i) = 10 * a[block * WIDTH + i];
+      row[i] = a[block * WIDTH + i];
+    }
+    BARRIER();
+    THREADS(i, WIDTH) b[block * WIDTH + i] = MINE(own, i) + row[(i + 1) % WIDTH];
+    BARRIER();
+  }
+}
+
+KERNEL parts(long *visits, long *counts, long n, long nx, long ny, long nz) {
+  PARTS(k, n) {
+    long count = 0;
+    CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
+      visits[x + nx * (y + ny * z)] += 1;
+      count += 1;
+    }
+    counts[k] = count;
+  }
+}
+
+// All parts add to the same few bins.
+KERNEL bins(float *singles, double *doubles, long *integers, long bins, long n) {
+  PARTS(k, n) {
+    atomic_add(&singles[k % bins], 1.0f);
+    atomic_add(&doubles[k % bins], (double)k);
+    atomic_add(&integers[k % bins], k);
+  }
+}
+
+// results[k] of all values: fused, product and sum apart, larger, smaller, root, magnitude.
+INLINE real apart(real a, real b, real c) { return a * b + c; }
+
+KERNEL arithmetic(const real *a, const real *b, const real *c, real *results, long n) {
+  FOR_EACH(i, n) {
+    store_once(&results[i], fused(a[i], b[i], c[i]));
+    store_once(&results[i + n], apart(a[i], b[i], c[i]));
+    store_once(&results[i + 2 * n], larger(a[i], b[i]));
+    store_once(&results[i + 3 * n], smaller(a[i], b[i]));
+    store_once(&results[i + 4 * n], square_root(absolute(a[i])));
+    store_once(&results[i + 5 * n], absolute(a[i]));
+  }
+}

@@ -1,0 +1,323 @@
+"""Claims about case files: what is wrong is refused in one line that names the file and the key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from haloscope import case as cases
+from haloscope.case import CaseTable, describe, read_case
+from haloscope.errors import InputError
+from haloscope.solvers import registry
+from haloscope.solvers.cavity.case import CavityCase, Flow
+
+_ROOT = Path(__file__).parents[2]
+_CAVITY = 'solver = "cavity"\n'
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., CavityCase]:
+    """Read a case file of a given text; settings as after --set."""
+
+    def read_text(text: str | bytes, *settings: str) -> CavityCase:
+        path = tmp_path / "my-case.toml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        case = read_case(path, settings, registry.case_model)
+        assert isinstance(case, CavityCase)
+        return case
+
+    return read_text
+
+
+@pytest.fixture
+def refusal(read: Callable[..., CavityCase]) -> Callable[..., str]:
+    """The message with which a case is refused: one line that names the file."""
+
+    def message(text: str | bytes, *settings: str) -> str:
+        with pytest.raises(InputError) as caught:
+            read(text, *settings)
+        assert caught.value.exit_code == 2
+        assert "\n" not in str(caught.value)
+        assert "my-case.toml" in str(caught.value)
+        return str(caught.value)
+
+    return message
+
+
+def test_a_case_of_nothing_but_its_solver_has_defaults_for_the_rest(read):
+    case = read(_CAVITY)
+    assert case.run.steps == 1000
+    assert Flow(case.cavity).nodes == (65, 65, 65)
+    assert Flow(case.cavity).rayleigh == pytest.approx(1e5)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[cavity]\nrayliegh = 1e5", "cavity.rayliegh", "rayleigh"),
+        ("[cavity.walls.x_low]\ntemprature = 1.0", "cavity.walls.x_low.temprature", "temperature"),
+        ("[cavity.walls.x_left]\nvelocity = [0.0, 1.0, 0.0]", "cavity.walls.x_left", "x_"),
+        ("[run]\nstep = 3", "run.step", "steps"),
+        ("[outputs]\nfields = true", "outputs", "output"),
+        ("[output.average]\nbegin = 3", "output.average.begin", "start"),
+        ('[[output.probes]]\nname = "a"\nposition = [0.0, 0.0, 0.0]\ncolour = 1', "colour", "name"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_right_one(refusal, text, key, nearest):
+    message = refusal(f"{_CAVITY}{text}\n")
+    assert "unknown key" in message
+    assert key in message
+    assert nearest in message
+
+
+def test_an_unknown_key_like_no_other_is_told_with_all_that_are_allowed(refusal):
+    message = refusal(f"{_CAVITY}[run]\nzzz = 1\n")
+    for key in cases.Run.model_fields:
+        assert key in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("run.steps", '"many"'),
+        ("run.steps", "1.5"),
+        ("run.steps", "true"),
+        ("run.steps", "{}"),
+        ("cavity.rayleigh", '"1e5"'),
+        ("cavity.rayleigh", "[1e5]"),
+        ("cavity.nodes", "65.0"),
+        ("cavity.nodes", "[65, 65, 65, 65]"),
+        ("cavity.nodes", '"65"'),
+        ("cavity.gravity", "9.81"),
+        ("cavity.gravity", "[0.0, -9.81]"),
+        ("cavity.precision", '"half"'),
+        ("cavity.walls", "[]"),
+        ("cavity.initial.T", "[300.0]"),
+        ("machine.overlap", '"yes"'),
+        ("machine.decomposition", "[2, 2]"),
+        ("machine.decomposition", '"4d"'),
+        ("checkpoint.interval", "1979-05-27"),
+        ("title", "3"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_its_key(refusal, key, value):
+    assert key in refusal(_CAVITY, f"{key}={value}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("run.steps", "-1", "0"),
+        ("run.tolerance", "1.0", "1"),
+        ("run.diagnostics_interval", "0", "1"),
+        ("cavity.nodes", "5", "6"),
+        ("cavity.nodes", "70000", "65536"),
+        ("cavity.nodes", "[65, 5, 65]", "6"),
+        ("cavity.nodes", "-65", "6"),
+        ("cavity.size", "0.0", f"0.{'0' * 29}1"),
+        ("cavity.size", "[0.1, -0.1, 0.1]", "1e-30"),
+        ("cavity.rayleigh", "-1.0", "0"),
+        ("cavity.rayleigh", "1e13", "1000000000000"),
+        ("cavity.rayleigh", "nan", "finite"),
+        ("cavity.rayleigh", "inf", "finite"),
+        ("cavity.cfl", "1.1", "1"),
+        ("cavity.cfl", "0.0", "0"),
+        ("cavity.kappa", "101.0", "100"),
+        ("cavity.damping", "0.2", "0.1"),
+        ("cavity.dimensions", "4", "2 or 3"),
+        ("cavity.walls.y_high.velocity", "[1e31, 0.0, 0.0]", f"{10**30}"),
+        ("cavity.initial.T", '"300 +"', "300 +"),
+        ("cavity.initial.u", '"q * 2"', "q"),
+        ("checkpoint.keep", "0", "1"),
+        ("machine.threads", "-1", "0"),
+    ],
+)
+def test_a_value_out_of_range_is_told_with_what_is_allowed(refusal, key, value, allowed):
+    message = refusal(_CAVITY, f"{key}={value}")
+    assert key in message
+    assert allowed in message
+
+
+def test_long_values_are_shortened(refusal):
+    assert len(refusal(_CAVITY, f"cavity.cfl={'x' * 100_000}")) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("solver = ", "not TOML"),
+        ("just words", "not TOML"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "TOML"),
+        (b'solver = "\xff\xfe"', "UTF-8"),
+        ('solver = "cavity"\nsolver = "cavity"\n', "not TOML"),
+        ("# " + "x" * (1 << 20), "1048576"),
+        ("a = " + "[" * 100_000, "nested"),
+        ("a." * 2000 + "a = 1\n" + _CAVITY, "nested"),
+    ],
+    ids=["half a line", "words", "a picture", "no UTF-8", "twice", "large", "brackets", "dots"],
+)
+def test_a_file_that_is_no_case_is_refused(refusal, text, words):
+    assert words in refusal(text)
+
+
+def test_an_empty_file_and_one_without_a_solver_say_what_to_write(refusal):
+    for text in ("", "[run]\nsteps = 1\n", "solver = 3\n"):
+        assert 'solver = "cavity"' in refusal(text)
+
+
+def test_an_unknown_solver_is_named_with_the_nearest(refusal):
+    message = refusal('solver = "cavty"\n')
+    assert "'cavty'" in message
+    assert "the nearest is cavity" in message
+
+
+def test_a_file_that_is_not_there_is_told_with_one_of_a_like_name(tmp_path):
+    (tmp_path / "cavity-demo.toml").write_text(_CAVITY)
+    with pytest.raises(InputError, match=r"cavity_demo\.toml does not exist; there is .*-demo"):
+        read_case(tmp_path / "cavity_demo.toml", (), registry.case_model)
+    with pytest.raises(InputError, match="does not exist"):
+        read_case(tmp_path, (), registry.case_model)  # a folder
+
+
+def test_settings_override_the_file(read):
+    case = read(
+        _CAVITY + "title = 'from the file'\n[run]\nsteps = 3\n",
+        "run.steps=7",
+        "run.tolerance = 1e-3",
+        "cavity.nodes=[9, 8, 7]",
+        "cavity.walls.x_low.temperature='300 + y'",
+        "cavity.walls.y_low.temperature=301.5",
+        'output.probes=[{name = "a", position = [0.01, 0.01, 0.01]}]',
+        "machine.device=cpu",
+        "title=two words, unquoted",
+        "cavity.initial.T=300 + x",
+        "output.average.interval=5",
+    )
+    assert (case.run.steps, case.run.tolerance) == (7, 1e-3)
+    assert case.cavity.nodes == (9, 8, 7)
+    assert case.cavity.walls.x_low.temperature == "300 + y"
+    assert case.cavity.walls.y_low.temperature == 301.5
+    assert case.output.probes[0].name == "a"
+    assert case.machine.device == "cpu"
+    assert case.title == "two words, unquoted"
+    assert case.cavity.initial.T == "300 + x"
+    assert case.output.average is not None
+    assert case.output.average.interval == 5
+
+
+def test_of_two_settings_of_a_key_the_last_holds(read):
+    assert read(_CAVITY, "run.steps=7", "run.steps=8").run.steps == 8
+
+
+def test_a_setting_may_give_the_solver(read):
+    assert read("", "solver=cavity").solver == "cavity"
+
+
+@pytest.mark.parametrize("setting", ["", "run.steps", "=3", ".steps=3", "run.=3", "run..steps=3"])
+def test_a_malformed_setting_is_told_as_it_was_given(read, setting):
+    with pytest.raises(InputError, match=r"table\.key=value") as caught:
+        read(_CAVITY, setting)
+    assert repr(setting) in str(caught.value)
+
+
+def test_a_setting_through_a_value_is_refused(read):
+    with pytest.raises(InputError, match="steps is a value, not a table"):
+        read(_CAVITY + "[run]\nsteps = 3\n", "run.steps.more=1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            ("cavity.rayleigh=1e5", "cavity.temperature_difference=8.0"),
+            ("cavity.rayleigh", "cavity.temperature_difference", "both"),
+        ),
+        (
+            ("cavity.prandtl=0.7", "cavity.thermal_diffusivity=2e-5"),
+            ("cavity.prandtl", "cavity.thermal_diffusivity", "both"),
+        ),
+        (("cavity.rayleigh=0.0",), ("cavity.rayleigh", "velocity")),
+        (("cavity.gravity=[0.0, 0.0, 0.0]", "cavity.rayleigh=1e5"), ("cavity.rayleigh", "gravity")),
+        (("cavity.walls.x_low.velocity=[1.0, 0.0, 0.0]",), ("x_low.velocity", "normal")),
+        (("cavity.temperature_difference=700.0",), ("reference_temperature", "700")),
+        (("cavity.dimensions=2", "cavity.gravity=[0.0, 0.0, -9.81]"), ("cavity.gravity[2]",)),
+        (("cavity.dimensions=2", "cavity.initial.w=1.0"), ("cavity.initial.w",)),
+        (("cavity.dimensions=2", "cavity.nodes=[17, 17, 17]"), ("cavity.nodes", "2")),
+        (("cavity.dimensions=2", "cavity.size=[0.1, 0.1, 0.1]"), ("cavity.size", "2")),
+        (("cavity.nodes=[17, 17]",), ("cavity.nodes", "3")),
+        (("cavity.size=[0.1, 0.1]",), ("cavity.size", "3")),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(refusal, settings, words):
+    message = refusal(_CAVITY, *settings)
+    for word in words:
+        assert word in message
+
+
+def test_a_plane_flow_has_one_node_along_z(read):
+    flow = Flow(read(_CAVITY, "cavity.dimensions=2", "cavity.nodes=[17, 9]").cavity)
+    assert flow.nodes == (17, 9, 1)
+    assert flow.size == (0.05, 0.05, 0.0)
+
+
+_ODD_VALUES = (
+    '""',
+    '"x"',
+    '"1/0"',
+    "0",
+    "-1",
+    "1e308",
+    "1e-320",
+    "nan",
+    "-inf",
+    "true",
+    "[]",
+    "[1, 2, 3]",
+    "[nan, 1.0, 1.0]",
+    "[1e308, 1e308, 1e308]",
+    "{}",
+    "{a = 1}",
+    "[{a = 1}]",
+    "1979-05-27T07:32:00",
+    "123456789012345678901234567890",
+    '"""two\nlines"""',
+)
+
+
+def test_no_value_of_any_key_does_worse_than_a_refusal_in_one_line(read):
+    keys = [row[0] for row in describe(CavityCase) if not row[0].startswith("[")]
+    assert len(keys) > 50
+    for key, value in itertools.product(keys, _ODD_VALUES):
+        try:
+            case = read(_CAVITY, f"{key}={value}")
+        except InputError as error:
+            assert "\n" not in str(error), (key, value)
+            assert "my-case.toml" in str(error), (key, value)
+        else:
+            assert isinstance(case, CaseTable)
+            assert registry.estimate(case)["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    "path", sorted((_ROOT / "cases").glob("*.toml")), ids=lambda path: path.name
+)
+def test_every_case_that_comes_with_the_program_is_right(path):
+    assert read_case(path, (), registry.case_model).solver in registry.NAMES
+
+
+@pytest.mark.parametrize("solver", registry.NAMES)
+def test_the_template_of_every_solver_is_right(read, solver):
+    assert read(registry.template(solver)).solver == solver
+
+
+def test_every_key_is_described_with_a_meaning():
+    rows = describe(CavityCase)
+    assert all(meaning for _, _, _, meaning in rows)
+    assert len({key for key, _, _, _ in rows}) == len(rows)
+    listed = {key: (kind, default) for key, kind, default, _ in rows}
+    assert listed["run.tolerance"] == ("number, >= 0 and < 1", "0.0")
+    assert listed["solver"][1] == "required"
+    assert listed["[[output.probes]]"][0] == "table"

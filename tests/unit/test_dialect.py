@@ -1,0 +1,105 @@
+"""Claims about the dialect on cores: each word of kernel.hpp does what its legend says."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+import dialect
+import numpy as np
+import pytest
+
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice
+
+pytestmark = pytest.mark.parametrize("real", ["double", "float"])
+
+
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def found(request: pytest.FixtureRequest, real: str) -> dict[str, np.ndarray]:
+    return dialect.run_all(CpuDevice(threads=request.param), real)
+
+
+def _given(real: str, count: int) -> np.ndarray:
+    return np.arange(count).astype(dialect.REALS[real])
+
+
+def test_a_flat_loop_reaches_every_value_once(found, real):
+    a, _, _ = dialect.operands(real)
+    np.testing.assert_array_equal(found["each"], 2 * a + _given(real, dialect.VALUES))
+
+
+def test_a_box_loop_reaches_every_cell_once(found, real):
+    x, y, z = (np.arange(n) for n in dialect.BOX)
+    wanted = 1 + x + 100 * y[:, None] + 10000 * z[:, None, None]
+    np.testing.assert_array_equal(found["cells"], wanted.ravel())
+
+
+def test_threads_of_a_block_share_an_array(found, real):
+    values = _given(real, dialect.BLOCKS * dialect.WIDTH).reshape(dialect.BLOCKS, dialect.WIDTH)
+    np.testing.assert_array_equal(found["blocks"], values[:, ::-1].ravel())
+
+
+def test_threads_in_two_directions_share_a_square(found, real):
+    squares = _given(real, dialect.BLOCKS * dialect.WIDTH**2)
+    squares = squares.reshape(dialect.BLOCKS, dialect.WIDTH, dialect.WIDTH)
+    np.testing.assert_array_equal(found["squares"], squares.swapaxes(1, 2).ravel())
+
+
+def test_a_private_value_outlives_a_barrier(found, real):
+    values = _given(real, dialect.BLOCKS * dialect.WIDTH).reshape(dialect.BLOCKS, dialect.WIDTH)
+    wanted = 10 * values + np.roll(values, -1, axis=1)
+    np.testing.assert_array_equal(found["kept"], wanted.ravel())
+
+
+def test_the_parts_of_a_box_hold_every_cell_once(found, real):
+    assert found["visits"].min() == found["visits"].max() == 1
+    assert found["cells in all parts"] == math.prod(dialect.BOX)
+
+
+def test_atomic_additions_are_all_counted(found, real):
+    bins = [range(first, dialect.ADDITIONS, dialect.BINS) for first in range(dialect.BINS)]
+    assert found["float bins"].tolist() == [len(numbers) for numbers in bins]
+    assert found["double bins"].tolist() == [sum(numbers) for numbers in bins]
+    assert found["integer bins"].tolist() == [sum(numbers) for numbers in bins]
+
+
+def _rounded_once(a: float, b: float, c: float, real: str) -> float:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if real == "double":
+        return float(exact)
+    # Through double would round twice: of the floats around it take the nearest, even in a tie.
+    near = np.float32(float(exact))
+    around = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
+    return float(
+        min(
+            around,
+            key=lambda f: (abs(Fraction(float(f)) - exact), int(f.view(np.uint32)) & 1),
+        )
+    )
+
+
+def test_fused_rounds_once_and_plain_arithmetic_twice(found, real):
+    a, b, c = dialect.operands(real)
+    once = [_rounded_once(float(x), float(y), float(z), real) for x, y, z in zip(a, b, c, strict=True)]
+    assert found["fused"].tolist() == once
+    twice = (a * b).astype(a.dtype) + c
+    np.testing.assert_array_equal(found["apart"], twice)
+    assert (found["fused"] != found["apart"]).mean() > 0.5  # else the values tell nothing
+
+
+def test_pointwise_functions_are_those_of_ieee_arithmetic(found, real):
+    a, b, _ = dialect.operands(real)
+    np.testing.assert_array_equal(found["larger"], np.maximum(a, b))
+    np.testing.assert_array_equal(found["smaller"], np.minimum(a, b))
+    np.testing.assert_array_equal(found["square_root"], np.sqrt(np.abs(a)))
+    np.testing.assert_array_equal(found["absolute"], np.abs(a))
+
+
+def test_every_word_of_the_legend_is_exercised(real):
+    legend = re.findall(r"^//   (\w+)[ (]", jit.DIALECT.read_text(), re.MULTILINE)
+    assert len(legend) >= 14
+    source = dialect.SOURCE.read_text()
+    missing = [word for word in legend if not re.search(rf"\b{word}\b", source)]
+    assert missing == []

@@ -1,0 +1,151 @@
+"""Claims that every kernel compiles for an H100 or H200, as the program itself asks, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dialect
+import numpy as np
+import pytest
+
+import haloscope
+from haloscope.case import check
+from haloscope.device import jit
+from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.cpu import CpuDevice
+from haloscope.domain.blocks import Blocks
+from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.halo import Layout, halo_plan
+from haloscope.exchange.world import World
+from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.solver import CavitySolver
+
+_TARGET = "sm_90"
+_SOURCES = Path(haloscope.__file__).parent
+
+
+def _nvrtc_is_there() -> bool:
+    try:
+        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(
+    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install 'haloscope[nvrtc]'"
+)
+
+
+class _Compiled:
+    """A kernel that was compiled for a GPU that is not there: its launches do nothing."""
+
+    def bind(self, *arguments: Any, **options: Any) -> Any:
+        return lambda: None
+
+
+class _AbsentGpu(CpuDevice):
+    """Passes for a GPU: compiles every kernel that is asked for, and runs none."""
+
+    kind = "cuda"
+    xp = SimpleNamespace(cuda=SimpleNamespace(Event=lambda **unused: None))
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self.compiled: set[tuple[str, str]] = set()
+
+    def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:
+        code = jit.compile_for_gpu(file, constants, _TARGET)
+        assert code.startswith(b"\x7fELF")
+        assert f".text.{name}\0".encode() in code, f"{file.name} has no kernel {name}"
+        self.compiled.add((file.name, name))
+        return _Compiled()
+
+    def memory(self) -> tuple[int, int]:
+        return 1 << 22, 1 << 22
+
+
+_GRAVITIES = [
+    (dimensions, [*gravity, *[0.0] * (3 - dimensions)])
+    for dimensions in (2, 3)
+    for gravity in itertools.product((0.0, -9.81), repeat=dimensions)
+]
+_LID = {
+    "temperature_difference": 0.0,
+    "walls": {"y_high": {"velocity": [1.0, 0.0, 0.0]}},
+}
+
+
+def _cavity(device: _AbsentGpu, **table: Any) -> None:
+    data = {"solver": "cavity", "cavity": {"nodes": 41, **table}}
+    case = check(data, CavityCase, "this test")
+    assert isinstance(case, CavityCase)
+    CavitySolver(case, device, World())
+
+
+@pytest.fixture
+def absent_gpu(monkeypatch: pytest.MonkeyPatch) -> _AbsentGpu:
+    # What a kernel would have found: a time step follows from it.
+    monkeypatch.setattr(CavitySolver, "_fastest", lambda solver: 1.0)
+    return _AbsentGpu()
+
+
+@pytest.mark.parametrize("rescale", ["output", "step"])
+@pytest.mark.parametrize("step", ["local", "global"])
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_the_cavity_compiles_for_every_kind_of_case(
+    absent_gpu, dimensions, precision, step, rescale
+):
+    kind = {"dimensions": dimensions, "precision": precision}
+    _cavity(absent_gpu, time_step=step, rescale_pressure=rescale, **kind)
+    compiled = {name for file, name in absent_gpu.compiled if file == "cavity.cpp"}
+    assert {"update", "walls", "fastest_wave", "keep_reference"} <= compiled
+    assert {("reduce.cpp", "largest_change"), ("reduce.cpp", "sum_of_squares")} <= (
+        absent_gpu.compiled
+    )
+
+
+@pytest.mark.parametrize(("dimensions", "gravity"), _GRAVITIES)
+def test_the_cavity_compiles_for_every_direction_of_gravity(absent_gpu, dimensions, gravity):
+    drive = {} if any(gravity) else _LID
+    _cavity(absent_gpu, dimensions=dimensions, gravity=gravity, **drive)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_exchange_compiles(dtype):
+    device = _AbsentGpu()
+    block = Blocks((6, 6, 6), (1, 1, 1), (True, True, True)).block(0)
+    layout = Layout((6, 6, 6), (1, 10, 100), 222, 1000, (2, 2, 2))
+    exchange = Exchange(World(), device, halo_plan(block, layout, [2, 1]), dtype)
+    exchange._bound(device.zeros((2000,), dtype))
+    assert device.compiled == {("pack.cpp", "pack"), ("pack.cpp", "unpack")}
+
+
+def test_the_ceilings_compile():
+    device = _AbsentGpu()
+    measure_ceilings(device, repeats=1)
+    assert {name for _, name in device.compiled} == {"copy", "update", "triad"}
+
+
+@pytest.mark.parametrize("real", ["double", "float"])
+def test_every_word_of_the_dialect_compiles(real):
+    device = _AbsentGpu()
+    dialect.run_all(device, real)
+    kernels = dialect.SOURCE.read_text().count("KERNEL ")
+    assert len(device.compiled) == kernels
+
+
+def test_no_kernel_file_is_left_out():
+    tested = {"cavity.cpp", "reduce.cpp", "pack.cpp", "ceilings.cpp"}
+    assert {path.name for path in _SOURCES.rglob("*.cpp")} == tested
+
+
+def test_a_source_that_is_wrong_is_told_with_its_own_line(tmp_path):
+    source = tmp_path / "broken.cpp"
+    source.write_text("KERNEL broken() {\n  no_such_name = 1;\n}\n")
+    with pytest.raises(jit.CompileError, match=r"broken\.cpp\(2\).*no_such_name"):
+        jit.compile_for_gpu(source, {}, _TARGET)
