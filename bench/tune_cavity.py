@@ -13,10 +13,9 @@ from haloscope.exchange.world import World
 from haloscope.solvers.cavity import solver as cavity
 from haloscope.solvers.cavity.case import CavityCase
 
-TILES = ((32, 8), (32, 16), (64, 4), (64, 8), (128, 4))
-AHEAD = (1, 2, 3)
-LEAST = (1, 2, 3, 4)
-CHUNKS = (32, 64, 128, 256)
+TILES = ((32, 8), (64, 8), (32, 16), (128, 4))
+BLOCKS = ((32, 4), (64, 4), (32, 8), (128, 4))
+CHUNKS = (2, 4, 8, 16, 32, 64)
 _SHARED_BYTES = 227 << 10
 
 
@@ -25,7 +24,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=512)
     parser.add_argument("--mode", choices=("local", "global"), default="global")
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--show", type=int, default=12)
     options = parser.parse_args()
     device = open_device("cuda")
     ceilings = measure_ceilings(device)
@@ -37,35 +37,27 @@ def main() -> None:
     }
     case = check(data, CavityCase, "tuning")
     rows = []
-    solver = None
-    for tile, ahead, least, chunk in itertools.product(TILES, AHEAD, LEAST, CHUNKS):
-        threads = tile[0] * tile[1]
-        cavity._GPU_TILE, cavity._GPU_AHEAD = tile, ahead
-        cavity._GPU_LEAST_BLOCKS, cavity._GPU_CHUNK = least, chunk
-        if not 256 <= threads * least <= 1024 or chunk > options.nodes:
+    solver = cavity.CavitySolver(case, device, World())
+    variants = itertools.product((True, False), range(4), CHUNKS)
+    for tiled, shape, chunk in variants:
+        cavity._GPU_TILE, cavity._GPU_BLOCK = TILES[shape], (*BLOCKS[shape], 1)
+        cavity._GPU_COPY_ENGINE = tiled
+        if chunk > options.nodes:
             continue
-        if solver is None:
-            solver = cavity.CavitySolver(case, device, World())
-        else:
-            solver._constants = cavity.kernel_constants(solver.flow, device.kind)
-            if solver._tile_bytes() * least > _SHARED_BYTES:
-                continue
-            solver._bind()
-        local, registers = (
-            device.xp.cuda.driver.funcGetAttribute(attribute, solver._update_tiles._function.ptr)
-            for attribute in (3, 4)
-        )
+        solver._constants = cavity.kernel_constants(solver.flow, device.kind)
+        solver._gpu_chunk = lambda *unused, chunk=chunk: chunk
+        solver._bind()
         steps = options.steps
-        device.seconds(lambda s=solver: s._steps(2))
+        device.seconds(lambda s=steps: solver._steps(s))
         taken = statistics.median(
-            device.seconds(lambda s=solver, n=steps: s._steps(n)) / steps for _ in range(3)
+            device.seconds(lambda n=steps: solver._steps(n)) / steps for _ in range(3)
         )
-        rate = solver.work.cells / taken / 1e9
-        rows.append((rate, tile, ahead, least, chunk, registers, local))
-    for rate, tile, ahead, least, chunk, registers, local in sorted(rows)[-25:]:
+        what = f"tiles {TILES[shape]}" if tiled else f"direct {BLOCKS[shape]}"
+        rows.append((solver.work.cells / taken / 1e9, what, chunk))
+    for rate, what, chunk in sorted(rows)[-options.show :]:
         print(
-            f"{rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  tile {tile} "
-            f"ahead {ahead} least {least} chunk {chunk} registers {registers} local {local} B"
+            f"{options.nodes}^3 {rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  "
+            f"{what} chunk {chunk}"
         )
 
 

@@ -121,7 +121,7 @@ class CpuDevice:
             threads = int(given) if given.isdigit() and int(given) > 0 else available_cores()
         if threads < 1:
             raise InputError(f"threads = {threads} is not possible; give 1 or more")
-        self.threads = threads
+        self.threads = self.multiprocessors = threads
         self.name = f"{processor_name()}, {threads} thread{'s' if threads > 1 else ''}"
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._allocated = 0

@@ -87,6 +87,10 @@ class Device(Protocol):
         """The array module: NumPy or CuPy."""
 
     @property
+    def multiprocessors(self) -> int:
+        """Processors that run blocks side by side: of a GPU, or threads on cores."""
+
+    @property
     def copy_engine(self) -> bool:
         """Whether kernels can have rows brought to shared memory (GPUs from sm_90 on)."""
 

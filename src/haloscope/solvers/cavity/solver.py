@@ -39,6 +39,9 @@ _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
 _GPU_BLOCK = (128, 4, 1)
 _GPU_CHUNK = 32
+_GPU_LEAST_CHUNK = 4
+_GPU_BLOCKS_EACH = 2
+_GPU_COPY_ENGINE = True
 _GPU_TILE = (64, 8)
 _GPU_AHEAD = 2
 _GPU_LEAST_BLOCKS = 1
@@ -252,7 +255,7 @@ class CavitySolver:
         if self._device.kind == "cpu":
             rows, chunk = self._tiles(nx, ny, nz)
         else:
-            rows, chunk = 1, min(_GPU_CHUNK, nz)
+            rows, chunk = 1, self._gpu_chunk(nx, ny, nz)
             if self._update_tiles is not None and self._fits_tiles(start, nx):
                 kernel, block, shared = self._update_tiles, (*_GPU_TILE, 1), self._tile_bytes()
         return kernel.bind(
@@ -274,6 +277,12 @@ class CavitySolver:
             block=block,
             shared=shared,
         )
+
+    def _gpu_chunk(self, nx: int, ny: int, nz: int) -> int:
+        """Planes that a GPU block marches through: long, but enough blocks for all processors."""
+        tiles = -(-nx // _GPU_TILE[0]) * -(-ny // _GPU_TILE[1])
+        wanted = -(-_GPU_BLOCKS_EACH * self._device.multiprocessors // tiles)
+        return min(_GPU_CHUNK, max(_GPU_LEAST_CHUNK, nz // max(1, wanted)), nz)
 
     def _fits_tiles(self, start: Triple, nx: int) -> bool:
         """Whether the tiled GPU kernel can take a box: rows that start at multiples of 16 bytes."""
@@ -306,7 +315,7 @@ class CavitySolver:
         device, layout = self._device, self.layout
         self._update = device.kernel(SOURCE, "update", self._constants)
         self._update_tiles = None
-        if device.copy_engine and self.flow.table.dimensions == 3:
+        if device.copy_engine and _GPU_COPY_ENGINE and self.flow.table.dimensions == 3:
             self._update_tiles = device.kernel(SOURCE, "update_tiles", self._constants)
         walls = device.kernel(SOURCE, "walls", self._constants)
         wave = device.kernel(SOURCE, "fastest_wave", self._constants)
