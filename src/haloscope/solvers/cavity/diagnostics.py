@@ -84,7 +84,8 @@ def largest(solver: CavitySolver, name: str) -> tuple[float, tuple[float, float,
         position = node[axis]
         offset = 0.0
         if 0 < position < solver.flow.nodes[axis] - 1:
-            top, offset = _peak(values[1 + 2 * axis], values[0], values[2 + 2 * axis])
+            low, high = float(values[1 + 2 * axis]), float(values[2 + 2 * axis])
+            top, offset = _peak(low, float(values[0]), high)
             height += top - float(values[0])
         place.append((position + offset) * solver.spacing[axis])
     return height, (place[0], place[1], place[2])

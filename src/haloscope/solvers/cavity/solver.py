@@ -38,9 +38,8 @@ _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 16
 _GPU_BLOCK = (128, 4, 1)
-_GPU_CHUNK = 32
-_GPU_LEAST_CHUNK = 4
-_GPU_BLOCKS_EACH = 2
+_GPU_LONGEST_CHUNK = 64
+_GPU_PLANES_AHEAD = 4
 _GPU_COPY_ENGINE = True
 _GPU_TILE = (64, 8)
 _GPU_AHEAD = 2
@@ -279,10 +278,17 @@ class CavitySolver:
         )
 
     def _gpu_chunk(self, nx: int, ny: int, nz: int) -> int:
-        """Planes that a GPU block marches through: long, but enough blocks for all processors."""
+        """Planes that a GPU block marches through: least waves of blocks times planes a wave.
+
+        A block reads a few planes before its first result, hence the planes that are added.
+        """
         tiles = -(-nx // _GPU_TILE[0]) * -(-ny // _GPU_TILE[1])
-        wanted = -(-_GPU_BLOCKS_EACH * self._device.multiprocessors // tiles)
-        return min(_GPU_CHUNK, max(_GPU_LEAST_CHUNK, nz // max(1, wanted)), nz)
+
+        def cost(chunk: int) -> int:
+            waves = -(-tiles * -(-nz // chunk) // self._device.multiprocessors)
+            return waves * (chunk + _GPU_PLANES_AHEAD)
+
+        return min(range(1, min(_GPU_LONGEST_CHUNK, nz) + 1), key=lambda c: (cost(c), -c))
 
     def _fits_tiles(self, start: Triple, nx: int) -> bool:
         """Whether the tiled GPU kernel can take a box: rows that start at multiples of 16 bytes."""
