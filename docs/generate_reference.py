@@ -23,8 +23,8 @@ from haloscope.solvers import registry
 
 PAGE = Path(__file__).parent / "reference" / "case-keys.md"
 
-# The limit of whole numbers that no one meets, which would only be in the reader's way.
-_UNREACHABLE = f" and <= {2**40:g}"
+# Limits that no case meets, which would only be in the reader's way.
+_UNREACHABLE = {f" and <= {2**40:g}": "", " and <= 1e+30": "", ">= 1e-30": "> 0"}
 
 _INTRODUCTION = """\
 # Keys of a case file
@@ -38,6 +38,7 @@ solver; the table of that name holds what the solver asks for; the tables `run`,
 
 Units are SI. A key that does not exist, a value of the wrong type or a value out of range ends
 the command with exit code 2, before anything is computed, and a message that names the key.
+Limits that no case meets (1e-30, 1e30, 2^40) are left out below.
 
 `--set table.key=value` changes a key for one run; the value is written as in TOML, and text
 needs no quotes. In Python: `haloscope.load(path, settings=["table.key=value"])`.
@@ -95,11 +96,18 @@ def _rows(model: type[CaseTable]) -> Iterator[Row]:
             yield Row(
                 table,
                 name,
-                kind.replace(_UNREACHABLE, ""),
+                _plain(kind),
                 _shown(default),
                 " ".join(meaning.split()),
                 _shown(_without_table(model, key, default)),
             )
+
+
+def _plain(kind: str) -> str:
+    """A type without limits that no case meets."""
+    for limit, plain in _UNREACHABLE.items():
+        kind = kind.replace(limit, plain)
+    return kind
 
 
 def _without_table(model: type[CaseTable], key: str, default: str) -> str:

@@ -93,7 +93,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_hdf5(path: str | Path) -> Iterator[h5py.File]:
+def atomic_hdf5(
+    path: str | Path, *, library_version: str | None = None
+) -> Iterator[h5py.File]:
     """Write an HDF5 file atomically; a disk that fills up on the way is an error, not a crash.
 
     HDF5 holds metadata and chunks back, and the process dies of a segmentation fault when they
@@ -104,6 +106,9 @@ def atomic_hdf5(path: str | Path) -> Iterator[h5py.File]:
     ----------
     path : str or Path
         The target, as for `atomic_path`.
+    library_version : str, optional
+        Which version of the format is written, such as ``v110``; the oldest that will do if none
+        is given.
 
     Yields
     ------
@@ -119,7 +124,13 @@ def atomic_hdf5(path: str | Path) -> Iterator[h5py.File]:
 
     with atomic_path(path) as temporary, contextlib.closing(_GuardedFile(temporary)) as guarded:
         try:
-            with h5py.File(os.fspath(temporary), "w", driver="fileobj", fileobj=guarded) as file:
+            with h5py.File(
+                os.fspath(temporary),
+                "w",
+                driver="fileobj",
+                fileobj=guarded,
+                libver=library_version and (library_version, library_version),
+            ) as file:
                 yield file
         finally:
             if guarded.failure is not None:

@@ -15,7 +15,10 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.io.atomic import atomic_hdf5
 
-_FORMAT = "haloscope-checkpoint"
+_FORMAT = b"haloscope-checkpoint"
+# This version of the file format has checksums for all that is not data, and text of fixed
+# length is not kept apart, where it would have none: HDF5 does not survive damage of that kind.
+_LIBRARY_VERSION = "v110"
 _VERSION = 1
 _SLAB_BYTES = 1 << 28
 _NAME = re.compile(r"checkpoint-(\d{10})\.h5")
@@ -65,10 +68,10 @@ def writing(
     MachineError
         The file cannot be written; what was there before is intact.
     """
-    with atomic_hdf5(path) as file:
-        file.attrs["format"] = _FORMAT
+    with atomic_hdf5(path, library_version=_LIBRARY_VERSION) as file:
+        file.attrs["format"] = np.bytes_(_FORMAT)
         file.attrs["version"] = _VERSION
-        file.attrs["solver"] = solver
+        file.attrs["solver"] = np.bytes_(solver.encode())
         file.attrs["nodes"] = nodes
         file.attrs["step"] = step
         text = np.frombuffer(json.dumps(content).encode(), np.uint8)
@@ -127,7 +130,7 @@ class Checkpoint:
         except InputError:
             self._file.close()
             raise
-        except (KeyError, OSError, ValueError, TypeError, RuntimeError) as error:
+        except (KeyError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             self._file.close()
             raise self._damaged() from error
 
@@ -141,9 +144,10 @@ class Checkpoint:
         attributes = self._file.attrs
         if attributes["format"] != _FORMAT or int(attributes["version"]) != _VERSION:
             raise self._damaged()
-        if attributes["solver"] != solver:
+        found = attributes["solver"].decode()
+        if found != solver:
             raise InputError(
-                f"checkpoint {self.path} is of the solver {attributes['solver']!s}, the case of "
+                f"checkpoint {self.path} is of the solver {found}, the case of "
                 f"{solver}; restart with the case that it was made from"
             )
         saved = tuple(int(n) for n in attributes["nodes"])
@@ -169,7 +173,10 @@ class Checkpoint:
 
     def has(self, name: str) -> bool:
         """Whether a field is in the file."""
-        return f"fields/{name}" in self._file
+        try:
+            return f"fields/{name}" in self._file
+        except RuntimeError as error:
+            raise self._damaged() from error
 
     def read(self, name: str, start: Triple, stop: Triple) -> np.ndarray:
         """Block of a field, nodes `start` to `stop` along x, y, z, shape (nz, ny, nx)."""

@@ -1,0 +1,122 @@
+"""Claims about the documentation: it is in step with the code, its links lead somewhere, it runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from haloscope import cli
+from haloscope.case import check, read_case
+from haloscope.solvers import registry
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "src" / "haloscope").rglob("*.md"),
+    ]
+)
+CASES = sorted([*(ROOT / "cases").glob("*.toml"), *(ROOT / "src").rglob("template.toml")])
+COMMANDS = ROOT / "docs" / "reference" / "commands.md"
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _without_code(text: str) -> str:
+    """The text with code blocks blanked, in which brackets are no links and # no headings."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, by the rule that GitHub follows."""
+    headings = re.findall(r"^#+ +(.+)$", _without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return [code for name, code in _BLOCK.findall(page.read_text()) if name == language]
+
+
+def _run_python(arguments: list[str], folder: Path) -> None:
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_page_of_case_keys_is_what_the_code_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    specification = importlib.util.spec_from_file_location(
+        "generate_reference", ROOT / "docs" / "generate_reference.py"
+    )
+    assert specification is not None
+    assert specification.loader is not None
+    generator = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "generate_reference", generator)
+    specification.loader.exec_module(generator)
+    written = generator.PAGE.read_text(encoding="utf-8")
+    assert written == generator.page(), "run: python docs/generate_reference.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(_without_code(page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize("path", CASES, ids=_name)
+def test_every_case_is_accepted(path: Path) -> None:
+    assert read_case(path, [], registry.case_model).solver in registry.NAMES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_pieces_of_cases_in_the_pages_are_accepted(page: Path) -> None:
+    for code in _blocks(page, "toml"):
+        case = {"solver": "cavity", **tomllib.loads(code)}
+        check(case, registry.case_model("cavity"), _name(page))
+
+
+def test_every_option_of_every_command_is_documented_and_no_other() -> None:
+    sections = re.split(r"^## ", COMMANDS.read_text(), flags=re.MULTILINE)
+    for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        section = next(text for text in sections if text.startswith(f"haloscope {name}\n"))
+        told = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
+        usage = section.split("\n    haloscope", 1)[1].split("\n")[0]
+        told |= set(re.findall(r"--[\w-]+", usage))
+        given = {option for parameter in command.params for option in parameter.opts}
+        assert told == {option for option in given if option.startswith("--")} - {"--help"}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_python_in_the_first_pages_runs(page: str) -> None:
+    blocks = _blocks(ROOT / page, "python")
+    assert blocks
+    for code in blocks:
+        _run_python(["-c", code], ROOT)
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=_name)
+def test_example_runs_and_draws(example: Path, tmp_path: Path) -> None:
+    _run_python([str(example)], tmp_path)
+    assert list(tmp_path.glob("*.png"))

@@ -1,0 +1,527 @@
+"""Claims about a run: its files, exact restarts, stopping at a broken solution, and refusals."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import math
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from small_cavities import TEXT, flow_data, simulate
+
+import haloscope
+import haloscope.run
+from haloscope.errors import InputError, MachineError, SolutionError
+from haloscope.exchange.collect import interpolation
+from haloscope.io.checkpoint import list_checkpoints
+
+_ROOT = Path(__file__).parents[2]
+_BARE = ("output.fields=false", "output.picture=false")
+_TABLES = (
+    'output.probes=[{name="middle", position=[0.021, 0.017, 0.013]}, '
+    '{name="corner", position=[0.05, 0.04, 0.045]}]',
+    "output.probe_interval=4",
+    "output.average={start=10, interval=6}",
+)
+# At this factor the sound is so slow that the step, renewed too seldom, outgrows the flow.
+_BREAKS = ("cavity.time_step=global", "cavity.kappa=1e-9", "cavity.cfl=1.0", "run.steps=400")
+
+
+def _run(out: Path | None, *settings: str, steps: int | None = None, restart: bool = False) -> Any:
+    """A simulation of a small case that has run, with its files in `out`."""
+    simulation = simulate(settings)
+    if out is not None:
+        out.mkdir(exist_ok=True)
+    simulation.run(steps, out=out, restart=restart, ceilings=False)
+    return simulation
+
+
+def _tables(out: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(out.glob("*.csv"))}
+
+
+def _point_data(path: Path) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        return {name: data[...] for name, data in file["VTKHDF/PointData"].items()}
+
+
+# What a run leaves behind
+
+
+def test_a_run_writes_the_files_that_it_names(tmp_path):
+    settings = (*_TABLES, "checkpoint.at_end=true", "output.interval=30", "run.steps=60")
+    out = tmp_path / "out"
+    out.mkdir()
+    simulation = simulate(settings)
+    summary = simulation.run(out=out, ceilings=False, profile=True)
+    assert set(summary["files"]) == {
+        *("fields", "average", "picture", "residuals", "summary", "checkpoint"),
+        *("probe middle", "probe corner"),
+    }
+    for path in summary["files"].values():
+        assert Path(path).stat().st_size > 0
+    assert json.loads((out / "summary.json").read_text()) == summary
+    series = sorted(path.name for path in out.glob("fields-*.vtkhdf"))
+    assert series == [f"fields-{step:010d}.vtkhdf" for step in (0, 30, 60)]
+    unnamed = {path.name for path in out.iterdir()} - set(series)
+    assert unnamed == {Path(path).name for path in summary["files"].values()}
+    assert "steps" in summary["regions"]
+    last = _point_data(out / "fields.vtkhdf")
+    for name in ("p", "T"):
+        np.testing.assert_array_equal(last[name], simulation.field(name))
+    velocity = [simulation.field(name) for name in "uvw"]
+    np.testing.assert_array_equal(last["velocity"], np.stack(velocity, axis=-1))
+    np.testing.assert_array_equal(_point_data(out / series[-1])["T"], last["T"])
+
+
+def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    simulation = _run(None, *_TABLES, "checkpoint.interval=20", "output.interval=20")
+    assert simulation.step == 60
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plane_flow_is_written_as_one_plane_with_three_components(tmp_path):
+    simulation = _run(tmp_path, "cavity.dimensions=2", "cavity.nodes=[15,13]", "cavity.size=0.05")
+    fields = _point_data(tmp_path / "fields.vtkhdf")
+    np.testing.assert_array_equal(fields["T"], simulation.field("T")[0])
+    assert fields["velocity"].shape == (13, 15, 3)
+    assert not fields["velocity"][..., 2].any()
+
+
+def test_the_residual_history_has_a_row_each_interval_and_one_at_the_end(tmp_path):
+    simulation = _run(tmp_path, *_BARE, "run.steps=50")
+    assert [step for step, _ in simulation.history] == [20, 40, 50]
+    rows = (tmp_path / "residuals.csv").read_text().splitlines()
+    assert rows[0] == "step,p,u,v,w,T"
+    for row, (step, residual) in zip(rows[1:], simulation.history, strict=True):
+        assert [float(value) for value in row.split(",")] == [step, *residual.values()]
+
+
+def test_a_run_ends_when_the_steady_state_is_reached(tmp_path):
+    settings = ("cavity.rayleigh=100.0", "run.tolerance=0.05", "run.steps=5000")
+    simulation = simulate((*_BARE, *settings))
+    summary = simulation.run(out=tmp_path, ceilings=False)
+    assert summary["converged"]
+    assert summary["steps"] < 5000
+    assert summary["steps"] % 20 == 0
+    assert max(simulation.history[-1][1].values()) < 0.05
+    assert max(simulation.history[-2][1].values()) >= 0.05
+
+
+# Restart
+
+
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("rescale", ["output", "step"])
+@pytest.mark.parametrize("step", ["local", "global"])
+def test_a_restarted_run_equals_an_uninterrupted_one_bitwise(tmp_path, step, rescale, precision):
+    settings = (
+        *(*_BARE, *_TABLES, f"cavity.time_step={step}", f"cavity.rescale_pressure={rescale}"),
+        *(f"cavity.precision={precision}", "run.steps=120"),
+    )
+    whole = _run(tmp_path / "whole", *settings)
+    parts = tmp_path / "parts"
+    # Stopped at 80, the state of 60 is the newest saved: rows of 64 to 80 are written twice.
+    _run(parts, *settings, "checkpoint.interval=60", steps=80)
+    assert [path.name for path in list_checkpoints(parts)] == ["checkpoint-0000000060.h5"]
+    again = _run(parts, *settings, restart=True)
+    np.testing.assert_equal(flow_data(again), flow_data(whole))
+    assert _tables(parts) == _tables(tmp_path / "whole")
+    average = _point_data(parts / "average.vtkhdf")
+    np.testing.assert_equal(average, _point_data(tmp_path / "whole" / "average.vtkhdf"))
+
+
+def test_a_plane_flow_restarts_bitwise_too(tmp_path):
+    settings = (*_BARE, "cavity.dimensions=2", "cavity.nodes=[15,13]", "cavity.size=[0.05,0.04]")
+    whole = _run(None, *settings, steps=100)
+    _run(tmp_path, *settings, "checkpoint.at_end=true", steps=40)
+    again = _run(tmp_path, *settings, steps=100, restart=True)
+    np.testing.assert_equal(flow_data(again), flow_data(whole))
+
+
+def test_a_restart_in_small_parts_is_bitwise_the_same(tmp_path):
+    settings = (*_BARE, *_TABLES, "cavity.time_step=global", "checkpoint.at_end=true")
+    whole = _run(tmp_path / "whole", *settings, steps=120)
+    parts = tmp_path / "parts"
+    for number, steps in enumerate((20, 40, 60, 100, 120)):
+        again = _run(parts, *settings, steps=steps, restart=number > 0)
+    np.testing.assert_equal(flow_data(again), flow_data(whole))
+    assert _tables(parts) == _tables(tmp_path / "whole")
+
+
+def test_a_run_in_calls_of_run_is_bitwise_the_same():
+    whole = simulate(["cavity.time_step=global"])
+    whole.run(120, ceilings=False)
+    parts = simulate(["cavity.time_step=global"])
+    for steps in (20, 40, 100, 120):
+        parts.run(steps, ceilings=False)
+    np.testing.assert_equal(flow_data(parts), flow_data(whole))
+
+
+def test_old_checkpoints_are_removed_but_for_those_to_keep(tmp_path):
+    _run(tmp_path, *_BARE, "checkpoint.interval=10", "checkpoint.keep=3")
+    kept = [path.name for path in list_checkpoints(tmp_path)]
+    assert kept == [f"checkpoint-{step:010d}.h5" for step in (40, 50, 60)]
+
+
+def test_minutes_ask_for_a_checkpoint_too(tmp_path):
+    _run(tmp_path, *_BARE, "checkpoint.minutes=1e-9", "checkpoint.keep=100")
+    steps = [int(path.stem[-10:]) for path in list_checkpoints(tmp_path)]
+    assert steps[-1] == 60
+    assert len(steps) >= 3
+
+
+# A solution that breaks
+
+
+def _finite(path: Path) -> bool:
+    with h5py.File(path) as file:
+        return all(np.isfinite(data[...]).all() for data in file["fields"].values())
+
+
+def test_a_broken_solution_is_told_with_the_last_good_checkpoint(tmp_path):
+    simulation = simulate((*_BARE, *_BREAKS, "checkpoint.interval=3", "checkpoint.keep=100"))
+    with pytest.raises(SolutionError) as caught:
+        simulation.run(out=tmp_path, ceilings=False)
+    assert caught.value.exit_code == 1
+    saved = list_checkpoints(tmp_path)
+    assert str(saved[-1]) in str(caught.value)
+    assert "cavity.cfl" in str(caught.value)
+    assert simulation.step - int(saved[-1].stem[-10:]) <= 3
+    assert all(_finite(path) for path in saved)
+    assert "nan" not in (tmp_path / "residuals.csv").read_text()
+    assert "inf" not in (tmp_path / "residuals.csv").read_text()
+    # The one that is named is good indeed: a restart comes to the same end.
+    again = simulate((*_BARE, *_BREAKS))
+    with pytest.raises(SolutionError):
+        again.run(out=tmp_path, restart=True, ceilings=False)
+
+
+@pytest.mark.parametrize("step", ["local", "global"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e200])
+@pytest.mark.parametrize("name", ["p", "u", "T"])
+def test_a_spoilt_value_stops_the_run_within_one_interval(tmp_path, name, value, step):
+    settings = (*_BARE, f"cavity.time_step={step}", "checkpoint.interval=20")
+    simulation = simulate(settings)
+    simulation.run(40, out=tmp_path, ceilings=False)
+    simulation.solver.view(name)[6, 6, 6] = value
+    with pytest.raises(SolutionError, match="checkpoint-0000000040.h5"):
+        simulation.run(400, out=tmp_path, ceilings=False)
+    assert simulation.step <= 60
+    assert [path.name for path in list_checkpoints(tmp_path)] == [
+        "checkpoint-0000000020.h5",
+        "checkpoint-0000000040.h5",
+    ]
+    assert all(_finite(path) for path in list_checkpoints(tmp_path))
+
+
+def test_everything_spoilt_is_a_broken_solution_not_a_steady_one():
+    for step in ("local", "global"):
+        simulation = simulate([f"cavity.time_step={step}", "run.tolerance=0.5"])
+        for name in simulation.solver.fields:
+            simulation.solver.view(name)[...] = math.nan
+        with pytest.raises(SolutionError, match="no checkpoint had been written"):
+            simulation.run(200, ceilings=False)
+
+
+# Checkpoints that cannot be used
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one good checkpoint of step 20."""
+    out = tmp_path_factory.mktemp("saved")
+    _run(out, *_BARE, "checkpoint.at_end=true", steps=20)
+    return out
+
+
+def _refused(folder: Path, *settings: str) -> str:
+    with pytest.raises(InputError) as caught:
+        _run(folder, *_BARE, *settings, restart=True)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("cavity.nodes=[15,13,15]",), ("[15, 13, 14] nodes", "[15, 13, 15]")),
+        (("cavity.nodes=[14,13,15]",), ("[15, 13, 14] nodes",)),
+        (("cavity.precision=single",), ("float64", "float32")),
+        (("cavity.dimensions=2", "cavity.nodes=15", "cavity.size=0.05"), ("nodes",)),
+    ],
+)
+def test_a_checkpoint_of_another_case_is_refused(saved, settings, words):
+    message = _refused(saved, *settings)
+    for word in words:
+        assert word in message
+
+
+def test_a_checkpoint_of_another_solver_is_refused(saved, tmp_path):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    with h5py.File(path, "a") as file:
+        file.attrs["solver"] = np.bytes_("maxwell")
+    assert "of the solver maxwell" in _refused(tmp_path)
+
+
+def test_a_checkpoint_that_holds_nan_is_refused(saved, tmp_path):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    with h5py.File(path, "a") as file:
+        file["fields/T"][3, 3, 3] = math.nan
+    with pytest.raises(InputError, match="field T holds values that are not finite; restart from"):
+        _run(tmp_path, *_BARE, restart=True)
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-4, 0.01, 0.3, 0.7, 0.99, 0.9999])
+def test_a_checkpoint_that_was_cut_short_is_refused(saved, tmp_path, share):
+    source = list_checkpoints(saved)[0]
+    data = source.read_bytes()
+    (tmp_path / source.name).write_bytes(data[: int(share * len(data))])
+    assert "delete it to restart from the one before" in _refused(tmp_path)
+
+
+@pytest.mark.parametrize("head", [0, 8, 48, 512, 4096])
+def test_a_checkpoint_of_random_bytes_is_refused(saved, tmp_path, head):
+    source = list_checkpoints(saved)[0]
+    noise = random.Random(head).randbytes(20_000)
+    (tmp_path / source.name).write_bytes(source.read_bytes()[:head] + noise)
+    _refused(tmp_path)
+
+
+def test_a_file_of_another_kind_is_refused(saved, tmp_path):
+    name = list_checkpoints(saved)[0].name
+    with h5py.File(tmp_path / name, "w") as file:
+        file["fields/T"] = np.zeros(3)
+    assert "no Haloscope checkpoint" in _refused(tmp_path)
+    (tmp_path / name).write_text("step 20\n")
+    _refused(tmp_path)
+
+
+def test_one_wrong_bit_never_goes_unnoticed(saved, tmp_path):
+    """Most of the file is under a checksum; a bit outside of them must not matter."""
+    source = list_checkpoints(saved)[0]
+    data = source.read_bytes()
+    reference = _run(saved, *_BARE, restart=True, steps=20)
+    simulation = simulate(_BARE)
+    places = [*range(0, 3000, 13), *random.Random(1).sample(range(len(data)), 250)]
+    refused = 0
+    for place in places:
+        wrong = bytearray(data)
+        wrong[place] ^= 1 << place % 8
+        (tmp_path / source.name).write_bytes(wrong)
+        try:
+            simulation.run(20, out=tmp_path, restart=True, ceilings=False)
+        except InputError:
+            refused += 1
+        else:
+            np.testing.assert_equal(flow_data(simulation), flow_data(reference))
+    assert refused > 0.9 * len(places)
+
+
+def test_a_restart_without_a_checkpoint_is_refused(tmp_path):
+    assert "holds no checkpoint" in _refused(tmp_path)
+    with pytest.raises(InputError, match="needs the folder"):
+        simulate().run(restart=True, ceilings=False)
+
+
+_SAVES_TWICE = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from small_cavities import simulate
+from haloscope.errors import HaloscopeError
+out = Path(sys.argv[2])
+simulation = simulate(["output.fields=false", "output.picture=false", "checkpoint.interval=20"])
+simulation.run(20, out=out, ceilings=False)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    simulation.run(60, out=out, ceilings=False)
+except HaloscopeError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def test_a_disk_that_fills_leaves_the_checkpoint_before(tmp_path):
+    program = [sys.executable, "-c", _SAVES_TWICE, str(Path(__file__).parents[1]), str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done
+    assert "checkpoint-0000000040.h5" in done.stdout
+    assert "intact" in done.stdout
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-0000000020.h5"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("checkpoint-0000000020.h5", "residuals.csv", "summary.json")
+    }
+    assert _run(tmp_path, *_BARE, restart=True).step == 60
+
+
+# Refusals before anything is computed
+
+
+def test_a_case_that_does_not_fit_into_memory_is_refused_before_it_is_allocated():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(MachineError, match=r"needs about .* GB .* are free") as caught:
+        simulate(["cavity.nodes=20000"])
+    assert caught.value.exit_code == 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # kB
+
+
+@pytest.mark.parametrize(
+    ("position", "axis"),
+    [("[-0.001, 0.0, 0.0]", "x"), ("[0.01, 0.0401, 0.01]", "y"), ("[0.01, 0.01, 1.0]", "z")],
+)
+def test_a_probe_outside_the_grid_is_refused(position, axis):
+    with pytest.raises(InputError, match=f"probe out: {axis} = ") as caught:
+        simulate([f'output.probes=[{{name="out", position={position}}}]'])
+    assert "allowed are 0 to" in str(caught.value)
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(InputError, match="not empty"):
+        haloscope.run.given_folder(tmp_path, restart=False)
+    assert haloscope.run.given_folder(tmp_path, restart=True) == tmp_path
+    with pytest.raises(InputError, match="is a file"):
+        haloscope.run.given_folder(tmp_path / "mine", restart=False)
+    with pytest.raises(MachineError, match="cannot be made"):
+        haloscope.run.given_folder(tmp_path / "mine" / "below", restart=False)
+    new = haloscope.run.given_folder(tmp_path / "new" / "folder", restart=False)
+    assert list(new.iterdir()) == []
+
+
+def test_every_run_gets_a_folder_of_its_own(tmp_path):
+    names = [haloscope.run.new_folder(tmp_path, "box").name for _ in range(11)]
+    assert names == [f"box-{number}" for number in range(1, 12)]
+    assert haloscope.run.latest_folder(tmp_path, "box").name == "box-11"
+    with pytest.raises(InputError, match="no run of sphere"):
+        haloscope.run.latest_folder(tmp_path, "sphere")
+
+
+def test_a_field_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(InputError, match=r"no field 'rho'; the solver has p, u, v, w, T"):
+        simulate().field("rho")
+
+
+# Probes and averages
+
+
+def test_a_probe_gives_the_trilinear_interpolation_of_every_field(tmp_path):
+    simulation = _run(tmp_path, *_BARE, *_TABLES)
+    x, y, z = 0.021 / 0.05 * 14, 0.017 / 0.04 * 12, 0.013 / 0.045 * 13
+    rows = (tmp_path / "probe-middle.csv").read_text().splitlines()
+    assert rows[0] == "step,p,u,v,w,T"
+    assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(0, 61, 4))
+    last = [float(value) for value in rows[-1].split(",")[1:]]
+    corner = [float(v) for v in (tmp_path / "probe-corner.csv").read_text().split(",")[-5:]]
+    for value, at_corner, (name, field) in zip(
+        last, corner, simulation.fields.items(), strict=True
+    ):
+        assert at_corner == field[-1, -1, -1], name
+        wanted = 0.0
+        for k in (0, 1):
+            for j in (0, 1):
+                for i in (0, 1):
+                    weight = (1 - abs(int(x) + i - x)) * (1 - abs(int(y) + j - y))
+                    weight *= 1 - abs(int(z) + k - z)
+                    wanted += weight * field[int(z) + k, int(y) + j, int(x) + i]
+        assert value == pytest.approx(wanted, rel=1e-12, abs=1e-18), name
+
+
+@pytest.mark.parametrize("nodes", [(7, 9, 11), (7, 9, 1)])
+def test_interpolation_is_exact_for_linear_fields_everywhere(nodes):
+    generator = np.random.default_rng(2)
+    spacing = (0.1, 0.3, 0.2)
+    lengths = [h * (n - 1) for h, n in zip(spacing, nodes, strict=True)]
+    ends = [(0.0, 0.0, 0.0), tuple(lengths), (lengths[0], 0.0, lengths[2])]
+    inside = [tuple(generator.uniform(0, lengths)) for _ in range(50)]
+    for position in (*ends, *inside):
+        corners, weights = interpolation(position, spacing, nodes)
+        assert weights.sum() == pytest.approx(1.0)
+        assert weights.min() > -1e-14
+        for axis in range(3):
+            at = sum(w * c[axis] * spacing[axis] for w, c in zip(weights, corners, strict=True))
+            assert at == pytest.approx(position[axis], abs=1e-14)
+            assert all(0 <= corner[axis] < nodes[axis] for corner in corners)
+
+
+def test_the_average_is_the_mean_of_the_samples(tmp_path):
+    settings = (*_BARE, "output.average={start=10, interval=6}")
+    _run(tmp_path, *settings, steps=30)
+    simulation = simulate(_BARE)
+    sums: dict[str, Any] = {}
+    for step in (12, 18, 24, 30):
+        simulation.run(step, ceilings=False)
+        for name, field in simulation.fields.items():
+            sums[name] = sums.get(name, 0.0) + field
+    average = _point_data(tmp_path / "average.vtkhdf")
+    for name in ("p", "T"):
+        np.testing.assert_allclose(average[name], sums[name] / 4, rtol=1e-14)
+    velocity = np.stack([sums[name] / 4 for name in "uvw"], axis=-1)
+    np.testing.assert_allclose(average["velocity"], velocity, rtol=1e-14)
+
+
+# The Python interface
+
+
+def test_the_example_of_the_python_interface_works(monkeypatch):
+    monkeypatch.chdir(_ROOT)
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(haloscope.run.Simulation, "Simulation", module=False, globs={})
+    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
+    assert len(example.examples) == 4
+
+
+def test_a_case_file_is_loaded_and_run_from_python(tmp_path):
+    path = tmp_path / "box.toml"
+    path.write_text(TEXT)
+    simulation = haloscope.load(path, settings=["run.steps=20"], device="cpu")
+    summary = simulation.run(ceilings=False)
+    assert (summary["case"], summary["steps"], summary["converged"]) == ("box", 20, False)
+    assert simulation.field("T").shape == (14, 13, 15)
+    assert set(simulation.fields) == {"p", "u", "v", "w", "T"}
+
+
+def test_every_public_name_is_the_same_thing_each_time():
+    for name in haloscope.__all__:
+        assert callable(getattr(haloscope, name)), name
+        assert getattr(haloscope, name) is getattr(haloscope, name)
+    assert set(haloscope.__all__) <= set(dir(haloscope))
+    with pytest.raises(AttributeError, match="nothing"):
+        haloscope.nothing  # noqa: B018
+
+
+def test_signals_are_as_before_after_a_run():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    simulation = simulate(_BARE)
+    simulation.run(5, ceilings=False)
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert before == after
+
+
+def test_a_signal_ends_the_run_in_order_with_a_checkpoint(tmp_path):
+    class StopAt(haloscope.run.Silent):
+        def update(self, step: int, *unused: object) -> None:
+            if step >= 10:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    simulation = simulate(_BARE)
+    summary = simulation.run(10**6, out=tmp_path, progress=StopAt(), ceilings=False)
+    assert summary["stopped_by"] == "SIGTERM"
+    (path,) = list_checkpoints(tmp_path)
+    assert int(path.stem[-10:]) == summary["steps"] == simulation.step
+    again = _run(tmp_path, *_BARE, restart=True, steps=simulation.step)
+    np.testing.assert_equal(again.fields, simulation.fields)
