@@ -115,7 +115,7 @@ def machine() -> dict[str, Any]:
         "cores": available_cores(),
         "memory": f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB",
         "compiler": tried(lambda: find_compiler().name),
-        "mpiexec": tried(lambda: str(find_mpiexec())),
+        "mpiexec": tried(lambda: str(find_mpiexec().path)),
         "ceilings": tried(lambda: measure_ceilings(cpu).as_dict()),
     }
     gpu = tried(lambda: open_device("cuda"))

@@ -70,7 +70,7 @@ class _Bar:
                 BarColumn(),
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
-                TextColumn("left  {task.fields[residual]}"),
+                TextColumn("left{task.fields[residual]}"),
                 console=Console(stderr=True),
                 transient=True,
             )
@@ -79,14 +79,14 @@ class _Bar:
     def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
         """Show steps done and wanted, the rate, and the largest residual."""
         speed = f"{rate:.0f} Mcells/s"
-        change = f"residual {residual:.1e}" if residual is not None else ""
+        change = f", residual {residual:.1e}" if residual is not None else ""
         if self._bar is not None:
             if self._task is None:
                 self._task = self._bar.add_task("", total=end, rate=speed, residual=change)
             self._bar.update(self._task, completed=step, rate=speed, residual=change)
         elif end > 0 and step * 10 // end > self._tenth:
             self._tenth = step * 10 // end
-            _say(f"step {step}/{end}, {speed}, {change}")
+            _say(f"step {step}/{end}, {speed}{change}")
 
     def line(self, text: str) -> None:
         """Tell something once."""
@@ -359,7 +359,7 @@ def _restart_with_sanitizer() -> None:
 
     if not jit.debug_requested() or "HALOSCOPE_SANITIZED" in os.environ:
         return
-    library = jit.sanitizer_library()
+    library = jit.sanitizer_libraries()
     environment = {
         **os.environ,
         "LD_PRELOAD": f"{library}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":"),

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import signal
@@ -39,6 +38,8 @@ _OUTPUT = Region("output")
 _CHECKPOINT = Region("checkpoint")
 
 _POLL_SECONDS = 0.5
+# A dimensionless rate of change that no flow has: impulsive starts stay below 1e3.
+_DIVERGED = 1e6
 
 
 class Progress(Protocol):
@@ -178,7 +179,7 @@ class Simulation:
         self,
         steps: int | None = None,
         *,
-        out: Path | None = None,
+        out: str | Path | None = None,
         restart: bool = False,
         progress: Progress | None = None,
         ceilings: bool = True,
@@ -191,7 +192,7 @@ class Simulation:
         steps
             Last step, in place of the case's ``run.steps``.
         out
-            Folder for outputs; without one nothing is written.
+            Folder for outputs, made when absent; without one nothing is written.
         restart
             Go on from the newest checkpoint in `out`.
         progress
@@ -214,6 +215,9 @@ class Simulation:
             A checkpoint does not fit; a file cannot be written.
         """
         progress = progress or Silent()
+        out = None if out is None else Path(out)
+        if out is not None and self.world.is_root:
+            _make_folder(out)
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")
@@ -290,14 +294,15 @@ class Simulation:
         """Residuals of the present state, which must be finite; recorded in the history or not."""
         with _DIAGNOSTICS:
             residual = self.solver.residual()
-        if not all(math.isfinite(value) for value in residual.values()):
+        if not all(value < _DIVERGED for value in residual.values()):
             kept = (
                 f"the last good checkpoint is {self._last_checkpoint}"
                 if self._last_checkpoint
                 else "no checkpoint had been written (set checkpoint.interval)"
             )
             raise SolutionError(
-                f"the solution broke before step {self.step} (values that are not finite); {kept}; "
+                f"the solution broke before step {self.step} (values that are not finite or "
+                f"change ever faster); {kept}; "
                 f"{self.solver.advice()}"
             )
         if record and (not self.history or self.history[-1][0] != self.step):
@@ -540,10 +545,17 @@ class Simulation:
             write_json(out / "summary.json", summary)
 
     def _draw(self, path: Path, plane: PlanePicture, summary: Mapping[str, Any]) -> None:
-        from haloscope.io.pictures import save_overview
+        from haloscope.io.pictures import save_midplane, save_overview
 
+        if not self.history:
+            save_midplane(path, **plane)
+            return
         steps = [step for step, _ in self.history]
-        series = {name: [values[name] for _, values in self.history] for name in self.solver.fields}
+        series = {
+            name: [values[name] for _, values in self.history]
+            for name in self.solver.fields
+            if any(values[name] > 0 for _, values in self.history)
+        }
         rate = summary["rate"]
         lines = [
             *summary["headline"],
@@ -765,6 +777,16 @@ def given_folder(path: Path, *, restart: bool) -> Path:
     MachineError
         It cannot be made or written.
     """
+    _make_folder(path)
+    if not restart and any(path.iterdir()):
+        raise InputError(
+            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
+        )
+    return path
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder for outputs, or see that the one there can be written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -773,11 +795,6 @@ def given_folder(path: Path, *, restart: bool) -> Path:
         raise _not_writable(path, error) from error
     if not os.access(path, os.W_OK):
         raise MachineError(f"the output folder {path} cannot be written; choose another --out")
-    if not restart and any(path.iterdir()):
-        raise InputError(
-            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
-        )
-    return path
 
 
 def _not_writable(path: Path, error: OSError) -> MachineError:

@@ -20,6 +20,7 @@ from haloscope.errors import InputError
 _LINE = 64
 _PAGE = 4096
 _LARGE = 1 << 21
+_SPINS = 4_000
 
 
 def available_cores() -> int:
@@ -123,6 +124,10 @@ class CpuDevice:
             raise InputError(f"threads = {threads} is not possible; give 1 or more")
         self.threads = self.multiprocessors = threads
         self.name = f"{processor_name()}, {threads} thread{'s' if threads > 1 else ''}"
+        # A thread that waits gives its core back soon: on a shared machine the one it waits for
+        # may need it. GCC's OpenMP reads this when it is loaded.
+        if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
+            os.environ["GOMP_SPINCOUNT"] = str(_SPINS)
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._allocated = 0
 

@@ -126,8 +126,10 @@ def find_compiler() -> Compiler:
     )
 
 
-def sanitizer_library() -> str:
-    """Path of the address sanitizer's runtime, which must be loaded before anything else.
+def sanitizer_libraries() -> str:
+    """What must be loaded before anything else for the address sanitizer, as for LD_PRELOAD.
+
+    The C++ runtime follows the sanitizer's: it looks up the exceptions of libraries loaded later.
 
     Raises
     ------
@@ -141,7 +143,8 @@ def sanitizer_library() -> str:
             "HALOSCOPE_JIT=debug needs the address sanitizer, which this compiler does not "
             "bring; install g++ or unset HALOSCOPE_JIT"
         )
-    return path
+    runtime = _output((*compiler.command, "-print-file-name=libstdc++.so")).strip()
+    return f"{path}:{runtime}" if Path(runtime).is_absolute() else path
 
 
 def assemble(file: Path, constants: Constants) -> str:

@@ -93,9 +93,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_hdf5(
-    path: str | Path, *, library_version: str | None = None
-) -> Iterator[h5py.File]:
+def atomic_hdf5(path: str | Path, *, library_version: str | None = None) -> Iterator[h5py.File]:
     """Write an HDF5 file atomically; a disk that fills up on the way is an error, not a crash.
 
     HDF5 holds metadata and chunks back, and the process dies of a segmentation fault when they

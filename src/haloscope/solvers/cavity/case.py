@@ -33,12 +33,26 @@ class Wall(Table):
     """Velocity of the wall in m/s, [u, v, w]; its part normal to the wall must be 0."""
 
 
+class HotWall(Wall):
+    """The wall that is hot unless it is told otherwise."""
+
+    temperature: float | str = "hot"
+    """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
+
+
+class ColdWall(Wall):
+    """The wall that is cold unless it is told otherwise."""
+
+    temperature: float | str = "cold"
+    """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
+
+
 class Walls(Table):
     """The six walls (in 2-D z_low and z_high are not there)."""
 
-    x_low: Wall = Wall(temperature="hot")
+    x_low: HotWall = HotWall()
     """Wall at x = 0."""
-    x_high: Wall = Wall(temperature="cold")
+    x_high: ColdWall = ColdWall()
     """Wall at the largest x."""
     y_low: Wall = Wall()
     """Wall at y = 0."""

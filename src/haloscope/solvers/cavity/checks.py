@@ -124,6 +124,7 @@ def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
             "temperature_difference": 0.0,
             "kinematic_viscosity": speed * size / reynolds,
             "density": 1.0,
+            "kappa": 0.5,
             "walls": {
                 "x_low": {"temperature": "adiabatic"},
                 "x_high": {"temperature": "adiabatic"},

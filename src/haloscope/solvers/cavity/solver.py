@@ -762,8 +762,12 @@ class CavitySolver:
         read: Callable[[str, Triple, Triple], np.ndarray],
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
+        where = self._coordinates()
         for name in self.fields:
             values = read(name, self.block.start, self.block.stop)
+            # The case decides on walls: a restart may go on with others.
+            for side in self._walls():
+                self._prescribe(name, side, values, where)
             if not np.isfinite(values).all():
                 raise InputError(
                     f"the checkpoint's field {name} holds values that are not finite; restart "

@@ -1,0 +1,401 @@
+"""Claims about the command line: exit codes, one-line errors, JSON and nothing else, stopping in order."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from small_cavities import TEXT
+
+from haloscope import cli
+from haloscope.device import jit
+from haloscope.device.ceilings import Ceilings
+from haloscope.io.checkpoint import list_checkpoints
+from haloscope.solvers import registry
+from haloscope.solvers.cavity import checks
+from haloscope.solvers.interface import Check
+
+_COMMANDS = ("run", "verify", "bench", "info", "new")
+_SUMMARY_KEYS = {
+    *("solver", "device", "ranks", "steps", "seconds", "rate", "bandwidth", "diagnostics", "checks")
+}
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small case file; the test works in its folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "box.toml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command in this process: exit code, standard output, standard error.
+
+    The ceilings, which take a second to measure, are made up.
+    """
+    made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
+    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: made_up)
+
+    def haloscope(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["haloscope", *map(str, arguments)])
+        monkeypatch.setattr(cli, "_world", None)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        done = capsys.readouterr()
+        return int(caught.value.code or 0), done.out, done.err
+
+    return haloscope
+
+
+def _haloscope(
+    *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "haloscope", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def _assert_one_line(err: str) -> None:
+    assert err.startswith("haloscope: error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+# Help
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), *((name, "--help") for name in _COMMANDS)])
+def test_help_is_printed_without_loading_what_computes(arguments):
+    program = (
+        "import sys\n"
+        f"sys.argv = ['haloscope', *{arguments!r}]\n"
+        "from haloscope.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    print('exit code', end.code)\n"
+        "print([name for name in ('numpy', 'matplotlib', 'h5py', 'mpi4py', 'pydantic')"
+        " if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert "Usage:" in done.stdout
+    assert done.stdout.endswith("exit code 0\n[]\n"), done
+    assert done.stderr == ""
+
+
+def test_every_command_is_listed_in_the_help(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    for name in _COMMANDS:
+        assert name in out
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fly",), "fly"),
+        (("run",), "case"),
+        (("run", "box.toml", "--fast"), "--fast"),
+        (("run", "box.toml", "--ranks", "0"), "--ranks"),
+        (("run", "box.toml", "--steps", "-1"), "--steps"),
+        (("run", "box.toml", "--steps", "many"), "--steps"),
+        (("run", "bix.toml"), "there is box.toml"),
+        (("run", "box.toml", "--set", "cavity.nodes"), "table.key=value"),
+        (("run", "box.toml", "--set", "cavity.nods=17"), "the nearest is nodes"),
+        (("run", "box.toml", "--set", "cavity.nodes=3"), "cavity.nodes = 3"),
+        (("run", "box.toml", "--set", "solver=cavty"), "the nearest is cavity"),
+        (("run", "box.toml", "--device", "tpu"), "tpu"),
+        (("run", "box.toml", "--measure", "everything"), "everything"),
+        (("run", "box.toml", "--out", "full"), "not empty"),
+        (("run", "box.toml", "--out", "box.toml"), "is a file"),
+        (("run", "box.toml", "--restart"), "no run of box"),
+        (("run", "box.toml", "--restart", "--out", "empty"), "holds no checkpoint"),
+        (("run", "box.toml", "--ranks", "9"), "at most"),
+        (("run", "box.toml", "--set", "machine.decomposition=[2,1,1]"), "2 blocks"),
+        (("run", "box.toml", "--set", "machine.transport=pigeon"), "machine.transport"),
+        (("verify", "cavity-2d-ra1e33"), "the nearest is cavity-2d-ra1e3"),
+        (("bench", "cavty"), "the nearest is cavity"),
+        (("bench", "--device", "tpu"), "tpu"),
+        (("new", "cavty"), "the nearest is cavity"),
+        (("new", "cavity", "--out", "box.toml"), "exists"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line_with_exit_code_2(case, call, arguments, words):
+    (case.parent / "full").mkdir()
+    (case.parent / "full" / "mine").touch()
+    (case.parent / "empty").mkdir()
+    before = sorted(case.parent.rglob("*"))
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    _assert_one_line(err.splitlines(keepends=True)[-1])
+    assert words in err
+    made = set(case.parent.rglob("*")) - set(before)
+    assert not any(path.is_file() for path in made)
+
+
+def test_wrong_input_is_told_the_same_way_by_the_command_itself(case):
+    done = _haloscope("run", case, "--set", "cavity.rayliegh=1e5", cwd=case.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    _assert_one_line(done.stderr)
+    done = _haloscope("run", "--bogus", cwd=case.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    _assert_one_line(done.stderr)
+
+
+def test_a_machine_without_a_compiler_is_told_with_exit_code_3(case):
+    if importlib.util.find_spec("ziglang") is not None:
+        pytest.skip("the compiler of the ziglang wheel is always found")
+    done = _haloscope("run", case, cwd=case.parent, PATH=str(case.parent), CXX="")
+    assert (done.returncode, done.stdout) == (3, "")
+    _assert_one_line(done.stderr)
+    assert "install g++" in done.stderr
+
+
+def test_a_cache_that_cannot_be_trusted_is_told_with_exit_code_3(case, call, monkeypatch):
+    shared = case.parent / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(shared))
+    code, out, err = call("run", case)
+    assert (code, out) == (3, "")
+    _assert_one_line(err)
+    assert "chmod 700" in err
+
+
+def test_a_case_too_large_for_the_machine_is_told_with_exit_code_3(case, call):
+    code, out, err = call("run", case, "--set", "cavity.nodes=30000")
+    assert (code, out) == (3, "")
+    _assert_one_line(err)
+
+
+def test_a_missing_gpu_is_told_with_exit_code_3(case, call):
+    try:
+        import cupy
+
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            pytest.skip("there is a GPU")
+    except ImportError:
+        pass
+    except cupy.cuda.runtime.CUDARuntimeError:
+        pass
+    code, out, err = call("run", case, "--device", "cuda")
+    assert (code, out) == (3, "")
+    _assert_one_line(err)
+
+
+def test_a_solution_that_breaks_ends_with_exit_code_1_and_no_result(case, call):
+    breaks = ("cavity.time_step=global", "cavity.kappa=1e-9", "cavity.cfl=1.0", "run.steps=400")
+    options = [part for setting in breaks for part in ("--set", setting)]
+    code, out, err = call("run", case, *options, "--set", "checkpoint.interval=10", "--json")
+    assert (code, out) == (1, "")
+    _assert_one_line(err)
+    assert str(list_checkpoints(case.parent / "runs" / "box-1")[-1].name) in err
+
+
+# Runs
+
+
+def test_a_run_with_json_prints_one_object_and_nothing_else(case):
+    done = _haloscope("run", case, "--json", "--measure", "profile", cwd=case.parent)
+    assert done.returncode == 0, done
+    assert done.stdout.count("\n") == 1
+    summary = json.loads(done.stdout)
+    assert set(summary) >= _SUMMARY_KEYS
+    assert set(summary["rate"]) == {"value", "unit"}
+    assert set(summary["bandwidth"]) >= {"achieved_gb_s", "ceiling_gb_s", "fraction"}
+    assert (summary["solver"], summary["ranks"], summary["steps"]) == ("cavity", 1, 60)
+    assert "interior" in summary["regions"]
+    assert done.stderr == ""
+    written = json.loads((case.parent / "runs" / "box-1" / "summary.json").read_text())
+    assert written == summary
+
+
+def test_a_run_for_people_names_results_and_files_and_takes_a_new_folder_each_time(case, call):
+    for number in (1, 2):
+        code, out, err = call("run", case, "--steps", "20")
+        assert code == 0
+        assert "last step reached at step 20" in out
+        assert "mean Nusselt number" in out
+        assert "% of the" in out
+        assert f"box-{number}/fields.vtkhdf" in out
+        assert "15 x 13 x 14 nodes" in err
+
+
+def test_an_infinite_or_undefined_number_never_gets_into_json(case, call):
+    code, out, _ = call("run", case, "--steps", "0", "--json")
+    assert code == 0
+    json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_a_run_goes_on_in_its_newest_folder(case, call):
+    save = ("--set", "checkpoint.at_end=true", "--json")
+    assert call("run", case, "--steps", "20", *save)[0] == 0
+    code, out, _ = call("run", case, "--steps", "40", "--restart", *save)
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["steps"], summary["steps_this_run"]) == (40, 20)
+    assert [path.name for path in (case.parent / "runs").iterdir()] == ["box-1"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_run_in_order_and_it_goes_on_bitwise(case, number, code):
+    out = case.parent / "out"
+    options = ("--out", str(out), "--set", "output.picture=false")
+    command = [sys.executable, "-m", "haloscope", "run", str(case), *options]
+    process = subprocess.Popen(
+        [*command, "--steps", "100000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=case.parent,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (out / "residuals.csv").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "waited a minute for the first residuals"
+            time.sleep(0.02)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code, stderr
+    assert f"stopped by {signal.Signals(number).name}" in stdout
+    assert "--restart" in stderr
+    (saved,) = list_checkpoints(out)
+    step = int(saved.stem[-10:])
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["steps"], summary["stopped_by"]) == (step, signal.Signals(number).name)
+
+    end = (step // 20 + 2) * 20
+    done = _haloscope("run", case, *options, "--steps", str(end), "--restart", cwd=case.parent)
+    assert done.returncode == 0, done
+    assert f"at step {step}" in done.stderr
+    whole = case.parent / "whole"
+    options = ("--out", str(whole), "--set", "output.picture=false", "--steps", str(end))
+    assert _haloscope("run", case, *options, cwd=case.parent).returncode == 0
+    with h5py.File(out / "fields.vtkhdf") as a, h5py.File(whole / "fields.vtkhdf") as b:
+        for name in ("p", "T", "velocity"):
+            first, second = (file[f"VTKHDF/PointData/{name}"][...] for file in (a, b))
+            np.testing.assert_array_equal(first, second)
+    assert (out / "residuals.csv").read_text() == (whole / "residuals.csv").read_text()
+
+
+# The other commands
+
+
+def test_the_template_is_written_and_runs(case, call):
+    code, out, _ = call("new", "cavity", "--out", "mine.toml")
+    assert code == 0
+    assert "haloscope run mine.toml" in out
+    assert (case.parent / "mine.toml").read_text() == registry.template("cavity")
+    code, out, _ = call(
+        "run", "mine.toml", "--set", "cavity.nodes=13", "--steps", "20", "--device", "cpu", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["steps"] == 20
+
+
+def test_the_checks_are_listed_and_not_run(call, monkeypatch):
+    monkeypatch.setattr(Check, "run", None, raising=False)
+    code, out, _ = call("verify", "--list")
+    assert code == 0
+    rows = {line.split()[0]: line.split()[1] for line in out.splitlines()}
+    assert rows == {
+        check.name: "slow" if check.slow else "quick" for check in checks.CHECKS
+    }
+    assert call("verify", "--list", "cavity-order")[1].startswith("cavity-order ")
+
+
+@pytest.fixture
+def one_coarse_check(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The square cavity at Ra = 1e3 on grids that take no time, as the only check."""
+    run = partial(checks.square_check, 1e3, (17, 25), 1e-4)
+    check = Check("coarse", "a coarse square", "G. de Vahl Davis", False, run)
+    monkeypatch.setattr(checks, "CHECKS", (check,))
+    yield
+
+
+@pytest.mark.usefixtures("one_coarse_check")
+def test_verification_ends_with_0_and_with_1_when_the_reference_is_another(call, monkeypatch):
+    code, out, _ = call("verify")
+    assert code == 0
+    assert "3 of 3 comparisons hold" in out
+    monkeypatch.setitem(checks.SQUARE, 1e3, (1.2, 3.649, 3.697))
+    code, out, _ = call("verify", "coarse")
+    assert code == 1
+    assert "2 of 3 comparisons hold" in out
+    assert out.count("MISS") == 1
+    code, out, _ = call("verify", "cavity", "--json")
+    assert code == 1
+    result = json.loads(out)
+    assert not result["ok"]
+    assert result["checks"]["coarse: Nusselt number"]["ok"] is False
+    assert set(result["checks"]["coarse: largest u at mid-width"]) >= {
+        *("value", "reference", "tolerance", "ok")
+    }
+
+
+def test_a_check_of_the_program_itself_holds():
+    done = _haloscope("verify", "cavity-2d-ra1e3", "--json")
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["ok"]
+
+
+def test_info_tells_what_the_machine_offers(call):
+    code, out, _ = call("info", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["compiler"] == jit.find_compiler().name
+    assert set(found["ceilings"]) >= {"copy", "update", "triad"}
+    assert set(found) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
+
+
+def test_bench_puts_every_kernel_beside_the_ceilings(call):
+    code, out, _ = call("bench", "cavity", "--nodes", "16", "--device", "cpu", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert set(result["ceilings"]) >= {"copy", "update", "triad"}
+    kernels = {row["kernel"] for row in result["rows"]}
+    assert {"walls", "pack, all six sides", "unpack, all six sides"} <= kernels
+    for row in result["rows"]:
+        assert row["gb_s"] > 0
+        assert row["fraction"] == pytest.approx(
+            row["gb_s"] / max(result["ceilings"][name] for name in ("copy", "update", "triad"))
+        )
+
+
+@pytest.mark.slow
+def test_a_run_under_the_address_sanitizer_is_clean(case):
+    done = _haloscope(
+        "run", case, "--steps", "20", "--json", cwd=case.parent, HALOSCOPE_JIT="debug"
+    )
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["steps"] == 20
