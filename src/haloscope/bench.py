@@ -38,9 +38,9 @@ def bench(
         ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
         bytes a cell of the model, GB/s and fraction of the copy ceiling and of the best one.
     """
+    names = [registry.check_name(solver)] if solver else list(registry.NAMES)
     opened = open_device(device)
     ceilings = measure_ceilings(opened)
-    names = [registry.check_name(solver)] if solver else list(registry.NAMES)
     rows = []
     for name in names:
         module = importlib.import_module(f"haloscope.solvers.{name}.benchmarks")

@@ -217,6 +217,9 @@ def _opening(simulation: Any) -> str:
     if world.size > 1:
         parts = " x ".join(map(str, solver.blocks.parts))
         ranks = f", {world.size} ranks as {parts} over {solver.transport}"
+        gpus = getattr(simulation.device, "count", world.local_size)
+        if gpus < world.local_size:
+            ranks += f"; {world.local_size} ranks share {gpus} GPU{'s' if gpus > 1 else ''} here"
     return (
         f"{solver.name}: {nodes} nodes, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
     )

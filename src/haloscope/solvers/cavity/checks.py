@@ -135,33 +135,44 @@ def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
     }
 
 
-def lid_check(nodes: int, tolerance: float, solve: Solve) -> dict[str, Comparison]:
-    """Centre lines of the lid-driven cube at Re = 1000, within 2 % of the lid's speed."""
-    solver = solve(lid_case(nodes, 1000.0, tolerance)).solver
+def _lid_profiles(solver: Any, points: list[tuple[str, float]]) -> np.ndarray:
+    """Velocities at points of the centre lines: u over y, v over x."""
     planes = diagnostics.midplane_fields(solver)
     assert planes is not None
     y = np.arange(solver.flow.nodes[1]) * solver.flow.spacing[1]
     x = np.arange(solver.flow.nodes[0]) * solver.flow.spacing[0]
-    profiles = {
+    lines = {
         "u": (y, diagnostics.middle(planes["u"], 1)),
         "v": (x, diagnostics.middle(planes["v"], 0)),
     }
-    found = {}
+    return np.array([np.interp(position, *lines[name]) for name, position in points])
+
+
+def lid_check(grids: tuple[int, int], tolerance: float, solve: Solve) -> dict[str, Comparison]:
+    """Centre lines of the lid-driven cube at Re = 1000, within 2 % of the lid's speed.
+
+    Extrapolated from two grids: on 97 nodes alone the boundary layers miss by 4.5 %.
+    """
     with _LID.open(newline="") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        for row in rows:
-            name, position = row["velocity"], float(row["position"])
-            value = float(np.interp(position, *profiles[name]))
-            axis = "y" if name == "u" else "x"
-            found[f"{name} at {axis} = {position:g}"] = Comparison(value, float(row["value"]), 0.02)
-    return found
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    points = [(row["velocity"], float(row["position"])) for row in rows]
+    coarse, fine = (
+        _lid_profiles(solve(lid_case(n, 1000.0, tolerance)).solver, points) for n in grids
+    )
+    values = _extrapolate(coarse, fine, (grids[1] - 1) / (grids[0] - 1))
+    return {
+        f"{name} at {'y' if name == 'u' else 'x'} = {position:g}": Comparison(
+            float(value), float(row["value"]), 0.02
+        )
+        for (name, position), value, row in zip(points, values, rows, strict=True)
+    }
 
 
 def order_check(
     grids: tuple[int, int, int], tolerance: float, solve: Solve
 ) -> dict[str, Comparison]:
     """Observed order of accuracy from three grids, each of half the node distance."""
-    found = [_square(solve(_case(2, 1e4, n, tolerance))) for n in grids]
+    found = [_square(solve(_case(2, 1e3, n, tolerance))) for n in grids]
     names = ("order of the Nusselt number", "order of the largest u", "order of the largest v")
     orders = [
         math.log2(abs((a - b) / (b - c))) if b != c else math.nan
@@ -225,13 +236,13 @@ CHECKS = (
         "lid-driven cube, Re = 1000: velocities on the centre lines",
         _ALBENSOEDER,
         True,
-        partial(lid_check, 97, 1e-4),
+        partial(lid_check, (65, 97), 1e-4),
     ),
     Check(
         "cavity-order",
-        "second order in space: three grids, square cavity, Ra = 1e4",
+        "second order in space: three grids, square cavity, Ra = 1e3",
         "observed order of this program",
         False,
-        partial(order_check, (33, 65, 129), 1e-7),
+        partial(order_check, (33, 65, 129), 1e-8),
     ),
 )

@@ -1,0 +1,104 @@
+"""Checks on the ranks that it is started with that an exchange fills the ghosts with the right values.
+
+Every transport, every way to cut the grid for these ranks, walls and periodic axes, all widths, both
+types: a global field of random numbers is spread over the ranks, exchanged twice and compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
+from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.halo import Layout, halo_plan
+from haloscope.exchange.world import MpiWorld
+
+_NODES = (13, 11, 14)
+_WIDTHS = ((2, 1, 0, 1, 2), (0, 0, 1, 0, 0), (2, 2, 2, 2, 2))
+_GHOSTS = 2
+_UNTOUCHED = -1.0
+
+
+def cuts(ranks: int) -> Iterator[Triple]:
+    """All ways to cut a grid into as many blocks as there are ranks."""
+    for parts in itertools.product(range(1, ranks + 1), repeat=3):
+        if parts[0] * parts[1] * parts[2] == ranks:
+            yield parts
+
+
+def values(shape: Triple, field: int, turn: int, dtype: type) -> np.ndarray:
+    """The global field (z, y, x) of this turn; the same on every rank."""
+    return np.random.default_rng([field, turn]).random(shape[::-1]).astype(dtype)
+
+
+def beyond(block: Block, axis: int, direction: int, width: int) -> tuple[list[np.ndarray], Triple]:
+    """Global numbers of the nodes beyond a side, and where their ghosts begin in the block."""
+    numbers, begin = [], []
+    for a in range(3):
+        low, high = block.start[a], block.stop[a]
+        if a == axis and direction < 0:
+            low, high = low - width, low
+        elif a == axis:
+            low, high = high, high + width
+        numbers.append(np.arange(low, high) % _NODES[a])
+        begin.append(_GHOSTS + low - block.start[a])
+    return numbers, (begin[0], begin[1], begin[2])
+
+
+def check(
+    world: MpiWorld, transport: str, blocks: Blocks, widths: tuple[int, ...], dtype: type
+) -> None:
+    device = CpuDevice(threads=1)
+    block = blocks.block(world.rank)
+    nx, ny, nz = block.shape
+    pitch, rows = nx + 2 * _GHOSTS + 3, ny + 2 * _GHOSTS
+    plane = pitch * rows
+    first = _GHOSTS * (1 + pitch + plane)
+    layout = Layout(block.shape, (1, pitch, plane), first, plane * (nz + 4) + 5, (_GHOSTS,) * 3)
+    plan = halo_plan(block, layout, widths)
+    exchange = Exchange(world, device, plan, dtype, transport)
+    wanted_transport = "host" if transport == "auto" else transport
+    assert exchange.transport == wanted_transport
+    for turn in range(2):
+        state = device.empty((len(widths) * layout.field_stride,), dtype)
+        state[...] = _UNTOUCHED
+        views, expected = [], []
+        x, y, z = (slice(a, b) for a, b in zip(block.start, block.stop, strict=True))
+        inside = (slice(_GHOSTS, _GHOSTS + nz), slice(2, 2 + ny), slice(2, 2 + nx))
+        for field, width in enumerate(widths):
+            begin = field * layout.field_stride
+            view = state[begin : begin + plane * (nz + 4)].reshape(nz + 4, rows, pitch)
+            whole = values(blocks.nodes, field, turn, dtype)
+            view[inside] = whole[z, y, x]
+            wanted = view.copy()
+            for side in SIDES:
+                if side in block.neighbours and width:
+                    (i, j, k), (bx, by, bz) = beyond(block, side.axis, side.direction, width)
+                    place = (slice(bz, bz + len(k)), slice(by, by + len(j)), slice(bx, bx + len(i)))
+                    wanted[place] = whole[np.ix_(k, j, i)]
+            views.append(view)
+            expected.append(wanted)
+        exchange.start(state)
+        exchange.finish(state)
+        for field, (view, wanted) in enumerate(zip(views, expected, strict=True)):
+            about = (transport, blocks.parts, blocks.periodic, widths, dtype, field, turn)
+            np.testing.assert_array_equal(view, wanted, err_msg=str(about))
+
+
+if __name__ == "__main__":
+    ranks = MpiWorld()
+    count = 0
+    for parts in cuts(ranks.size):
+        for periodic in itertools.product((False, True), repeat=3):
+            grid = Blocks(_NODES, parts, periodic)
+            for name, wide in itertools.product(("host", "staged"), _WIDTHS):
+                check(ranks, name, grid, wide, np.float64)
+                count += 1
+            check(ranks, "auto", grid, _WIDTHS[0], np.float32)
+    ranks.barrier()
+    if ranks.is_root:
+        print(f"{count} exchanges were right")

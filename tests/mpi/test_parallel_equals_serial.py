@@ -1,0 +1,326 @@
+"""Claims about several ranks: the same bits as one, exchanges, errors, and the command with --ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from parallel_runs import run_job
+from small_cavities import TEXT
+
+from haloscope.exchange.world import World
+from haloscope.io.checkpoint import list_checkpoints
+
+_HERE = Path(__file__).parent
+# Walls of every kind, and a start in which nothing is zero.
+_BUSY = (
+    "cavity.walls.y_low.temperature=301 + 20*x",
+    "cavity.walls.y_high.velocity=[0.02, 0.0, 0.0]",
+    "cavity.initial.u=0.01*sin(60*x)*cos(70*y)",
+    "cavity.initial.p=1e-4*sin(90*x + 1)*cos(80*y)",
+)
+_BOX = ("cavity.nodes=[21, 20, 18]", "cavity.size=[0.05, 0.04, 0.045]", *_BUSY)
+_PLANE = ("cavity.dimensions=2", "cavity.nodes=[21, 22]", "cavity.size=[0.05, 0.06]", *_BUSY)
+_STEPS = 52  # the global time step is renewed after 50
+_KINDS = (
+    (),
+    ("cavity.time_step=global",),
+    ("cavity.rescale_pressure=step",),
+    ("cavity.rescale_pressure=step", "cavity.time_step=global", "cavity.precision=single"),
+)
+_CUTS = {
+    1: [(_BOX, [1, 1, 1]), (_PLANE, [1, 1, 1])],
+    2: [(_BOX, [1, 1, 2]), (_BOX, [1, 2, 1]), (_BOX, [2, 1, 1]), (_PLANE, [2, 1, 1])],
+    3: [(_BOX, [1, 1, 3]), (_BOX, [3, 1, 1]), (_PLANE, [1, 3, 1])],
+    4: [(_BOX, [1, 2, 2]), (_BOX, [2, 2, 1]), (_BOX, [2, 1, 2]), (_BOX, [4, 1, 1])]
+    + [(_PLANE, [2, 2, 1]), (_PLANE, [1, 4, 1])],
+}
+_WAYS = (
+    ("machine.transport=host", "machine.overlap=true"),
+    ("machine.transport=host", "machine.overlap=false"),
+    ("machine.transport=staged", "machine.overlap=true"),
+)
+
+
+def _jobs(ranks: int) -> list[dict[str, Any]]:
+    """Every way to cut the grid with every way to exchange, the kinds of case taking turns."""
+    jobs = []
+    for number, (grid, parts) in enumerate(_CUTS[ranks]):
+        for turn, way in enumerate(_WAYS):
+            kind = _KINDS[(number + turn) % len(_KINDS)]
+            own = ("run.diagnostics_interval=13", f"machine.decomposition={parts}")
+            jobs.append({"settings": (*grid, *kind, *way, *own), "steps": _STEPS})
+    return jobs
+
+
+@pytest.fixture(scope="session")
+def serial() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The result of a job in this process, computed once for all jobs that differ in ranks alone."""
+    known: dict[Any, dict[str, Any]] = {}
+
+    def run(job: dict[str, Any]) -> dict[str, Any]:
+        settings = tuple(s for s in job["settings"] if not s.startswith("machine."))
+        key = (settings, job["steps"])
+        if key not in known:
+            known[key] = run_job({"settings": settings, "steps": job["steps"]}, World())
+        return known[key]
+
+    return run
+
+
+@pytest.fixture
+def run_jobs(run_ranks: Callable[..., Any], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Results of jobs, one after the other on the same ranks."""
+
+    def run(ranks: int, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+        files = (tmp_path / "jobs.json", tmp_path / "results")
+        run_ranks(ranks, [_HERE / "parallel_runs.py", *files], timeout=200)
+        results: list[dict[str, Any]] = pickle.loads((tmp_path / "results").read_bytes())
+        assert len(results) == len(jobs)
+        return results
+
+    return run
+
+
+def _assert_same(found: dict[str, Any], wanted: dict[str, Any], about: object) -> None:
+    for key in ("step", "history", "diagnostics", "fields"):
+        np.testing.assert_equal(found[key], wanted[key], err_msg=f"{key} of {about}")
+
+
+@pytest.mark.parametrize("ranks", list(_CUTS))
+def test_ranks_do_not_change_a_bit(run_jobs, serial, ranks):
+    jobs = _jobs(ranks)
+    for job, found in zip(jobs, run_jobs(ranks, jobs), strict=True):
+        about = (ranks, job["settings"])
+        assert f"machine.decomposition={found['decomposition']}" in job["settings"]
+        if ranks > 1:
+            assert f"machine.transport={found['transport']}" in job["settings"]
+        assert len(found["history"]) == 4
+        _assert_same(found, serial(job), about)
+
+
+def _vtkhdf(path: Path) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        return {name: data[...] for name, data in file["VTKHDF/PointData"].items()}
+
+
+def test_a_run_goes_on_bitwise_on_another_number_of_ranks(run_jobs, tmp_path):
+    settings = (
+        *(*_BOX, "cavity.time_step=global", "checkpoint.at_end=true", "output.picture=false"),
+        *("output.average={start=7, interval=5}", "output.probe_interval=10"),
+        'output.probes=[{name="near", position=[0.024, 0.021, 0.022]}]',
+    )
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    wanted = run_job({"settings": settings, "steps": 120, "out": str(whole)}, World())
+
+    def part(steps: int) -> dict[str, Any]:
+        restart = parts.exists()
+        parts.mkdir(exist_ok=True)
+        return {"settings": settings, "steps": steps, "out": str(parts), "restart": restart}
+
+    run_job(part(20), World())
+    run_jobs(3, [part(40)])
+    run_jobs(2, [part(80)])
+    (found,) = run_jobs(4, [part(100)])
+    assert found["step"] == 100
+    found = run_job(part(120), World())
+    _assert_same(found, wanted, "the last part")
+    for name in ("residuals.csv", "probe-near.csv"):
+        assert (parts / name).read_text() == (whole / name).read_text()
+    for name in ("fields.vtkhdf", "average.vtkhdf"):
+        np.testing.assert_equal(_vtkhdf(parts / name), _vtkhdf(whole / name))
+    with h5py.File(list_checkpoints(parts)[-1]) as a, h5py.File(list_checkpoints(whole)[-1]) as b:
+        assert set(a["fields"]) == set(b["fields"])
+        for name in a["fields"]:
+            np.testing.assert_array_equal(a[f"fields/{name}"][...], b[f"fields/{name}"][...])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_exchanges_fill_all_ghosts_whatever_the_cut_the_widths_and_the_transport(run_ranks, ranks):
+    done = run_ranks(ranks, _HERE / "exchange_contract.py", timeout=200)
+    assert "exchanges were right" in done.stdout
+
+
+_WORLD = """
+import numpy as np
+from haloscope.exchange.world import MpiWorld, open_world
+world = open_world()
+assert isinstance(world, MpiWorld)
+rank, size = world.rank, world.size
+assert (world.local_rank, world.local_size) == (rank, size)
+assert world.is_root == (rank == 0)
+total = world.sum(np.array([rank, 1 << 60, -rank], np.int64))
+assert total.tolist() == [size * (size - 1) // 2, size << 60, -size * (size - 1) // 2]
+assert world.sum(np.full((2, 2), 0.5)).tolist() == [[size / 2] * 2] * 2
+assert world.largest(float(-rank)) == 0.0
+assert world.largest(float(rank)) == size - 1.0
+assert world.any(rank == size - 1)
+assert not world.any(False)
+for root in range(size):
+    given = np.arange(6.0).reshape(2, 3) * (1 + rank)
+    assert world.broadcast(given, root).tolist() == (np.arange(6.0).reshape(2, 3) * (1 + root)).tolist()
+    assert given[1, 2] == 5.0 * (1 + rank)  # as it was
+part = np.arange(24.0).reshape(2, 3, 4)[:, 1:, ::2]
+if rank:
+    world.send(part + rank, 0)
+else:
+    for other in range(1, size):
+        assert (world.receive(part.shape, "f8", other) == part + other).all()
+world.barrier()
+print("right;")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_sums_maxima_and_messages_of_the_world_are_right(run_ranks, ranks):
+    assert run_ranks(ranks, ["-c", _WORLD]).stdout.count("right;") == ranks
+
+
+# Errors
+
+_FAILS = """
+import sys
+from haloscope import cli
+from haloscope.exchange.world import open_world
+from haloscope.errors import InputError, MachineError, SolutionError
+from haloscope.run import Simulation
+kind = {{"1": SolutionError, "2": InputError, "3": MachineError}}[sys.argv[1]]
+on = [int(rank) for rank in sys.argv[2].split(",")]
+sys.argv = ["haloscope", "run", sys.argv[3], "--out", sys.argv[4]]
+rank = open_world().rank
+original = Simulation._timed_steps
+def fail(simulation, count):
+    if rank in on and simulation.step >= 5:
+        raise kind("this is the one message")
+    return original(simulation, count)
+Simulation._timed_steps = fail
+Simulation._ceilings = lambda simulation: None
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ranks"), [(1, "0,1,2"), (2, "0"), (3, "1"), (1, "2"), (3, "0,2")]
+)
+def test_an_error_on_any_rank_ends_all_with_its_code_and_is_told_once(
+    run_ranks, tmp_path, code, ranks
+):
+    case = tmp_path / "box.toml"
+    case.write_text(TEXT)
+    program = ["-c", _FAILS.format(), str(code), ranks, case, tmp_path / "out"]
+    done = run_ranks(3, program, timeout=60, exit_code=code)
+    assert done.stderr.count("this is the one message") == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout.strip() == ""
+
+
+# The command
+
+
+@contextmanager
+def _haloscope(*arguments: str | Path, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process of its own, which is gone after the block, its ranks with it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "haloscope", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()  # the ranks then get SIGTERM
+            process.communicate()
+
+
+@pytest.fixture
+def case(tmp_path: Path, run_ranks: Callable[..., Any]) -> Path:
+    path = tmp_path / "box.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_the_command_runs_on_ranks_and_prints_one_object(case, tmp_path):
+    options = ("--ranks", "3", "--json", "--out", tmp_path / "out")
+    with _haloscope("run", case, *options, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.count("\n") == 1
+    summary = json.loads(out)
+    # A box of 13 to 15 nodes can be cut once along an axis, or into three along x.
+    assert (summary["ranks"], summary["decomposition"]) == (3, [3, 1, 1])
+    assert summary["transport"] == "host"
+    settings = ("cavity.size=[0.05, 0.04, 0.045]",)
+    alone = run_job({"settings": settings, "steps": 60}, World())
+    fields = _vtkhdf(tmp_path / "out" / "fields.vtkhdf")
+    np.testing.assert_array_equal(fields["T"], alone["fields"]["T"])
+    assert summary["diagnostics"] == alone["diagnostics"]
+
+
+def test_the_command_tells_people_how_the_grid_was_cut(case, tmp_path):
+    steps = ("--steps", "20", "--set", "output.picture=false")
+    with _haloscope("run", case, "--ranks", "2", *steps, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "2 ranks as 1 x 1 x 2 over host" not in out
+    assert err.count("2 ranks as 2 x 1 x 1 over host") + err.count("as 1 x 1 x 2 over host") == 1
+    assert out.count("last step reached") == 1
+    assert "runs/box-1/fields.vtkhdf" in out
+
+
+@pytest.mark.parametrize("ranks", ["4", "60"])
+def test_more_ranks_than_the_grid_takes_are_refused_before_any_starts(case, tmp_path, ranks):
+    out = tmp_path / "out"
+    thin = ("--set", "cavity.nodes=[13, 9, 9]", "--ranks", ranks, "--out", out)
+    with _haloscope("run", case, *thin, cwd=tmp_path) as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (2, "")
+    assert stderr.count("\n") == 1
+    assert "at most 2 ranks fit" in stderr
+    assert not out.exists()
+
+
+def test_a_rank_count_that_is_not_the_launchers_is_refused(case, tmp_path, run_ranks):
+    done = run_ranks(2, ["-m", "haloscope", "run", case, "--ranks", "3"], exit_code=2)
+    assert done.stderr.count("haloscope: error:") == 1
+    assert "started 2 rank(s)" in done.stderr
+
+
+def test_a_signal_to_the_command_ends_all_ranks_in_order_and_the_run_goes_on(case, tmp_path):
+    out = tmp_path / "out"
+    options = ("--ranks", "2", "--out", out, "--set", "output.picture=false")
+    endless = ("--steps", "100000000")
+    with _haloscope("run", case, *options, *endless, cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not (out / "residuals.csv").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "waited a minute for the first residuals"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert err.count("stopped by SIGTERM") == 1
+    (saved,) = list_checkpoints(out)
+    step = int(saved.stem[-10:])
+    more = ("--steps", str(step + 20), "--restart", "--json")
+    with _haloscope("run", case, *options, *more, cwd=tmp_path) as process:
+        stdout, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(stdout)["steps_this_run"] == 20
