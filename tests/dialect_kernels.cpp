@@ -72,11 +72,11 @@ INLINE real apart(real a, real b, real c) { return a * b + c; }
 
 KERNEL arithmetic(const real *a, const real *b, const real *c, real *results, long n) {
   FOR_EACH(i, n) {
-    store_once(&results[i], fused(a[i], b[i], c[i]));
-    store_once(&results[i + n], apart(a[i], b[i], c[i]));
-    store_once(&results[i + 2 * n], larger(a[i], b[i]));
-    store_once(&results[i + 3 * n], smaller(a[i], b[i]));
-    store_once(&results[i + 4 * n], square_root(absolute(a[i])));
-    store_once(&results[i + 5 * n], absolute(a[i]));
+    results[i] = fused(a[i], b[i], c[i]);
+    results[i + n] = apart(a[i], b[i], c[i]);
+    results[i + 2 * n] = larger(a[i], b[i]);
+    results[i + 3 * n] = smaller(a[i], b[i]);
+    results[i + 4 * n] = square_root(absolute(a[i]));
+    results[i + 5 * n] = absolute(a[i]);
   }
 }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from haloscope.exchange.world import open_world
     from haloscope.run import Simulation, load
     from haloscope.scope.regions import Region as region
-    from haloscope.verify import verify
+    from haloscope.verify import verify as run_checks
 
 _HOMES = {
     "Simulation": ("haloscope.run", "Simulation"),
@@ -20,10 +20,10 @@ _HOMES = {
     "open_device": ("haloscope.device", "open_device"),
     "open_world": ("haloscope.exchange.world", "open_world"),
     "region": ("haloscope.scope.regions", "Region"),
-    "verify": ("haloscope.verify", "verify"),
+    "run_checks": ("haloscope.verify", "verify"),
 }
 
-__all__ = ["Simulation", "load", "open_device", "open_world", "region", "verify"]
+__all__ = ["Simulation", "load", "open_device", "open_world", "region", "run_checks"]
 
 
 def __getattr__(name: str) -> Any:

@@ -614,7 +614,10 @@ class Simulation:
         achieved = work.bytes * per_second / 1e9
         summary["bandwidth"] = {"achieved_gb_s": achieved}
         if ceilings is not None:
-            total = float(world.sum(np.array([ceilings.best]))[0])
+            # Ranks that share a GPU have measured the same memory.
+            gpus = getattr(self.device, "count", world.local_size)
+            share = min(1.0, gpus / world.local_size)
+            total = float(world.sum(np.array([share * ceilings.best]))[0])
             summary["bandwidth"].update(
                 {
                     "ceiling_gb_s": total,

@@ -59,9 +59,7 @@ def test_blocks_of_uneven_size_hold_every_node_once(parts):
     for block in Blocks(nodes, parts).all():
         x, y, z = (slice(a, b) for a, b in zip(block.start, block.stop, strict=True))
         owners[z, y, x] += 1
-        assert block.shape == tuple(
-            b - a for a, b in zip(block.start, block.stop, strict=True)
-        )
+        assert block.shape == tuple(b - a for a, b in zip(block.start, block.stop, strict=True))
         sizes.append(block.shape)
     assert (owners == 1).all()
     for axis in range(3):

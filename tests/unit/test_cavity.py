@@ -11,6 +11,7 @@ from small_cavities import flow_data, simulate
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
+from haloscope.solvers.cavity import solver as solving
 from haloscope.solvers.cavity.solver import CavitySolver
 
 Fields = dict[str, np.ndarray]
@@ -178,8 +179,11 @@ _PLANE = ("cavity.dimensions=2", "cavity.nodes=[15, 13]", "cavity.size=[0.05, 0.
 def _swirl(dimensions: int) -> list[str]:
     if dimensions == 3:
         return [f"cavity.initial.{name}={text}" for name, text in _SWIRL.items()]
-    plane = {name: text.replace("50*z", "1").replace("60*z", "1").replace("100*z", "1")
-             for name, text in _SWIRL.items() if name != "w"}
+    plane = {
+        name: text.replace("50*z", "1").replace("60*z", "1").replace("100*z", "1")
+        for name, text in _SWIRL.items()
+        if name != "w"
+    }
     return [*_PLANE, *(f"cavity.initial.{name}={text}" for name, text in plane.items())]
 
 
@@ -226,7 +230,10 @@ def test_steps_are_those_of_the_equations(dimensions, step, variant):
 
 
 def test_a_pressure_that_alternates_from_node_to_node_is_damped():
-    still = ("cavity.walls.x_low.temperature=adiabatic", "cavity.walls.x_high.temperature=adiabatic")
+    still = (
+        "cavity.walls.x_low.temperature=adiabatic",
+        "cavity.walls.x_high.temperature=adiabatic",
+    )
     wave = "cavity.initial.p=1e-4*cos(3.141592653589793*x/0.05*14)"
     simulation = simulate([*_PLANE, *still, wave])
     alternating = (-1.0) ** np.arange(13)
@@ -395,6 +402,43 @@ def test_tiles_do_not_change_a_bit(monkeypatch, settings, tiles):
     other = simulate(given)
     other.run(60, ceilings=False)
     np.testing.assert_equal(flow_data(other), flow_data(usual))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("cavity.time_step=global", "cavity.precision=single"),
+        ("cavity.gravity=[3.0, -8.0, 2.0]", "cavity.walls.z_low.temperature=300 + 20*x"),
+        (
+            *("cavity.walls.y_high.velocity=[0.05, 0.0, 0.02]", "cavity.time_step=global"),
+            *("cavity.walls.x_low.temperature=adiabatic", "cavity.walls.y_low.temperature=303.0"),
+        ),
+    ],
+    ids=["as it is", "global single", "gravity aslant", "lid and floor"],
+)
+def test_two_steps_in_one_pass_over_memory_do_not_change_a_bit(monkeypatch, settings, threads):
+    given = ["cavity.nodes=[19, 37, 14]", *_swirl(3), *settings]
+    usual = simulate(given)
+    assert not usual.solver._launch_twice  # too small a grid to pay
+    usual.run(71, ceilings=False)
+    monkeypatch.setattr(solving, "_TWICE_FROM_BYTES", 0)
+    monkeypatch.setattr(CavitySolver, "_choose_passes", lambda solver: None)
+    twice = simulate(given, device=CpuDevice(threads=threads))
+    assert twice.solver._launch_twice
+    twice.run(71, ceilings=False)
+    np.testing.assert_equal(flow_data(twice), flow_data(usual))
+
+
+def test_the_trial_of_two_steps_in_one_pass_leaves_the_state_as_it_was(monkeypatch):
+    usual = simulate(_swirl(3))
+    monkeypatch.setattr(solving, "_TWICE_FROM_BYTES", 0)
+    tried = simulate(_swirl(3))
+    np.testing.assert_equal(tried.fields, usual.fields)
+    for simulation in (tried, usual):
+        simulation.run(30, ceilings=False)
+    np.testing.assert_equal(flow_data(tried), flow_data(usual))
 
 
 @pytest.mark.parametrize("threads", [2, 3])

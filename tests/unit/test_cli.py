@@ -328,9 +328,7 @@ def test_the_checks_are_listed_and_not_run(call, monkeypatch):
     code, out, _ = call("verify", "--list")
     assert code == 0
     rows = {line.split()[0]: line.split()[1] for line in out.splitlines()}
-    assert rows == {
-        check.name: "slow" if check.slow else "quick" for check in checks.CHECKS
-    }
+    assert rows == {check.name: "slow" if check.slow else "quick" for check in checks.CHECKS}
     assert call("verify", "--list", "cavity-order")[1].startswith("cavity-order ")
 
 

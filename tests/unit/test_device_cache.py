@@ -22,7 +22,9 @@ from haloscope.device.cache import Cache
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 
-_DOUBLING = "KERNEL twice(double *a, long n) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }\n"
+_DOUBLING = (
+    "KERNEL twice(double *a, long n) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }\n"
+)
 _CONSTANTS = {"FACTOR": 2}
 
 

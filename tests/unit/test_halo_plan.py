@@ -67,7 +67,9 @@ _CUTS: list[Triple] = [(1, 1, 1), (1, 1, 2), (2, 1, 1), (1, 2, 2), (3, 2, 1), (2
 _PERIODIC = list(itertools.product((False, True), repeat=3))
 
 
-@pytest.mark.parametrize("periodic", _PERIODIC, ids=lambda p: "".join("xyz"[i] for i in range(3) if p[i]) or "walls")
+@pytest.mark.parametrize(
+    "periodic", _PERIODIC, ids=lambda p: "".join("xyz"[i] for i in range(3) if p[i]) or "walls"
+)
 @pytest.mark.parametrize("parts", _CUTS, ids=str)
 def test_executed_plans_fill_the_ghost_layers_of_each_width_and_nothing_else(parts, periodic):
     random = np.random.default_rng(list((*parts, *periodic)))

@@ -51,10 +51,12 @@ class _AbsentGpu(CpuDevice):
     """Passes for a GPU: compiles every kernel that is asked for, and runs none."""
 
     kind = "cuda"
-    xp = SimpleNamespace(cuda=SimpleNamespace(Event=lambda **unused: None))
+    xp = SimpleNamespace(cuda=SimpleNamespace(Event=lambda **unused: None), lib=np.lib)
+    copy_engine = True
 
     def __init__(self) -> None:
         super().__init__(threads=1)
+        self.multiprocessors = 132
         self.compiled: set[tuple[str, str]] = set()
 
     def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:

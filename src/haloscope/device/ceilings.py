@@ -43,8 +43,48 @@ class Ceilings:
         return asdict(self)
 
 
+class CeilingProbe:
+    """The loops and their arrays, to be timed as often as something is compared with them.
+
+    Parameters
+    ----------
+    device
+        Where to measure; the arrays are allocated as the solvers' are.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        free, _ = device.memory()
+        largest = _LARGEST_BYTES if device.kind == "cpu" else 4 * _LARGEST_BYTES
+        self._count = count = min(largest, free // 16) // 64 * 8
+        a, b, c = (device.zeros((count,), "f8") for _ in range(3))
+        for array in (a, b, c):
+            array[...] = 1.0
+        # On a GPU as many threads as fill it, each going through the arrays.
+        threads = count if device.kind == "cpu" else min(count // 2, _GPU_THREADS)
+
+        def loop(name: str, *arrays: Array) -> Launch:
+            return device.kernel(_SOURCE, name, {}).bind(*arrays, count, extent=(threads,))
+
+        self._loops = {
+            "copy": (loop("copy", a, b), 16),
+            "update": (loop("update", a), 16),
+            "triad": (loop("triad", a, b, c), 24),
+        }
+        for launch, _ in self._loops.values():
+            device.seconds(launch)
+
+    def measure(self, repeats: int = 1) -> Ceilings:
+        """Median rates of a number of timings."""
+        rates = {}
+        for name, (launch, size) in self._loops.items():
+            taken = statistics.median(self._device.seconds(launch) for _ in range(repeats))
+            rates[name] = size * self._count / taken / 1e9
+        return Ceilings(**rates, load=os.getloadavg()[0])
+
+
 def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
-    """Measure copy, update and triad on arrays allocated as the solvers' are.
+    """Measure copy, update and triad.
 
     Parameters
     ----------
@@ -58,26 +98,4 @@ def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
     Ceilings
         Rates in GB/s.
     """
-    free, _ = device.memory()
-    largest = _LARGEST_BYTES if device.kind == "cpu" else 4 * _LARGEST_BYTES
-    count = min(largest, free // 16) // 64 * 8
-    a, b, c = (device.zeros((count,), "f8") for _ in range(3))
-    for array in (a, b, c):
-        array[...] = 1.0
-    # On a GPU as many threads as fill it, each going through the arrays.
-    threads = count if device.kind == "cpu" else min(count // 2, _GPU_THREADS)
-
-    def loop(name: str, *arrays: Array) -> Launch:
-        return device.kernel(_SOURCE, name, {}).bind(*arrays, count, extent=(threads,))
-
-    loops = {
-        "copy": (loop("copy", a, b), 16),
-        "update": (loop("update", a), 16),
-        "triad": (loop("triad", a, b, c), 24),
-    }
-    rates = {}
-    for name, (launch, size) in loops.items():
-        device.seconds(launch)
-        taken = statistics.median(device.seconds(launch) for _ in range(repeats))
-        rates[name] = size * count / taken / 1e9
-    return Ceilings(**rates, load=os.getloadavg()[0])
+    return CeilingProbe(device).measure(repeats)
