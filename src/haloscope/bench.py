@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.ceilings import CeilingProbe, measure_ceilings
 from haloscope.device.cpu import available_cores, processor_name
 from haloscope.errors import HaloscopeError
 from haloscope.solvers import registry
@@ -36,11 +36,12 @@ def bench(
     -------
     dict
         ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
-        bytes a cell of the model, GB/s and fraction of the copy ceiling and of the best one.
+        bytes a cell of the model, GB/s, and the fractions of the copy ceiling and of the best one
+        measured beside each timing: medians of the ratios, which noise moves least.
     """
     names = [registry.check_name(solver)] if solver else list(registry.NAMES)
     opened = open_device(device)
-    ceilings = measure_ceilings(opened)
+    probe = CeilingProbe(opened)
     rows = []
     for name in names:
         module = importlib.import_module(f"haloscope.solvers.{name}.benchmarks")
@@ -54,8 +55,14 @@ def bench(
                 for _ in range(count):
                     launch()
 
-            taken = statistics.median(opened.seconds(many) for _ in range(_REPEATS)) / launches
-            achieved = kernel.cells * kernel.bytes_per_cell / taken / 1e9
+            size = kernel.cells * kernel.bytes_per_cell / 1e9
+            times, of_copy, of_best = [], [], []
+            for _ in range(_REPEATS):
+                times.append(opened.seconds(many) / launches)
+                beside = probe.measure()
+                of_copy.append(size / times[-1] / beside.copy)
+                of_best.append(size / times[-1] / beside.best)
+            taken = statistics.median(times)
             rows.append(
                 {
                     "solver": name,
@@ -63,14 +70,14 @@ def bench(
                     "size": kernel.size,
                     "mcells_s": kernel.cells / taken / 1e6,
                     "bytes_per_cell": kernel.bytes_per_cell,
-                    "gb_s": achieved,
-                    "fraction_of_copy": achieved / ceilings.copy,
-                    "fraction": achieved / ceilings.best,
+                    "gb_s": size / taken,
+                    "fraction_of_copy": statistics.median(of_copy),
+                    "fraction": statistics.median(of_best),
                 }
             )
     return {
         "device": opened.name,
-        "ceilings": ceilings.as_dict(),
+        "ceilings": probe.measure(_REPEATS).as_dict(),
         "load": os.getloadavg()[0],
         "rows": rows,
     }

@@ -1,6 +1,7 @@
 """Runs a list of small cavities on the ranks that it is started with; rank 0 saves what they give.
 
-Arguments: a JSON file of jobs {settings, steps, out, restart}, the file for the results (pickled).
+Arguments: a JSON file of jobs {settings, steps, out, restart, device}, and the file for the
+results (pickled).
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from small_cavities import flow_data, simulate
 
+from haloscope.device import open_device
 from haloscope.exchange.world import World
 
 
 def run_job(job: dict[str, Any], world: World) -> dict[str, Any]:
     """What a job's run gives; the same call serves for the serial run."""
-    simulation = simulate(job["settings"], world=world)
+    kind = job.get("device", "cpu")
+    device = open_device(kind, local_rank=world.local_rank, threads=1)
+    simulation = simulate(job["settings"], device=device, world=world)
     out = Path(job["out"]) if job.get("out") else None
     summary = simulation.run(
         job["steps"], out=out, restart=job.get("restart", False), ceilings=False

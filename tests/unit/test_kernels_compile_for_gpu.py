@@ -106,6 +106,7 @@ def test_the_cavity_compiles_for_every_kind_of_case(
     _cavity(absent_gpu, time_step=step, rescale_pressure=rescale, **kind)
     compiled = {name for file, name in absent_gpu.compiled if file == "cavity.cpp"}
     assert {"update", "walls", "fastest_wave", "keep_reference"} <= compiled
+    assert ("update_tiles" in compiled) == (dimensions == 3)
     assert {("reduce.cpp", "largest_change"), ("reduce.cpp", "sum_of_squares")} <= (
         absent_gpu.compiled
     )

@@ -1,0 +1,180 @@
+"""Claims about the cavity on a GPU: each kernel, whole cases, restarts and ranks agree with the cores."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import exchange_contract
+import numpy as np
+import pytest
+from launching import run_ranks
+from parallel_runs import run_job
+from small_cavities import flow_data, simulate
+
+from haloscope.domain.blocks import Blocks
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange.world import World
+
+_BUSY = (
+    "cavity.walls.y_low.temperature=301 + 20*x",
+    "cavity.walls.y_high.velocity=[0.02, 0.0, 0.0]",
+    "cavity.initial.u=0.01*sin(60*x)*cos(70*y)",
+    "cavity.initial.v=0.01*sin(50*x + 1)*cos(40*y)",
+    "cavity.initial.p=1e-4*sin(90*x + 1)*cos(80*y)",
+    "cavity.initial.T=300 + 2*sin(70*x)*cos(60*y + 1)",
+)
+# Wide and narrow, of odd and even length: kernels are chosen by the shape of a box.
+_GRIDS = {
+    "plane": ("cavity.dimensions=2", "cavity.nodes=[41, 30]", "cavity.size=[0.05, 0.06]"),
+    "small": ("cavity.nodes=[15, 13, 14]",),
+    "odd": ("cavity.nodes=[41, 37, 35]",),
+    "even": ("cavity.nodes=[40, 22, 50]",),
+    "wide": ("cavity.nodes=[150, 24, 40]",),
+}
+_PRECISIONS = {"double": 1e-12, "single": 1e-5}
+_EVERY_KIND = [
+    pytest.param(grid, step, rescale, precision, id=f"{grid}-{step}-{rescale}-{precision}")
+    for grid in _GRIDS
+    for step in ("local", "global")
+    for rescale in ("output", "step")
+    for precision in _PRECISIONS
+]
+
+
+def _settings(grid: str, step: str, rescale: str, precision: str) -> tuple[str, ...]:
+    return (
+        *(*_GRIDS[grid], *_BUSY, f"cavity.time_step={step}"),
+        *(f"cavity.rescale_pressure={rescale}", f"cavity.precision={precision}"),
+    )
+
+
+def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
+    """All fields of a state with their ghosts, which lie alike on every device."""
+    host = solver._device.to_host(state)
+    stride = solver.layout.field_stride
+    return {
+        name: host[number * stride : (number + 1) * stride]
+        for number, name in enumerate(solver.fields)
+    }
+
+
+@pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)
+def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, rescale, precision):
+    within = _PRECISIONS[precision]
+    settings = _settings(grid, step, rescale, precision)
+    there, here = (simulate(settings, device=device).solver for device in (gpu, cores))
+    assert_close(_padded(there, there._state[0]), _padded(here, here._state[0]), 0.0)
+    for solver in (there, here):
+        solver._launch_keep[0]()
+    reference = [{"p": solver._device.to_host(solver._reference)} for solver in (there, here)]
+    assert_close(*reference, 0.0)
+    assert_close({"rate": there._fastest()}, {"rate": here._fastest()}, within)
+    for solver in (there, here):
+        for launch in solver._launch_interior[0]:
+            launch()
+    assert_close(_padded(there, there._state[1]), _padded(here, here._state[1]), within)
+    for solver in (there, here):
+        solver._launch_walls[1]()
+    assert_close(_padded(there, there._state[1]), _padded(here, here._state[1]), within)
+
+
+@pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)
+def test_a_hundred_steps_agree(gpu, cores, assert_close, grid, step, rescale, precision):
+    within = _PRECISIONS[precision]
+    settings = _settings(grid, step, rescale, precision)
+    results = []
+    for device in (gpu, cores):
+        simulation = simulate(settings, device=device)
+        simulation.run(100, ceilings=False)
+        results.append(flow_data(simulation))
+    found, wanted = results
+    speed = max(np.abs(field).max() for name, field in wanted["fields"].items() if name in "uvw")
+    for result in results:  # one scale for all velocities
+        for name in set(result["fields"]) & set("uvw"):
+            result["fields"][name] = np.append(result["fields"][name], speed)
+    assert_close(found["fields"], wanted["fields"], within)
+    assert_close(found["diagnostics"], wanted["diagnostics"], 100 * within)
+    assert [row[0] for row in found["history"]] == [row[0] for row in wanted["history"]]
+
+
+@pytest.mark.parametrize("gravity", ["[3.0, -8.0, 2.0]", "[0.0, 0.0, -9.81]", "[-9.81, 0.0, 0.0]"])
+def test_gravity_in_any_direction_agrees(gpu, cores, assert_close, gravity):
+    results = []
+    for device in (gpu, cores):
+        simulation = simulate([*_GRIDS["odd"], f"cavity.gravity={gravity}"], device=device)
+        simulation.run(60, ceilings=False)
+        results.append(simulation.fields)
+    assert_close(*results, 1e-12)
+
+
+def test_steps_in_graphs_are_the_same_as_steps_one_by_one(gpu):
+    whole = simulate(_GRIDS["odd"], device=gpu)
+    whole.solver.advance(77)
+    single = simulate(_GRIDS["odd"], device=gpu)
+    for _ in range(77):
+        single.solver.advance(1)
+    np.testing.assert_equal(single.fields, whole.fields)
+
+
+@pytest.mark.parametrize("step", ["local", "global"])
+@pytest.mark.parametrize("order", [("cpu", "cuda"), ("cuda", "cpu")], ids="-to-".join)
+def test_a_run_goes_on_on_the_other_device(gpu, cores, assert_close, tmp_path, order, step):
+    settings = (
+        *(*_GRIDS["odd"], *_BUSY, f"cavity.time_step={step}", "checkpoint.at_end=true"),
+        *("output.fields=false", "output.picture=false", "output.average={interval=10}"),
+    )
+    devices = {"cpu": cores, "cuda": gpu}
+    whole = simulate(settings, device=cores)
+    whole.run(100, ceilings=False)
+    first = simulate(settings, device=devices[order[0]])
+    first.run(40, out=tmp_path, ceilings=False)
+    second = simulate(settings, device=devices[order[1]])
+    second.run(100, out=tmp_path, restart=True, ceilings=False)
+    assert second.step == 100
+    assert_close(second.fields, whole.fields, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_packed_values_arrive_in_all_ghosts(gpu, dtype):
+    for periodic in exchange_contract.periodic_axes():
+        blocks = Blocks(exchange_contract.NODES, (1, 1, 1), periodic)
+        for widths in exchange_contract.WIDTHS:
+            for transport in ("auto", "staged"):
+                exchange_contract.check(World(), gpu, transport, blocks, widths, dtype)
+
+
+def test_the_transport_of_cores_is_refused(gpu):
+    blocks = Blocks(exchange_contract.NODES, (1, 1, 1), (True, True, True))
+    with pytest.raises(InputError, match="the device is a GPU"):
+        exchange_contract.check(World(), gpu, "host", blocks, (1,), np.float64)
+
+
+def test_a_broken_solution_is_noticed(gpu):
+    simulation = simulate(_GRIDS["odd"], device=gpu)
+    simulation.solver.view("T")[10, 10, 10] = np.nan
+    simulation.solver.advance(1)
+    assert max(simulation.solver.residual().values()) == np.inf
+
+
+def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    jobs = []
+    for overlap in ("true", "false"):
+        for grid, kind in (("odd", "local"), ("even", "global"), ("plane", "local")):
+            settings = (*_settings(grid, kind, "output", "double"), f"machine.overlap={overlap}")
+            jobs.append({"settings": settings, "steps": 60, "device": "cuda"})
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    script = Path(exchange_contract.__file__).with_name("parallel_runs.py")
+    try:
+        run_ranks(2, [script, tmp_path / "jobs.json", tmp_path / "results"], timeout=250)
+    except MachineError as error:
+        pytest.skip(f"ranks cannot be started here: {error}")
+    results = pickle.loads((tmp_path / "results").read_bytes())
+    for job, found in zip(jobs, results, strict=True):
+        assert found["transport"] == "staged"
+        for device in ("cuda", "cpu"):
+            alone = run_job({**job, "device": device}, World())
+            assert_close(found["fields"], alone["fields"], 1e-12)
