@@ -50,7 +50,7 @@ lint: $(TEST_STAMP)
 	$(VENV)/bin/lint-imports
 
 gpu-test:
-	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -q
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m pytest tests/gpu -q
 
 bench: $(RUN_STAMP)
 	$(VENV)/bin/haloscope bench

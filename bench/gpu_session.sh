@@ -1,25 +1,17 @@
 #!/bin/bash
-# Everything that a machine with GPUs is asked for, in one call: checks, then times.
+# Everything that a machine with a GPU is asked for in one call: tests, verification, rates.
 set -u
-export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}src PYTHONUNBUFFERED=1
-export HALOSCOPE_CACHE=/tmp/haloscope-kernels
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export HALOSCOPE_CACHE=${HALOSCOPE_CACHE:-$(mktemp -d)}
 nvidia-smi -L
+python3 -m pytest tests/gpu -q -p no:cacheprovider 2>&1 | tail -25
+python3 -m haloscope verify --all --device cuda 2>&1 | grep -E "MISS|hold|error"
+python3 -m haloscope bench cavity --device cuda
 python3 - <<'PY'
-import numpy as np, time
-from haloscope.device import open_device
-d = open_device("cuda"); print(d.name, d.architecture)
-from haloscope.case import check
-from haloscope.solvers.cavity.case import CavityCase
-from haloscope.solvers.cavity.solver import CavitySolver
-from haloscope.exchange.world import World
-import itertools
-cpu = open_device("cpu")
-for dims, mode, precision, rescale in itertools.product((3, 2), ("local", "global"), ("double", "single"), ("output", "step")):
-    data = {"solver": "cavity", "cavity": {"nodes": 40, "dimensions": dims, "time_step": mode, "precision": precision,
-            "rescale_pressure": rescale, "initial": {"T": "300 + 3*sin(90*x)*cos(55*y)", "u": "0.001*sin(300*y)"}}}
-    case = check(data, CavityCase, "gpu")
-    a, b = CavitySolver(case, cpu, World()), CavitySolver(case, d, World())
-    a.advance(100); b.advance(100)
-    worst = max(float(np.abs(a.owned(n) - b.owned(n)).max() / np.abs(a.owned(n)).max()) for n in a.fields)
-    print(dims, mode, precision, rescale, "largest relative difference", worst, a.residual() == b.residual())
+import haloscope
+
+settings = ["cavity.nodes=1024", "run.diagnostics_interval=100", 'cavity.time_step="global"']
+simulation = haloscope.load("cases/cavity-demo.toml", settings=settings, device="cuda")
+summary = simulation.run(steps=100)
+print("1024^3:", summary["rate"], "ssspnt", summary["ssspnt"], "GB", summary["memory_bytes"] / 1e9)
 PY
