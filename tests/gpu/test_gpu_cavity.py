@@ -52,13 +52,22 @@ def _settings(grid: str, step: str, rescale: str, precision: str) -> tuple[str, 
 
 
 def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
-    """All fields of a state with their ghosts, which lie alike on every device."""
-    host = solver._device.to_host(state)
-    stride = solver.layout.field_stride
-    return {
-        name: host[number * stride : (number + 1) * stride]
-        for number, name in enumerate(solver.fields)
-    }
+    """All fields of a state with their ghosts, (z, y, x), however they lie on the device."""
+    host = np.ravel(solver._device.to_host(state))
+    layout = solver.layout
+    (nx, ny, nz), (gx, gy, gz), strides = layout.shape, layout.ghosts, layout.strides
+    shape = (nz + 2 * gz, ny + 2 * gy, nx + 2 * gx)
+    size = host.itemsize
+    bytes_apart = tuple(size * stride for stride in reversed(strides))
+    first = layout.first - gx * strides[0] - gy * strides[1] - gz * strides[2]
+    found = {}
+    for number, name in enumerate(solver.fields):
+        begin = number * layout.field_stride + first
+        reach = sum((n - 1) * s for n, s in zip(shape, reversed(strides), strict=True))
+        assert 0 <= begin
+        assert begin + reach < host.size
+        found[name] = np.lib.stride_tricks.as_strided(host[begin:], shape, bytes_apart).copy()
+    return found
 
 
 @pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)

@@ -29,6 +29,12 @@ def test_a_gpu_is_taken_where_there_is_one(gpu):
     assert gpu.multiprocessors > 0
 
 
+def test_a_second_device_on_a_gpu_stays_in_order_with_the_first(gpu):
+    other = open_device("cuda", local_rank=gpu.index)
+    assert other.stream is gpu.stream
+    assert gpu.xp.cuda.get_current_stream() == gpu.stream
+
+
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
 def test_arrays_go_there_and_back_unchanged(gpu, dtype):
     values = (np.random.default_rng(0).standard_normal((5, 7, 3)) * 1e3).astype(dtype)

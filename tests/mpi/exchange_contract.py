@@ -96,8 +96,7 @@ def check(
 
 def periodic_axes() -> Iterator[tuple[bool, bool, bool]]:
     """All ways to close a grid on itself or not."""
-    for x, y, z in itertools.product((False, True), repeat=3):
-        yield (x, y, z)
+    yield from itertools.product((False, True), repeat=3)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,18 @@ class CudaGraph:
         self._graph.launch(self._stream)
 
 
+@functools.cache
+def _main_stream(index: int) -> Any:
+    """The stream of a GPU in this process.
+
+    One for all devices opened on it: CuPy works on the stream that was taken into use last, and
+    the kernels of a device opened before must stay in order with that.
+    """
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
+
+
 class CudaDevice:
     """One NVIDIA GPU.
 
@@ -142,7 +155,7 @@ class CudaDevice:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.copy_engine = int(self._device.compute_capability) >= 90
         self.architecture = f"sm_{self._device.compute_capability}"
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = _main_stream(self.index)
         self.stream.use()
         self._modules: dict[tuple[Path, str], Any] = {}
 
