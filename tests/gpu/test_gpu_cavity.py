@@ -64,7 +64,7 @@ def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
     for number, name in enumerate(solver.fields):
         begin = number * layout.field_stride + first
         reach = sum((n - 1) * s for n, s in zip(shape, reversed(strides), strict=True))
-        assert 0 <= begin
+        assert begin >= 0
         assert begin + reach < host.size
         found[name] = np.lib.stride_tricks.as_strided(host[begin:], shape, bytes_apart).copy()
     return found
