@@ -170,7 +170,7 @@ def _run_on_ranks(
     from haloscope.device.cpu import available_cores
     from haloscope.exchange import launch
     from haloscope.exchange.world import World
-    from haloscope.run import given_folder
+    from haloscope.folders import given_folder
     from haloscope.solvers import registry
 
     table = read_case(case, settings, registry.case_model)
@@ -191,7 +191,7 @@ def _folder(world: World, case: Path, out: Path | None, restart: bool) -> Path:
     """The output folder, made by rank 0 and known to all."""
     import numpy as np
 
-    from haloscope.run import given_folder, latest_folder, new_folder
+    from haloscope.folders import given_folder, latest_folder, new_folder
 
     text = b""
     if world.is_root:

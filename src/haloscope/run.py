@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
-import json
-import os
-import platform
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,14 +18,14 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import collect, interpolation, node_values, whole
 from haloscope.exchange.world import World, open_world
+from haloscope.folders import make_folder
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import write_json, write_text
+from haloscope.outputs import append_row, draw_overview, gathered, table_row, write_fields
+from haloscope.provenance import provenance
 from haloscope.scope.regions import Profile, Region
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
-
-if TYPE_CHECKING:
-    from haloscope.io.pictures import HistoryPicture, PlanePicture
 
 _STEPS = Region("steps")
 _DIAGNOSTICS = Region("diagnostics")
@@ -116,7 +111,6 @@ class Simulation:
         self._averages: dict[str, Any] = {}
         self._samples = 0
         self._probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
-        self._files: dict[str, str] = {}
         self._last_checkpoint: Path | None = None
         self._signal: int | None = None
         self._check_probes()
@@ -217,7 +211,7 @@ class Simulation:
         progress = progress or Silent()
         out = None if out is None else Path(out)
         if out is not None and self.world.is_root:
-            _make_folder(out)
+            make_folder(out)
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")
@@ -345,7 +339,7 @@ class Simulation:
             if out is not None and self.world.is_root:
                 path = out / f"probe-{probe.name}.csv"
                 header = ",".join(["step", *(f"{n}" for n in solver.fields)])
-                _append_row(path, header, known)
+                append_row(path, header, known)
 
     def _sample_average(self) -> None:
         solver, xp = self.solver, self.device.xp
@@ -360,57 +354,11 @@ class Simulation:
     def _append_history(self, out: Path) -> None:
         header = ",".join(["step", *self.solver.fields])
         rows = [[float(step), *values.values()] for step, values in self.history]
-        _append_row(out / "residuals.csv", header, rows)
-
-    def _owned_slabs(self, owned: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-        """A field in ranges of planes, gathered on rank 0, for streaming to a file."""
-        blocks = self.solver.blocks
-        region = whole(blocks)
-        for begin, end in checkpoints.slabs(blocks.nodes, owned.dtype.itemsize):
-            part = (region[0], region[1], slice(begin, end))
-            yield begin, collect(self.world, blocks, owned, part)
+        append_row(out / "residuals.csv", header, rows)
 
     def _write_fields(self, path: Path, values: Callable[[str], np.ndarray] | None = None) -> None:
-        """Write all fields as VTKHDF; (u, v, w) become the vector velocity."""
-        from haloscope.io.vtkhdf import ImageWriter
-
-        values = values or self.solver.relative
-        solver, nodes = self.solver, self.solver.blocks.nodes
-        names = list(solver.fields)
-        vector = [name for name in "uvw" if name in names]
-        with _OUTPUT, contextlib.ExitStack() as stack:
-            writer = None
-            dtype = values(names[0]).dtype
-            if self.world.is_root:
-                writer = stack.enter_context(
-                    ImageWriter(
-                        path,
-                        shape=(nodes[2], nodes[1], nodes[0]),
-                        origin=(0.0, 0.0, 0.0),
-                        spacing=solver.spacing,
-                        time=float(self.step),
-                    )
-                )
-            for name in names:
-                if name in vector:
-                    continue
-                if writer is not None:
-                    writer.create(name, dtype)
-                for begin, part in self._owned_slabs(values(name)):
-                    if writer is not None and part is not None:
-                        writer.write(name, (begin, 0, 0), part)
-            if vector:
-                if writer is not None:
-                    writer.create("velocity", dtype, 3)
-                streams = [self._owned_slabs(values(name)) for name in vector]
-                for parts in zip(*streams, strict=True):
-                    if writer is None:
-                        continue
-                    gathered = [part for _, part in parts if part is not None]
-                    while len(gathered) < 3:
-                        gathered.append(np.zeros_like(gathered[0]))
-                    writer.write("velocity", (parts[0][0], 0, 0), np.stack(gathered, axis=-1))
-        self._files.setdefault("fields", str(path))
+        with _OUTPUT:
+            write_fields(path, self.solver, self.world, values)
 
     def _save_when_due(self, out: Path | None, saved: float, *, at_end: bool) -> bool:
         """Write a checkpoint when steps, minutes or the end of the run ask for one."""
@@ -458,7 +406,7 @@ class Simulation:
                 old.unlink(missing_ok=True)
 
     def _store(self, write: Any, name: str, owned: np.ndarray) -> None:
-        parts = self._owned_slabs(owned)
+        parts = gathered(self.world, self.solver.blocks, owned)
         if write is not None:
             write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
         else:
@@ -510,7 +458,7 @@ class Simulation:
         tables.update({f"probe-{name}.csv": rows for name, rows in self._probe_rows.items()})
         for name, rows in tables.items():
             if rows:
-                write_text(out / name, "\n".join([header, *map(_row, rows)]) + "\n")
+                write_text(out / name, "\n".join([header, *map(table_row, rows)]) + "\n")
 
     def _write_last(self, out: Path, summary: dict[str, Any]) -> None:
         """Fields, averages, picture and summary at the end of a run."""
@@ -531,7 +479,7 @@ class Simulation:
             plane = self.solver.picture()
             if plane is not None:
                 with _OUTPUT:
-                    self._draw(path, plane, summary)
+                    draw_overview(path, plane, summary, self.history, self.case.run.tolerance)
             files["picture"] = str(path)
         for name in self._probe_rows:
             files[f"probe {name}"] = str(out / f"probe-{name}.csv")
@@ -543,32 +491,6 @@ class Simulation:
         summary["files"] = files
         if self.world.is_root:
             write_json(out / "summary.json", summary)
-
-    def _draw(self, path: Path, plane: PlanePicture, summary: Mapping[str, Any]) -> None:
-        from haloscope.io.pictures import save_midplane, save_overview
-
-        if not self.history:
-            save_midplane(path, **plane)
-            return
-        steps = [step for step, _ in self.history]
-        series = {
-            name: [values[name] for _, values in self.history]
-            for name in self.solver.fields
-            if any(values[name] > 0 for _, values in self.history)
-        }
-        rate = summary["rate"]
-        lines = [
-            *summary["headline"],
-            f"{summary['device']}, {summary['ranks']} rank(s), {rate['value']:.4g} {rate['unit']}",
-        ]
-        history: HistoryPicture = {
-            "steps": steps,
-            "series": series,
-            "ylabel": "residual (dimensionless rate of change)",
-            "title": "Way to the steady state",
-            "tolerance": self.case.run.tolerance or None,
-        }
-        save_overview(path, plane=plane, history=history, text_lines=lines)
 
     # Summary
 
@@ -627,57 +549,8 @@ class Simulation:
             )
         if regions is not None:
             summary["regions"] = regions
-        summary["provenance"] = self._provenance()
+        summary["provenance"] = provenance(self.case, self.device, solver, world)
         return summary
-
-    def _provenance(self) -> dict[str, Any]:
-        versions = {"haloscope": version(), "python": platform.python_version()}
-        for package in ("numpy", "h5py", "mpi4py", "cupy-cuda13x", "cupy-cuda12x"):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                versions[package] = importlib.metadata.version(package)
-        text = self.case.model_dump_json()
-        return {
-            "versions": versions,
-            "mpi": self.world.library,
-            "kernel": self.solver.kernel_hash,
-            "compiler": _compiler_name(self.device),
-            "case_hash": hashlib.sha256(text.encode()).hexdigest()[:12],
-            "case": json.loads(text),
-            "load": os.getloadavg()[0],
-        }
-
-
-def _compiler_name(device: Device) -> str:
-    if device.kind != "cpu":
-        return "NVRTC"
-    from haloscope.device.jit import find_compiler
-
-    return find_compiler().name
-
-
-def version() -> str:
-    """Version of the installed package; 'source' when run from a checkout."""
-    try:
-        return importlib.metadata.version("haloscope")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"
-
-
-def _row(values: list[float]) -> str:
-    return ",".join([str(int(values[0])), *(repr(float(v)) for v in values[1:])])
-
-
-def _append_row(path: Path, header: str, rows: list[list[float]]) -> None:
-    """Add the last row to a table; the first row starts the file afresh."""
-    try:
-        with path.open("w" if len(rows) == 1 else "a") as file:
-            if len(rows) == 1:
-                file.write(header + "\n")
-            file.write(_row(rows[-1]) + "\n")
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
-        ) from error
 
 
 @contextlib.contextmanager
@@ -730,80 +603,4 @@ def load(
     return Simulation(case, name=path.stem, device=device, world=world)
 
 
-def new_folder(root: Path, name: str) -> Path:
-    """Make the next free folder ``<root>/<name>-<n>``.
-
-    Raises
-    ------
-    MachineError
-        The folder cannot be made.
-    """
-    number = 1
-    while True:
-        path = root / f"{name}-{number}"
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise _not_writable(path, error) from error
-
-
-def latest_folder(root: Path, name: str) -> Path:
-    """The newest folder ``<root>/<name>-<n>``, to restart in.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
-    numbered = []
-    for path in root.glob(f"{name}-*"):
-        tail = path.name[len(name) + 1 :]
-        if tail.isdigit():
-            numbered.append((int(tail), path))
-    if not numbered:
-        raise InputError(
-            f"there is no run of {name} in {root} to restart; give its folder with --out"
-        )
-    return max(numbered)[1]
-
-
-def given_folder(path: Path, *, restart: bool) -> Path:
-    """Use a folder that the user named; it must be empty unless a run goes on in it.
-
-    Raises
-    ------
-    InputError
-        It holds files already, or is no folder.
-    MachineError
-        It cannot be made or written.
-    """
-    _make_folder(path)
-    if not restart and any(path.iterdir()):
-        raise InputError(
-            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
-        )
-    return path
-
-
-def _make_folder(path: Path) -> None:
-    """Make a folder for outputs, or see that the one there can be written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise InputError(f"--out {path} is a file; give a folder") from error
-    except OSError as error:
-        raise _not_writable(path, error) from error
-    if not os.access(path, os.W_OK):
-        raise MachineError(f"the output folder {path} cannot be written; choose another --out")
-
-
-def _not_writable(path: Path, error: OSError) -> MachineError:
-    return MachineError(
-        f"the output folder {path} cannot be made ({error.strerror}); choose another --out"
-    )
-
-
-__all__ = ["Progress", "Silent", "Simulation", "given_folder", "load", "new_folder"]
+__all__ = ["Progress", "Silent", "Simulation", "load"]

@@ -62,15 +62,19 @@ def test_a_case_of_nothing_but_its_solver_has_defaults_for_the_rest(read):
         ("[cavity.walls.x_left]\nvelocity = [0.0, 1.0, 0.0]", "cavity.walls.x_left", "x_"),
         ("[run]\nstep = 3", "run.step", "steps"),
         ("[outputs]\nfields = true", "outputs", "output"),
-        ("[output.average]\nbegin = 3", "output.average.begin", "start"),
-        ('[[output.probes]]\nname = "a"\nposition = [0.0, 0.0, 0.0]\ncolour = 1', "colour", "name"),
+        ("[output.average]\nstrat = 3", "output.average.strat", "start"),
+        (
+            '[[output.probes]]\nname = "a"\nposition = [0.0, 0.0, 0.0]\npositon = 1',
+            "positon",
+            "position",
+        ),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_right_one(refusal, text, key, nearest):
     message = refusal(f"{_CAVITY}{text}\n")
     assert "unknown key" in message
     assert key in message
-    assert nearest in message
+    assert f"the nearest is {nearest}" in message
 
 
 def test_an_unknown_key_like_no_other_is_told_with_all_that_are_allowed(refusal):

@@ -390,27 +390,6 @@ def test_a_probe_outside_the_grid_is_refused(position, axis):
     assert "allowed are 0 to" in str(caught.value)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path):
-    (tmp_path / "mine").touch()
-    with pytest.raises(InputError, match="not empty"):
-        haloscope.run.given_folder(tmp_path, restart=False)
-    assert haloscope.run.given_folder(tmp_path, restart=True) == tmp_path
-    with pytest.raises(InputError, match="is a file"):
-        haloscope.run.given_folder(tmp_path / "mine", restart=False)
-    with pytest.raises(MachineError, match="cannot be made"):
-        haloscope.run.given_folder(tmp_path / "mine" / "below", restart=False)
-    new = haloscope.run.given_folder(tmp_path / "new" / "folder", restart=False)
-    assert list(new.iterdir()) == []
-
-
-def test_every_run_gets_a_folder_of_its_own(tmp_path):
-    names = [haloscope.run.new_folder(tmp_path, "box").name for _ in range(11)]
-    assert names == [f"box-{number}" for number in range(1, 12)]
-    assert haloscope.run.latest_folder(tmp_path, "box").name == "box-11"
-    with pytest.raises(InputError, match="no run of sphere"):
-        haloscope.run.latest_folder(tmp_path, "sphere")
-
-
 def test_a_field_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(InputError, match=r"no field 'rho'; the solver has p, u, v, w, T"):
         simulate().field("rho")

@@ -1,0 +1,84 @@
+"""Folders for outputs: a new number for each run, and nothing overwritten by accident."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from haloscope.errors import InputError, MachineError
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """Make the next free folder ``<root>/<name>-<n>``.
+
+    Raises
+    ------
+    MachineError
+        The folder cannot be made.
+    """
+    number = 1
+    while True:
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise _not_writable(path, error) from error
+
+
+def latest_folder(root: Path, name: str) -> Path:
+    """The newest folder ``<root>/<name>-<n>``, to restart in.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    numbered = []
+    for path in root.glob(f"{name}-*"):
+        tail = path.name[len(name) + 1 :]
+        if tail.isdigit():
+            numbered.append((int(tail), path))
+    if not numbered:
+        raise InputError(
+            f"there is no run of {name} in {root} to restart; give its folder with --out"
+        )
+    return max(numbered)[1]
+
+
+def given_folder(path: Path, *, restart: bool) -> Path:
+    """Use a folder that the user named; it must be empty unless a run goes on in it.
+
+    Raises
+    ------
+    InputError
+        It holds files already, or is no folder.
+    MachineError
+        It cannot be made or written.
+    """
+    make_folder(path)
+    if not restart and any(path.iterdir()):
+        raise InputError(
+            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
+        )
+    return path
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for outputs, or see that the one there can be written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError(f"--out {path} is a file; give a folder") from error
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    if not os.access(path, os.W_OK):
+        raise MachineError(f"the output folder {path} cannot be written; choose another --out")
+
+
+def _not_writable(path: Path, error: OSError) -> MachineError:
+    return MachineError(
+        f"the output folder {path} cannot be made ({error.strerror}); choose another --out"
+    )

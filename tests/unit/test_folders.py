@@ -1,0 +1,57 @@
+"""Claims about output folders: each run has its own, and no one's files are touched."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from haloscope.errors import InputError, MachineError
+from haloscope.folders import given_folder, latest_folder, new_folder
+
+
+def test_a_folder_that_is_not_empty_is_refused_but_to_go_on_in(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(InputError, match="not empty"):
+        given_folder(tmp_path, restart=False)
+    assert given_folder(tmp_path, restart=True) == tmp_path
+
+
+def test_a_folder_that_is_not_there_is_made_with_those_above_it(tmp_path):
+    new = given_folder(tmp_path / "new" / "folder", restart=False)
+    assert list(new.iterdir()) == []
+    assert given_folder(new, restart=False) == new
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(InputError, match="is a file"):
+        given_folder(tmp_path / "mine", restart=False)
+    with pytest.raises(MachineError, match="cannot be made") as caught:
+        given_folder(tmp_path / "mine" / "below", restart=False)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write into any folder")
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(MachineError, match="cannot be written"):
+        given_folder(tmp_path, restart=False)
+    with pytest.raises(MachineError, match="cannot be made"):
+        new_folder(tmp_path / "runs", "box")
+
+
+def test_every_run_gets_a_folder_of_its_own(tmp_path):
+    names = [new_folder(tmp_path, "box").name for _ in range(11)]
+    assert names == [f"box-{number}" for number in range(1, 12)]
+    (tmp_path / "file").touch()
+    with pytest.raises(MachineError, match="cannot be made"):
+        new_folder(tmp_path / "file", "box")
+
+
+def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
+    for name in ("box-2", "box-11", "box-old", "boxes-12"):
+        (tmp_path / name).mkdir()
+    assert latest_folder(tmp_path, "box").name == "box-11"
+    with pytest.raises(InputError, match="no run of sphere"):
+        latest_folder(tmp_path, "sphere")
