@@ -219,6 +219,8 @@ class Simulation:
         measured = self._ceilings() if ceilings else None
         end = self.case.run.steps if steps is None else steps
         begun = self.step
+        if measured is not None:
+            self._tell_time(end - begun, measured, progress)
         listener = Profile() if profile else None
         with _signals(self), listener or contextlib.nullcontext():
             converged = self._loop(end, out, progress)
@@ -227,6 +229,21 @@ class Simulation:
         if out is not None:
             self._write_last(out, summary)
         return summary
+
+    def _tell_time(self, steps: int, ceilings: Ceilings, progress: Progress) -> None:
+        """Say before the first step how long the steps take at least."""
+        total = self._ceiling_of_all(ceilings)
+        seconds = steps * self.solver.work.bytes / (total * 1e9)
+        progress.line(
+            f"{steps} steps take at least {seconds:.2g} s at the {total:.3g} GB/s that this "
+            "machine's memory gives now"
+        )
+
+    def _ceiling_of_all(self, ceilings: Ceilings) -> float:
+        """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory."""
+        gpus = getattr(self.device, "count", self.world.local_size)
+        share = min(1.0, gpus / self.world.local_size)
+        return float(self.world.sum(np.array([share * ceilings.best]))[0])
 
     def _loop(self, end: int, out: Path | None, progress: Progress) -> bool:
         """Step from event to event; tells whether the steady state was reached."""
@@ -536,10 +553,7 @@ class Simulation:
         achieved = work.bytes * per_second / 1e9
         summary["bandwidth"] = {"achieved_gb_s": achieved}
         if ceilings is not None:
-            # Ranks that share a GPU have measured the same memory.
-            gpus = getattr(self.device, "count", world.local_size)
-            share = min(1.0, gpus / world.local_size)
-            total = float(world.sum(np.array([share * ceilings.best]))[0])
+            total = self._ceiling_of_all(ceilings)
             summary["bandwidth"].update(
                 {
                     "ceiling_gb_s": total,
