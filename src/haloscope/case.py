@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from haloscope.errors import InputError
 
 _LARGEST_FILE = 1 << 20
+_MOST_DOTS = 500
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
 Position = tuple[float, float, float]
@@ -136,7 +137,15 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise InputError(
                 f"case file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
             )
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # The parser's memory grows with the square of the dots in a key.
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.count(".") > _MOST_DOTS:
+                raise InputError(
+                    f"{path}, line {number}, holds {line.count('.')} dots; at most {_MOST_DOTS} "
+                    "are read: break the line"
+                )
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}") from error
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from haloscope import case as cases
-from haloscope.case import CaseTable, describe, read_case
+from haloscope.case import CaseTable, describe, read_case, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.case import CavityCase, Flow
@@ -325,3 +325,10 @@ def test_every_key_is_described_with_a_meaning():
     assert listed["run.tolerance"] == ("number, >= 0 and < 1", "0.0")
     assert listed["solver"][1] == "required"
     assert listed["[[output.probes]]"][0] == "table"
+
+
+def test_a_key_of_very_many_parts_is_refused_before_it_eats_the_memory(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text("a" + ".a" * 100_000 + " = 1\n")
+    with pytest.raises(InputError, match="line 1, holds 100000 dots"):
+        read_toml(path)

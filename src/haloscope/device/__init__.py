@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from haloscope.errors import InputError, MachineError
 
 if TYPE_CHECKING:
-    from haloscope.device.interface import Device, Graph, Kernel, Launch
+    from haloscope.device.interface import Device
 
-__all__ = ["Device", "Graph", "Kernel", "Launch", "open_device"]
+__all__ = ["open_device"]
 
 KINDS = ("cpu", "cuda", "auto")
 
