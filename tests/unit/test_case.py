@@ -159,7 +159,7 @@ def test_long_values_are_shortened(refusal):
         ('solver = "cavity"\nsolver = "cavity"\n', "not TOML"),
         ("# " + "x" * (1 << 20), "1048576"),
         ("a = " + "[" * 100_000, "nested"),
-        ("a." * 2000 + "a = 1\n" + _CAVITY, "nested"),
+        ("a." * 2000 + "a = 1\n" + _CAVITY, "holds 2000 dots"),
     ],
     ids=["half a line", "words", "a picture", "no UTF-8", "twice", "large", "brackets", "dots"],
 )
