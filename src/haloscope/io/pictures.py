@@ -362,7 +362,7 @@ def _intervals(side: float) -> int:
 def _draw_scalar(axes: Axes, plane: _Plane) -> ContourSet:
     from matplotlib.ticker import MaxNLocator
 
-    low, high = float(plane.scalar.min()), float(plane.scalar.max())
+    low, high = float(np.min(plane.scalar)), float(np.max(plane.scalar))
     smaller, larger = sorted((abs(low), abs(high)))
     diverging = low < 0.0 < high and smaller >= SMALLEST_SIDE * larger
     if high - low <= plane.rounding:
@@ -493,7 +493,7 @@ def _draw_history(
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     margin = 0.02 * float(np.ptp(numbers)) or 0.5  # one step alone
-    axes.set_xlim(numbers.min() - margin, numbers.max() + margin)
+    axes.set_xlim(np.min(numbers) - margin, np.max(numbers) + margin)
     axes.grid(which="major", color="#d9dce0", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.set_xlabel("step")

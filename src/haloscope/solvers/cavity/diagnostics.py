@@ -63,7 +63,7 @@ def largest(solver: CavitySolver, name: str) -> tuple[float, tuple[float, float,
     equal values that of the smallest node number counts.
     """
     owned = np.abs(solver.owned(name))
-    at = np.unravel_index(int(owned.argmax()), owned.shape)
+    at = np.unravel_index(int(np.argmax(owned)), owned.shape)
     mine = float(owned[at])
     world = solver._world
     most = world.largest(mine)
