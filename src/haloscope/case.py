@@ -127,6 +127,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         It cannot be read, is larger than 1 MiB, or is no TOML.
     """
     try:
+        if path.is_dir():
+            raise InputError(f"case file {path} is a folder; give the path of a TOML file in it")
         if not path.is_file():
             near = difflib.get_close_matches(
                 path.name, [p.name for p in path.parent.glob("*.toml")], 1

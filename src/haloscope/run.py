@@ -216,10 +216,15 @@ class Simulation:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")
             self._restore(out, progress)
-        measured = self._ceilings() if ceilings else None
         end = self.case.run.steps if steps is None else steps
         begun = self.step
-        if measured is not None:
+        if begun > end:
+            raise InputError(
+                f"the state is at step {begun}, past the last step {end}; give --steps or "
+                f"run.steps of more than {begun} (steps count from the start of the case)"
+            )
+        measured = self._ceilings() if ceilings else None
+        if measured is not None and end > begun:
             self._tell_time(end - begun, measured, progress)
         listener = Profile() if profile else None
         with _signals(self), listener or contextlib.nullcontext():

@@ -515,3 +515,11 @@ def test_a_signal_ends_the_run_in_order_with_a_checkpoint(tmp_path):
     assert int(path.stem[-10:]) == summary["steps"] == simulation.step
     again = _run(tmp_path, *_BARE, restart=True, steps=simulation.step)
     np.testing.assert_equal(again.fields, simulation.fields)
+
+
+def test_a_run_that_is_past_its_last_step_already_is_refused():
+    simulation = simulate()
+    simulation.run(20, ceilings=False)
+    with pytest.raises(InputError, match="at step 20, past the last step 10"):
+        simulation.run(10, ceilings=False)
+    assert simulation.run(20, ceilings=False)["steps_this_run"] == 0
