@@ -99,10 +99,23 @@ class Machine(Table):
     """Threads a rank on cores; 0: all the cores that the rank was given."""
     decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
     """auto, 1d, 2d, 3d (axes that are cut, slowest first) or blocks along x, y, z."""
-    transport: Literal["auto", "host", "staged"] = "auto"
-    """How messages travel: host (cores), staged (GPUs through host memory), or auto."""
+    transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer"] = "auto"
+    """How messages travel: host (cores), staged (GPUs through host memory), mpi (GPU-aware MPI),
+    nccl, peer (straight into the memory of the neighbour's GPU, one host), or auto: the fastest of
+    those that work, measured with the case's own messages."""
     overlap: bool = True
     """Compute the interior while messages travel."""
+    progress: Literal["none", "test", "thread"] = "none"
+    """How MPI between cores is kept going while the interior is computed: not at all, by tests
+    between parts of the interior, or by a thread that tests all the time."""
+    graphs: bool = True
+    """Replay steps as CUDA graphs where the transport allows."""
+    packing: Literal["all", "x", "none"] = "all"
+    """For studies: which directions are packed into one message a neighbour; in the others each
+    plane of each field is copied and sent by itself."""
+    widths: Literal["fields", "uniform"] = "fields"
+    """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
+    many as the widest needs."""
 
 
 class CaseTable(Table):

@@ -33,6 +33,7 @@ _GRIDS = {
     "odd": ("cavity.nodes=[41, 37, 35]",),
     "even": ("cavity.nodes=[40, 22, 50]",),
     "wide": ("cavity.nodes=[150, 24, 40]",),
+    "tiled": ("cavity.nodes=[129, 34, 70]",),
 }
 _PRECISIONS = {"double": 1e-12, "single": 1e-5}
 _EVERY_KIND = [
@@ -151,7 +152,7 @@ def test_packed_values_arrive_in_all_ghosts(gpu, dtype):
     for periodic in exchange_contract.periodic_axes():
         blocks = Blocks(exchange_contract.NODES, (1, 1, 1), periodic)
         for widths in exchange_contract.WIDTHS:
-            for transport in ("auto", "staged"):
+            for transport in ("auto", "staged", "nccl", "peer"):
                 exchange_contract.check(World(), gpu, transport, blocks, widths, dtype)
 
 
@@ -172,9 +173,14 @@ def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
     pytest.importorskip("mpi4py", exc_type=ImportError)
     jobs = []
     for overlap in ("true", "false"):
-        for grid, kind in (("odd", "local"), ("even", "global"), ("plane", "local")):
-            settings = (*_settings(grid, kind, "output", "double"), f"machine.overlap={overlap}")
-            jobs.append({"settings": settings, "steps": 60, "device": "cuda"})
+        for grid, kind in (("odd", "local"), ("tiled", "global"), ("plane", "local")):
+            for transport in ("staged", "peer"):
+                settings = (
+                    *_settings(grid, kind, "output", "double"),
+                    f"machine.overlap={overlap}",
+                    f"machine.transport={transport}",
+                )
+                jobs.append({"settings": settings, "steps": 60, "device": "cuda"})
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     script = Path(exchange_contract.__file__).with_name("parallel_runs.py")
     try:
@@ -183,7 +189,7 @@ def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
         pytest.skip(f"ranks cannot be started here: {error}")
     results = pickle.loads((tmp_path / "results").read_bytes())
     for job, found in zip(jobs, results, strict=True):
-        assert found["transport"] == "staged"
+        assert f"machine.transport={found['transport']}" in job["settings"]
         for device in ("cuda", "cpu"):
             alone = run_job({**job, "device": device}, World())
             assert_close(found["fields"], alone["fields"], 1e-12)

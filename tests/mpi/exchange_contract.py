@@ -1,20 +1,21 @@
 """Checks on the ranks that it is started with that an exchange fills the ghosts with the right values.
 
 Every transport, every way to cut the grid for these ranks, walls and periodic axes, all widths, both
-types: a global field of random numbers is spread over the ranks, exchanged twice and compared.
+types: a global field of random numbers is spread over the ranks, exchanged several times and compared.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 
-from haloscope.device.cpu import CpuDevice
+from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
-from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import MpiWorld, World
 
@@ -66,11 +67,11 @@ def check(
     first = _GHOSTS * (1 + pitch + plane)
     layout = Layout(block.shape, (1, pitch, plane), first, plane * (nz + 4) + 5, (_GHOSTS,) * 3)
     plan = halo_plan(block, layout, widths)
-    exchange = Exchange(world, device, plan, dtype, transport)
-    usual = "host" if device.kind == "cpu" else "staged"
-    assert exchange.transport == (usual if transport == "auto" else transport)
+    exchange = open_exchange(world, device, plan, dtype, transport)
+    if transport != "auto":
+        assert exchange.transport == transport
     state = device.empty((len(widths) * layout.field_stride,), dtype)
-    for turn in range(2):
+    for turn in range(4):
         before = np.full(len(widths) * layout.field_stride, _UNTOUCHED, dtype)
         after = before.copy()
         x, y, z = (slice(a, b) for a, b in zip(block.start, block.stop, strict=True))
@@ -88,8 +89,11 @@ def check(
                     place = (slice(bz, bz + len(k)), slice(by, by + len(j)), slice(bx, bx + len(i)))
                     wanted[place] = whole[np.ix_(k, j, i)]
         state[...] = device.from_host(before)
-        exchange.start(state)
-        exchange.finish(state)
+        if turn < 2:
+            exchange.start(state)
+            exchange.finish(state)
+        else:
+            exchange.swap(state)
         about = (transport, blocks.parts, blocks.periodic, widths, dtype, turn)
         np.testing.assert_array_equal(device.to_host(state), after, err_msg=str(about))
 
@@ -99,15 +103,21 @@ def periodic_axes() -> Iterator[tuple[bool, bool, bool]]:
     yield from itertools.product((False, True), repeat=3)
 
 
-if __name__ == "__main__":
-    ranks, cores = MpiWorld(), CpuDevice(threads=1)
+def main(kind: str, transports: tuple[str, ...]) -> None:
+    """Check transports on the ranks that this was started on."""
+    world = MpiWorld()
+    device = open_device(kind, local_rank=world.local_rank, threads=1)
     count = 0
-    for parts, periodic in itertools.product(cuts(ranks.size), periodic_axes()):
+    for parts, periodic in itertools.product(cuts(world.size), periodic_axes()):
         grid = Blocks(NODES, parts, periodic)
-        for name, wide in itertools.product(("host", "staged"), WIDTHS):
-            check(ranks, cores, name, grid, wide, np.float64)
+        for name, wide in itertools.product(transports, WIDTHS):
+            check(world, device, name, grid, wide, np.float64)
             count += 1
-        check(ranks, cores, "auto", grid, WIDTHS[0], np.float32)
-    ranks.barrier()
-    if ranks.is_root:
+        check(world, device, transports[0], grid, WIDTHS[0], np.float32)
+    world.barrier()
+    if world.is_root:
         print(f"{count} exchanges were right")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if sys.argv[1:] else "cpu", tuple(sys.argv[2:]) or ("host", "staged"))

@@ -18,7 +18,7 @@ from haloscope.device import jit
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.domain.blocks import Blocks
-from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.solvers.cavity.case import CavityCase
@@ -65,6 +65,9 @@ class _AbsentGpu(CpuDevice):
         assert f".text.{name}\0".encode() in code, f"{file.name} has no kernel {name}"
         self.compiled.add((file.name, name))
         return _Compiled()
+
+    def share(self, array: Any) -> tuple[bytes, str]:
+        return b"handle", ""
 
     def memory(self) -> tuple[int, int]:
         return 1 << 22, 1 << 22
@@ -123,9 +126,9 @@ def test_the_exchange_compiles(dtype):
     device = _AbsentGpu()
     block = Blocks((6, 6, 6), (1, 1, 1), (True, True, True)).block(0)
     layout = Layout((6, 6, 6), (1, 10, 100), 222, 1000, (2, 2, 2))
-    exchange = Exchange(World(), device, halo_plan(block, layout, [2, 1]), dtype)
+    exchange = open_exchange(World(), device, halo_plan(block, layout, [2, 1]), dtype, "peer")
     exchange._bound(device.zeros((2000,), dtype))
-    assert device.compiled == {("pack.cpp", "pack"), ("pack.cpp", "unpack")}
+    assert device.compiled == {("pack.cpp", name) for name in ("pack", "unpack", "swap")}
 
 
 def test_the_ceilings_compile():

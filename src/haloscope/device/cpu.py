@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
-from haloscope.device.interface import Array, ByValue
-from haloscope.errors import InputError
+from haloscope.device.interface import Array, Box, ByValue
+from haloscope.errors import InputError, MachineError
 
 _LINE = 64
 _PAGE = 4096
@@ -92,6 +93,10 @@ def _as_struct(values: np.ndarray) -> ctypes.Structure:
     return Struct((number * len(values))(*values.tolist()))
 
 
+def _nothing() -> None:
+    pass
+
+
 class CpuGraph:
     """On cores a launch costs so little that recorded work is simply called again."""
 
@@ -115,6 +120,8 @@ class CpuDevice:
     kind = "cpu"
     xp: Any = np
     copy_engine = False
+    stream = None
+    side = None
 
     def __init__(self, threads: int | None = None) -> None:
         if threads is None:
@@ -128,6 +135,7 @@ class CpuDevice:
         # may need it. GCC's OpenMP reads this when it is loaded.
         if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
             os.environ["GOMP_SPINCOUNT"] = str(_SPINS)
+        self.identity = f"{platform.node()} cores"
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._allocated = 0
 
@@ -170,6 +178,50 @@ class CpuDevice:
         """Plain host array."""
         staged: np.ndarray = self.empty((count,), dtype)
         return staged
+
+    def address(self, array: Array) -> int:
+        """Where an array begins."""
+        return int(array.ctypes.data)
+
+    def fork(self) -> None:
+        """Nothing to do: there is one stream."""
+
+    def join(self) -> None:
+        """Nothing to do: there is one stream."""
+
+    def note(self, stream: Any = None) -> Callable[[], None]:
+        """A wait for nothing: all that was launched is done."""
+        return _nothing
+
+    def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
+        """Copy to a staging array at once."""
+        host[...] = array
+        return _nothing
+
+    def copy_in(self, array: Array, host: np.ndarray, stream: Any = None) -> None:
+        """Copy from a staging array at once."""
+        array[...] = host
+
+    def copy_box(
+        self, to: int, to_box: Box, source: int, from_box: Box, size: int, stream: Any = None
+    ) -> None:
+        """Cores have no need of it: MPI sends strided planes from where they are."""
+        raise NotImplementedError("planes between cores are sent from where they are")
+
+    def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Plain zeros: MPI does between cores what shared arrays do between GPUs."""
+        return self.zeros(shape, dtype)
+
+    def share(self, array: Array) -> tuple[bytes, str]:
+        """Tell that it cannot be mapped."""
+        return b"", "memory of cores is not shared this way"
+
+    def map_region(self, handle: bytes) -> int:
+        """Cores have none."""
+        raise MachineError("memory of cores is not shared this way")
+
+    def unmap_region(self, address: int) -> None:
+        """Nothing to give back."""
 
     def kernel(self, file: Path, name: str, constants: jit.Constants) -> CpuKernel:
         """Kernel of a file, compiled for these cores; see :func:`jit.compile_for_cores`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
-from haloscope.device.interface import Array, ByValue
+from haloscope.device.interface import Array, Box, ByValue
 from haloscope.errors import MachineError
 
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
@@ -104,16 +105,39 @@ class CudaGraph:
         self._graph.launch(self._stream)
 
 
-@functools.cache
-def _main_stream(index: int) -> Any:
-    """The stream of a GPU in this process.
+_FIRST = -100  # a priority above all that GPUs know: the driver takes the highest that there is
+_REGION_UNIT = 2 << 20  # of the driver's own allocations: a region shares its pages with no other
 
-    One for all devices opened on it: CuPy works on the stream that was taken into use last, and
-    the kernels of a device opened before must stay in order with that.
+
+@functools.cache
+def _streams(index: int) -> tuple[Any, Any]:
+    """The main stream of a GPU in this process, and the side one.
+
+    One pair for all devices opened on it: CuPy works on the stream that was taken into use last,
+    and the kernels of a device opened before must stay in order with that.
     """
     import cupy
 
-    return cupy.cuda.Stream(non_blocking=True)
+    return (
+        cupy.cuda.Stream(non_blocking=True),
+        cupy.cuda.Stream(non_blocking=True, priority=_FIRST),
+    )
+
+
+class _Region:
+    """Memory straight from the driver: CuPy's pool gives memory that cannot be shared."""
+
+    def __init__(self, runtime: Any, size: int) -> None:
+        self._runtime = runtime
+        self.address = int(runtime.malloc(-(-size // _REGION_UNIT) * _REGION_UNIT))
+
+    def __del__(self) -> None:
+        _abandoned.append((self._runtime, self.address))
+
+
+# Regions that nobody here uses, but others may still have mapped. They are freed when the next
+# region is asked for, by when all ranks have given back what they had mapped.
+_abandoned: list[tuple[Any, int]] = []
 
 
 class CudaDevice:
@@ -155,8 +179,10 @@ class CudaDevice:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.copy_engine = int(self._device.compute_capability) >= 90
         self.architecture = f"sm_{self._device.compute_capability}"
-        self.stream = _main_stream(self.index)
+        self.identity = f"{platform.node()} {cupy.cuda.runtime.deviceGetPCIBusId(self.index)}"
+        self.stream, self.side = _streams(self.index)
         self.stream.use()
+        self._forked, self._joined = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
         self._modules: dict[tuple[Path, str], Any] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -182,6 +208,102 @@ class CudaDevice:
         kind = np.dtype(dtype)
         memory = self.xp.cuda.alloc_pinned_memory(max(1, count) * kind.itemsize)
         return np.frombuffer(memory, kind, count)
+
+    def address(self, array: Array) -> int:
+        """Where an array begins in the GPU's memory."""
+        return int(array.data.ptr)
+
+    def fork(self) -> None:
+        """Let the side stream wait for what the main one holds."""
+        self._forked.record(self.stream)
+        self.side.wait_event(self._forked)
+
+    def join(self) -> None:
+        """Let the main stream wait for what the side one holds."""
+        self._joined.record(self.side)
+        self.stream.wait_event(self._joined)
+
+    def note(self, stream: Any = None) -> Callable[[], None]:
+        """Note what a stream holds now; the function that is returned waits for that."""
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record(stream or self.stream)
+        wait: Callable[[], None] = event.synchronize
+        return wait
+
+    def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
+        """Queue a copy to a staging array; the function that is returned waits for it."""
+        # Not CuPy's `with stream`, which leaves another stream current than was taken into use.
+        array.get(stream=stream or self.stream, out=host, blocking=False)
+        return self.note(stream)
+
+    def copy_in(self, array: Array, host: np.ndarray, stream: Any = None) -> None:
+        """Queue a copy from a staging array."""
+        array.set(host, stream=stream or self.stream)
+
+    def copy_box(
+        self, to: int, to_box: Box, source: int, from_box: Box, size: int, stream: Any = None
+    ) -> None:
+        """Queue a copy of a plane between arrays at two addresses, host or device."""
+        from cuda.bindings import runtime
+
+        n0, n1, _ = to_box.counts
+        flat = to_box.strides[0] == from_box.strides[0] == 1
+        parameters, extent = runtime.cudaMemcpy3DParms(), runtime.cudaExtent()
+        extent.width = n0 * size if flat else size
+        extent.height = n1 if flat else n0
+        extent.depth = 1 if flat else n1
+        parameters.kind = runtime.cudaMemcpyKind.cudaMemcpyDefault
+        parameters.extent = extent
+        for name, address, box in (("dstPtr", to, to_box), ("srcPtr", source, from_box)):
+            s0, s1, _ = box.strides
+            place = runtime.cudaPitchedPtr()
+            place.ptr = address + box.first * size
+            place.pitch = (s1 if flat else s0) * size
+            place.xsize = extent.width
+            place.ysize = n1 if flat else s1 // s0
+            setattr(parameters, name, place)
+        (code,) = runtime.cudaMemcpy3DAsync(parameters, (stream or self.stream).ptr)
+        if int(code) != 0:
+            raise MachineError(f"the driver refuses to copy a strided plane ({code})")
+
+    def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array of zeros that other processes of this host can map.
+
+        Its memory comes straight from the driver: that of CuPy's pool cannot be shared.
+        """
+        runtime, xp = self.xp.cuda.runtime, self.xp
+        while _abandoned:
+            owner, address = _abandoned.pop()
+            owner.free(address)
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        region = _Region(runtime, max(1, size))
+        memory = xp.cuda.UnownedMemory(region.address, size, region, self.index)
+        array = xp.ndarray(shape, dtype, xp.cuda.MemoryPointer(memory, 0))
+        array.fill(0)
+        self.stream.synchronize()
+        return array
+
+    def share(self, array: Array) -> tuple[bytes, str]:
+        """What another process maps a shared array by, and why it cannot (an empty text)."""
+        runtime = self.xp.cuda.runtime
+        try:
+            return bytes(runtime.ipcGetMemHandle(array.data.ptr)), ""
+        except runtime.CUDARuntimeError as error:
+            return b"", f"the driver does not share GPU memory ({error})"
+
+    def map_region(self, handle: bytes) -> int:
+        """Address at which another process's shared array appears here."""
+        runtime = self.xp.cuda.runtime
+        try:
+            return int(runtime.ipcOpenMemHandle(handle))
+        except runtime.CUDARuntimeError as error:
+            raise MachineError(
+                f"the driver does not map the neighbour's memory ({error})"
+            ) from error
+
+    def unmap_region(self, address: int) -> None:
+        """Give back what :meth:`map_region` gave."""
+        self.xp.cuda.runtime.ipcCloseMemHandle(address)
 
     def kernel(self, file: Path, name: str, constants: jit.Constants) -> CudaKernel:
         """Kernel of a file, compiled for this GPU; see :func:`jit.compile_for_gpu`."""

@@ -29,6 +29,22 @@ class ByValue:
     values: np.ndarray
 
 
+class Box(Protocol):
+    """A box of values; see :class:`haloscope.exchange.plan.Box`."""
+
+    @property
+    def first(self) -> int:
+        """Index of its first value."""
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Values along three directions."""
+
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """Distances along three directions."""
+
+
 class Launch(Protocol):
     """A kernel with its arguments and its extent bound: calling it costs next to nothing."""
 
@@ -108,6 +124,63 @@ class Device(Protocol):
 
     def staging(self, count: int, dtype: DTypeLike) -> np.ndarray:
         """Host array that the device copies to and from at full speed (pinned for a GPU)."""
+
+    def address(self, array: Array) -> int:
+        """Where an array begins in the device's memory."""
+
+    @property
+    def stream(self) -> Any:
+        """The main stream; None on cores."""
+
+    @property
+    def side(self) -> Any:
+        """A second stream whose kernels go first; None on cores."""
+
+    def fork(self) -> None:
+        """Let the side stream wait for what the main one holds."""
+
+    def join(self) -> None:
+        """Let the main stream wait for what the side one holds."""
+
+    def note(self, stream: Any = None) -> Callable[[], None]:
+        """Note what a stream holds now; the function that is returned waits for that."""
+
+    def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
+        """Queue a copy to a staging array; the function that is returned waits for it."""
+
+    def copy_in(self, array: Array, host: np.ndarray, stream: Any = None) -> None:
+        """Queue a copy from a staging array."""
+
+    def copy_box(
+        self, to: int, to_box: Box, source: int, from_box: Box, size: int, stream: Any = None
+    ) -> None:
+        """Queue a copy of a plane between arrays at two addresses, host or device.
+
+        Boxes have `first`, `counts` (the same, the third is 1) and `strides`, in values of `size`
+        bytes.
+        """
+
+    @property
+    def identity(self) -> str:
+        """Host and place of the device: the same for ranks that share it."""
+
+    def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array of zeros that other processes of this host can map."""
+
+    def share(self, array: Array) -> tuple[bytes, str]:
+        """What another process maps a shared array by, and why it cannot (an empty text)."""
+
+    def map_region(self, handle: bytes) -> int:
+        """Address at which another process's shared array appears here.
+
+        Raises
+        ------
+        MachineError
+            The driver refuses.
+        """
+
+    def unmap_region(self, address: int) -> None:
+        """Give back what :meth:`map_region` gave."""
 
     def kernel(self, file: Path, name: str, constants: Constants) -> Kernel:
         """Kernel `name` of a source file, compiled with the given constants when needed."""

@@ -14,6 +14,7 @@
 //   CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)   the cells of a box that part k of n goes through
 //   BARRIER()                       between THREADS loops that read what others wrote
 //   atomic_add(pointer, value)      addition that other threads may do at the same time
+//   flag_raise(f, n), flag_wait(f, n)   (GPUs) say and wait that n things have happened
 //
 // Loops over lanes promise that their turns are independent: gather, never scatter.
 // Arithmetic is IEEE on both machines and products are contracted only where `fused` says so,
@@ -49,6 +50,17 @@
 #define PRIVATE(type, name, count) type name
 #define MINE(name, i) name
 #define BARRIER() __syncthreads()
+// Of GPUs alone: flags in the memory of this GPU or of another. What a block wrote before its
+// barrier and the flag that it raises after is seen by whoever waits for that value.
+INLINE void flag_raise(long *flag, long value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+INLINE void flag_wait(const long *flag, long value) {
+  long seen;
+  do {
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(flag) : "memory");
+  } while (seen < value);
+}
 // Of GPUs alone (sm_90 on): the copy engine brings rows to shared memory while threads go on. A
 // gate counts the bytes that are still to come; its phases alternate between parity 0 and 1.
 // Addresses and sizes are multiples of 16 bytes.

@@ -35,7 +35,9 @@ class Layout:
     ghosts: Triple
 
 
-def halo_plan(block: Block, layout: Layout, widths: Sequence[int]) -> Plan:
+def halo_plan(
+    block: Block, layout: Layout, widths: Sequence[int], axes: Sequence[int] = (0, 1, 2)
+) -> Plan:
     """Plan that fills the ghost layers of a block from its neighbours, sides only.
 
     Edges and corners stay as they are: star stencils do not read them.
@@ -48,6 +50,8 @@ def halo_plan(block: Block, layout: Layout, widths: Sequence[int]) -> Plan:
         Where its values lie.
     widths
         Layers to exchange of each field, 0 for a field that is not exchanged.
+    axes
+        Axes whose sides are exchanged.
 
     Returns
     -------
@@ -70,6 +74,8 @@ def halo_plan(block: Block, layout: Layout, widths: Sequence[int]) -> Plan:
     sends: dict[int, list[Box]] = {}
     receives: dict[int, list[Box]] = {}
     for side in SIDES:
+        if side.axis not in axes:
+            continue
         if side in block.neighbours:
             other = block.neighbours[side]
             sends.setdefault(other, []).extend(_layers(layout, side, widths, inside=True))

@@ -1,54 +1,110 @@
-// Packs boxes of the state into one buffer and back: all messages of a rank in one launch.
+// Packs boxes of the state into messages and back: all messages of a rank in one launch.
 //
-// boxes[k] = {first, count0, count1, count2, stride0, stride1, stride2, place in the buffer}
+// A box is cut into chunks; on a GPU a block of threads moves one at a time.
+// chunks[k] = {first, counts[3], strides[3], first value of the chunk in its box, values,
+//              address of the chunk in even and in odd exchanges, address of its flag or 0}
+// Flags exist where messages go straight into the memory of another GPU. They hold the number of
+// exchanges whose chunk has arrived, so they are never set back. Two places for each message are
+// enough: the flag of the next exchange from the same neighbour says that it has read the last.
 
-#define BOX_WORDS 8
+#define CHUNK_WORDS 12
 
 #if ON_GPU
-#define FOR_BOXES(index, slot)                                                          \
-  for (long k = blockIdx.y; k < boxes_count; k += gridDim.y)                            \
-    for (long e = blockIdx.x * (long)blockDim.x + threadIdx.x, index, slot;             \
-         place(boxes + k * BOX_WORDS, e, index, slot); e += (long)gridDim.x * blockDim.x)
+#define BATCH 4
 
-// Index and slot of value e of a box; false past its end.
-INLINE bool place(const long *box, long e, long &index, long &slot) {
-  const unsigned n0 = (unsigned)box[1], n1 = (unsigned)box[2], n2 = (unsigned)box[3];
-  if (e >= (long)n0 * n1 * n2) return false;
-  const unsigned row = (unsigned)e / n0, i0 = (unsigned)e - row * n0;
+// Index in the state of value e of a box.
+INLINE long place(const long *chunk, unsigned e) {
+  const unsigned n0 = (unsigned)chunk[1], n1 = (unsigned)chunk[2];
+  const unsigned row = e / n0, i0 = e - row * n0;
   const unsigned i2 = row / n1, i1 = row - i2 * n1;
-  index = box[0] + i0 * box[4] + i1 * box[5] + i2 * box[6];
-  slot = box[7] + e;
-  return true;
+  return chunk[0] + i0 * chunk[4] + i1 * chunk[5] + i2 * chunk[6];
 }
 
-KERNEL pack(const real *state, real *buffer, const long *boxes, long boxes_count) {
-  FOR_BOXES(index, slot) buffer[slot] = state[index];
+// Calls read(value) for a batch of values, then write(value, what was read): loads before stores.
+template <typename Read, typename Write>
+INLINE void for_chunk(const long *chunk, Read read, Write write) {
+  const unsigned count = (unsigned)chunk[8];
+  for (unsigned e = threadIdx.x; e < count; e += BATCH * blockDim.x) {
+    real values[BATCH];
+#pragma unroll
+    for (int b = 0; b < BATCH; ++b)
+      if (e + b * blockDim.x < count) values[b] = read(e + b * blockDim.x);
+#pragma unroll
+    for (int b = 0; b < BATCH; ++b)
+      if (e + b * blockDim.x < count) write(e + b * blockDim.x, values[b]);
+  }
 }
 
-KERNEL unpack(real *state, const real *buffer, const long *boxes, long boxes_count) {
-  FOR_BOXES(index, slot) state[index] = buffer[slot];
+INLINE void send(const real *state, const long *chunk, long *sent) {
+  long *flag = (long *)chunk[11];
+  const long epoch = flag ? *sent : 0;
+  const unsigned begin = (unsigned)chunk[7];
+  real *to = (real *)(epoch & 1 ? chunk[10] : chunk[9]);
+  for_chunk(chunk, [&](unsigned e) { return state[place(chunk, begin + e)]; },
+            [&](unsigned e, real value) { to[e] = value; });
+  if (flag) {
+    BARRIER();
+    if (threadIdx.x == 0) {
+      *sent = epoch + 1;
+      flag_raise(flag, epoch + 1);
+    }
+  }
+}
+
+INLINE void receive(real *state, const long *chunk, long *received) {
+  long *flag = (long *)chunk[11];
+  const long epoch = flag ? *received : 0;
+  const unsigned begin = (unsigned)chunk[7];
+  if (flag) {
+    if (threadIdx.x == 0) flag_wait(flag, epoch + 1);
+    BARRIER();
+  }
+  const real *from = (const real *)(epoch & 1 ? chunk[10] : chunk[9]);
+  for_chunk(chunk, [&](unsigned e) { return __ldcg(from + e); },
+            [&](unsigned e, real value) { state[place(chunk, begin + e)] = value; });
+  if (flag && threadIdx.x == 0) *received = epoch + 1;
+}
+
+KERNEL pack(const real *state, const long *chunks, long count, long *sent) {
+  for (long k = blockIdx.x; k < count; k += gridDim.x)
+    send(state, chunks + k * CHUNK_WORDS, sent + k);
+}
+
+KERNEL unpack(real *state, const long *chunks, long count, long *received) {
+  for (long k = blockIdx.x; k < count; k += gridDim.x)
+    receive(state, chunks + k * CHUNK_WORDS, received + k);
+}
+
+// Both in one launch, where nothing is computed in between and flags tell what has arrived. All
+// blocks fit on the GPU at once, so that none waits for one that has not begun.
+KERNEL swap(real *state, const long *outgoing, long sends, long *sent, const long *incoming,
+            long receives, long *received) {
+  for (long k = blockIdx.x; k < sends; k += gridDim.x)
+    send(state, outgoing + k * CHUNK_WORDS, sent + k);
+  for (long k = blockIdx.x; k < receives; k += gridDim.x)
+    receive(state, incoming + k * CHUNK_WORDS, received + k);
 }
 
 #else
 // Rows of all boxes in parallel; within a row the values do not overlap.
-#define FOR_BOXES(row_body)                                                             \
-  for (long k = 0; k < boxes_count; ++k) {                                              \
-    const long *box = boxes + k * BOX_WORDS;                                            \
-    const long n0 = box[1], n1 = box[2], n2 = box[3], stride = box[4];                  \
+#define FOR_ROWS(row_body)                                                              \
+  for (long k = 0; k < count; ++k) {                                                    \
+    const long *chunk = chunks + k * CHUNK_WORDS;                                       \
+    const long n0 = chunk[1], n1 = chunk[2], n2 = chunk[3], stride = chunk[4];          \
     PRAGMA(omp parallel for collapse(2) schedule(static) if (n0 * n1 * n2 > 16384))     \
     for (long i2 = 0; i2 < n2; ++i2)                                                    \
       for (long i1 = 0; i1 < n1; ++i1) {                                                \
-        const long from = box[0] + i1 * box[5] + i2 * box[6];                           \
-        const long to = box[7] + (i2 * n1 + i1) * n0;                                   \
+        const long row = chunk[0] + i1 * chunk[5] + i2 * chunk[6];                      \
+        real *packed = (real *)chunk[9] + (i2 * n1 + i1) * n0;                          \
         PRAGMA(omp simd) for (long i0 = 0; i0 < n0; ++i0) { row_body; }                 \
       }                                                                                 \
   }
 
-KERNEL pack(const real *state, real *buffer, const long *boxes, long boxes_count) {
-  FOR_BOXES(buffer[to + i0] = state[from + i0 * stride])
+KERNEL pack(const real *state, const long *chunks, long count, long *) {
+  FOR_ROWS(packed[i0] = state[row + i0 * stride])
 }
 
-KERNEL unpack(real *state, const real *buffer, const long *boxes, long boxes_count) {
-  FOR_BOXES(state[from + i0 * stride] = buffer[to + i0])
+KERNEL unpack(real *state, const long *chunks, long count, long *) {
+  FOR_ROWS(state[row + i0 * stride] = packed[i0])
 }
 #endif

@@ -8,7 +8,19 @@ that the packed message needs no header.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+
+# A chunk is what a block of GPU threads moves at a time: a few values a thread, and about two
+# chunks of a message for each multiprocessor.
+_LEAST_CHUNK = 512
+_CHUNK_MULTIPLE = 256
+_CHUNKS_A_MESSAGE = 264
 
 
 @dataclass(frozen=True)
@@ -60,3 +72,42 @@ class Plan:
 
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]
+
+
+def cut(message: Message) -> list[tuple[Box, int, int]]:
+    """Cut a message into chunks: box, first value in it, values; sender and receiver cut alike."""
+    each = max(_LEAST_CHUNK, -(-message.size // _CHUNKS_A_MESSAGE))
+    each = -(-each // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
+    return [
+        (box, begin, min(each, box.size - begin))
+        for box in message.boxes
+        for begin in range(0, box.size, each)
+    ]
+
+
+def check_plans(world: World, plan: Plan) -> None:
+    """Make sure that what each rank sends is what the other expects; all ranks call this.
+
+    Raises
+    ------
+    InputError
+        Two ranks have plans that do not match; the same on every rank, naming both.
+    """
+    said, expected = (np.zeros((world.size, 2), np.int64) for _ in range(2))
+    for table, messages in ((said, plan.sends), (expected, plan.receives)):
+        for message in messages:
+            counts = np.array([box.counts for box in message.boxes], np.int64)
+            table[message.rank] = message.size, zlib.crc32(counts.tobytes())
+    heard = world.alltoall(said)
+    wrong = next((r for r in range(world.size) if tuple(heard[r]) != tuple(expected[r])), None)
+    fault = ""
+    if wrong is not None:
+        fault = (
+            f"rank {wrong} sends {heard[wrong][0]} values to rank {world.rank}, which expects "
+            f"{expected[wrong][0]}"
+            + (" in other boxes" if heard[wrong][0] == expected[wrong][0] else "")
+            + "; give every rank the same case and settings"
+        )
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise InputError(f"the exchange plans of two ranks do not match: {faults[0]}")

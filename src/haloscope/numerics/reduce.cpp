@@ -43,3 +43,24 @@ KERNEL sum_of_squares(const real *a, const real *b, long first, long nx, long ny
     low[k] = rest;
   }
 }
+
+// result[b] = largest of the part of n values that block b of `blocks` goes through.
+#define LANES 1024
+
+KERNEL largest(const double *values, long n, double *result, long blocks) {
+  BLOCKS(b, blocks) {
+    SHARED(double, most, LANES);
+    THREADS(i, LANES) {
+      double found = values[0];
+      for (long j = b * LANES + i; j < n; j += blocks * LANES) found = larger(values[j], found);
+      most[i] = found;
+    }
+    BARRIER();
+    for (int half = LANES / 2; half > 0; half /= 2) {
+      THREADS(i, half) most[i] = larger(most[i + half], most[i]);
+      BARRIER();
+    }
+    THREADS(i, 1) result[b] = most[0];
+    BARRIER();
+  }
+}

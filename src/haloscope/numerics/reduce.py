@@ -8,14 +8,53 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.world import World
 
 _SOURCE = Path(__file__).with_name("reduce.cpp")
+_LANES = 1024
+_BLOCKS = 128
 _GPU_PARTS = 1 << 16
 _FINE_BITS = 30
 _LARGEST_EXPONENT = 1000
 NOT_FINITE = 1e300
+
+
+class Largest:
+    """Largest value of an array of float64 on a device.
+
+    Parameters
+    ----------
+    device
+        Where the array lies; a GPU sends back one number.
+    values
+        One-dimensional.
+    """
+
+    def __init__(self, device: Device, values: Array) -> None:
+        self._device = device
+        self._result = values
+        self._launches: list[Launch] = []
+        if device.kind != "cpu":
+            kernel = device.kernel(_SOURCE, "largest", {"real": "double"})
+            for blocks in (min(_BLOCKS, -(-len(values) // _LANES)), 1):
+                given, self._result = self._result, device.zeros((blocks,), "f8")
+                self._launches.append(
+                    kernel.bind(
+                        given,
+                        len(given),
+                        self._result,
+                        blocks,
+                        extent=(blocks * _LANES,),
+                        block=(_LANES,),
+                    )
+                )
+
+    def __call__(self) -> float:
+        """The largest value now."""
+        for launch in self._launches:
+            launch()
+        return float(self._device.to_host(self._result).max())
 
 
 class ChangeNorm:
@@ -60,6 +99,7 @@ class ChangeNorm:
         self._largest = device.kernel(_SOURCE, "largest_change", constants)
         self._sum = device.kernel(_SOURCE, "sum_of_squares", constants)
         self._most = device.zeros((self._parts,), "f8")
+        self._largest_part = Largest(device, self._most)
         self._high = device.zeros((self._parts,), "i8")
         self._low = device.zeros((self._parts,), "i8")
 
@@ -67,7 +107,7 @@ class ChangeNorm:
         """Largest ``|a - b - shift|`` of all ranks; infinite where any value is not finite."""
         n = self._parts
         self._largest.bind(a, b, *self._box, float(shift), self._most, n, extent=(n,))()
-        most = self._world.largest(float(self._device.to_host(self._most).max()))
+        most = self._world.largest(self._largest_part())
         return math.inf if most >= NOT_FINITE else most
 
     def rms(self, a: Array, b: Array, shift: float = 0.0) -> float:

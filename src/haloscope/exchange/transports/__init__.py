@@ -2,57 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from haloscope.errors import InputError
+import numpy as np
+
+from haloscope.errors import InputError, MachineError
 
 if TYPE_CHECKING:
-    from haloscope.device.interface import Array, Device
-    from haloscope.exchange.plan import Plan
+    from haloscope.device.interface import Device
+    from haloscope.exchange.plan import Message, Plan
     from haloscope.exchange.world import World
 
-NAMES = ("auto", "host", "staged")
+NAMES = ("host", "staged", "mpi", "nccl", "peer")
 
 
-class Transport(Protocol):
-    """Moves packed messages. Buffers hold the messages of a plan one after the other.
+@dataclass(frozen=True)
+class Slot:
+    """Where one packed message lies.
 
     Attributes
     ----------
+    even, odd
+        Addresses of its values in the exchanges number 0, 2, ... and 1, 3, ...
+    flags
+        Address of the first of its chunks' flags, 8 bytes each; 0 where there are none.
+    """
+
+    even: int
+    odd: int
+    flags: int = 0
+
+
+class Transport(Protocol):
+    """Moves packed messages.
+
+    Attributes
+    ----------
+    name
+        What users call it.
     outgoing, incoming
-        Flat device arrays that the pack kernel fills and the unpack kernel reads.
+        Where the kernels put each message that the plan sends, and find each that it receives.
+    capturable
+        Whether all that `start` and `finish` do is put on the stream, so that it can be captured.
     """
 
     name: str
-    outgoing: Array
-    incoming: Array
+    outgoing: Sequence[Slot]
+    incoming: Sequence[Slot]
+    capturable: bool
 
     def start(self) -> None:
         """Begin, once the kernel that packs has been launched; work may follow on the device."""
+
+    def progress(self) -> None:
+        """Let messages go on that need the host for it."""
 
     def finish(self) -> None:
         """Make the incoming messages ready for the unpack kernel, launched after this."""
 
 
-def open_transport(name: str, world: World, device: Device, plan: Plan, dtype: Any) -> Transport:
-    """Open a transport by name; ``auto`` takes the one that suits the device.
+def buffer(device: Device, messages: Sequence[Message], dtype: Any) -> tuple[Any, list[Slot]]:
+    """Device array that holds messages one after the other, and where each of them lies."""
+    array = device.empty((max(1, sum(m.size for m in messages)),), dtype)
+    address, slots = device.address(array), []
+    for message in messages:
+        slots.append(Slot(address, address))
+        address += message.size * np.dtype(dtype).itemsize
+    return array, slots
+
+
+def open_transport(
+    name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
+) -> Transport:
+    """Open a transport by name; all ranks call this.
 
     Raises
     ------
     InputError
         The name is unknown, or the transport does not work with the device.
+    MachineError
+        The machine lacks what it needs; the same on every rank.
     """
     from haloscope.exchange.transports.host import HostTransport
+    from haloscope.exchange.transports.mpi import MpiTransport
+    from haloscope.exchange.transports.nccl import NcclTransport
+    from haloscope.exchange.transports.peer import PeerTransport
     from haloscope.exchange.transports.staged import StagedTransport
 
-    if name not in NAMES:
-        raise InputError(f"transport {name!r} is not known; give one of {', '.join(NAMES)}")
-    if name == "auto":
-        name = "host" if device.kind == "cpu" else "staged"
+    kinds: dict[str, Any] = {
+        "host": HostTransport,
+        "staged": StagedTransport,
+        "mpi": MpiTransport,
+        "nccl": NcclTransport,
+        "peer": PeerTransport,
+    }
+    if name not in kinds:
+        raise InputError(f"transport {name!r} is not known; give auto or one of {', '.join(NAMES)}")
     if name == "host" and device.kind != "cpu":
         raise InputError(
             "transport 'host' moves data between processor cores, but the device is a GPU; "
             "use 'staged' or 'auto'"
         )
-    kind = HostTransport if name == "host" else StagedTransport
-    return kind(world, device, plan, dtype)
+    if name in ("mpi", "nccl", "peer") and device.kind == "cpu":
+        raise InputError(
+            f"transport {name!r} moves data between GPUs, but the device is the processor's "
+            "cores; use 'host' or 'auto'"
+        )
+    opened, fault = None, ""
+    try:
+        opened = kinds[name](world, device, plan, dtype, stream)
+    except MachineError as error:
+        fault = str(error)
+    # A transport that fails on one rank must not be used on another.
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise MachineError(f"transport {name!r} cannot be used: {faults[0]}")
+    transport: Transport = opened  # type: ignore[assignment]
+    return transport

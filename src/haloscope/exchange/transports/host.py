@@ -1,23 +1,21 @@
-"""Transport between cores: persistent MPI requests straight on the packed buffers."""
+"""Transport between cores: persistent MPI requests straight on the packed messages."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from haloscope.device.interface import Device
+from haloscope.device.interface import Array, Device
 from haloscope.exchange.plan import Message, Plan
+from haloscope.exchange.transports import buffer
 from haloscope.exchange.world import MpiWorld, World
 
 
 class Requests:
-    """Persistent sends and receives of a plan over two host buffers, and the copy to self."""
+    """Persistent sends and receives of a plan over two buffers, and the copy to self."""
 
-    def __init__(
-        self, world: World, plan: Plan, outgoing: np.ndarray, incoming: np.ndarray
-    ) -> None:
+    def __init__(self, world: World, plan: Plan, outgoing: Array, incoming: Array) -> None:
         sends = list(_slices(plan.sends, outgoing))
         receives = list(_slices(plan.receives, incoming))
         own_out = [part for rank, part in sends if rank == world.rank]
@@ -50,6 +48,12 @@ class Requests:
         for out, into in self._own:
             into[...] = out
 
+    def test(self) -> bool:
+        """Let MPI go on with them, and tell whether all are done."""
+        if self._receives or self._sends:
+            return bool(self._mpi.Request.Testall(self._receives + self._sends))
+        return True
+
     def finish(self) -> None:
         """Wait for all of them."""
         if self._receives or self._sends:
@@ -61,10 +65,10 @@ def _free(requests: list[Any]) -> None:
         request.Free()
 
 
-def _slices(messages: tuple[Message, ...], buffer: np.ndarray) -> Any:
+def _slices(messages: Sequence[Message], array: Array) -> Iterator[tuple[int, Array]]:
     start = 0
     for message in messages:
-        yield message.rank, buffer[start : start + message.size]
+        yield message.rank, array[start : start + message.size]
         start += message.size
 
 
@@ -72,15 +76,22 @@ class HostTransport:
     """MPI between processor cores."""
 
     name = "host"
+    capturable = False
 
-    def __init__(self, world: World, device: Device, plan: Plan, dtype: Any) -> None:
-        self.outgoing = device.empty((max(1, sum(m.size for m in plan.sends)),), dtype)
-        self.incoming = device.empty((max(1, sum(m.size for m in plan.receives)),), dtype)
-        self._requests = Requests(world, plan, self.outgoing, self.incoming)
+    def __init__(
+        self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
+    ) -> None:
+        packed, self.outgoing = buffer(device, plan.sends, dtype)
+        arriving, self.incoming = buffer(device, plan.receives, dtype)
+        self._requests = Requests(world, plan, packed, arriving)
 
     def start(self) -> None:
         """Send what is packed."""
         self._requests.start()
+
+    def progress(self) -> None:
+        """Give MPI the processor for a moment."""
+        self._requests.test()
 
     def finish(self) -> None:
         """Wait until all has come in and gone out."""

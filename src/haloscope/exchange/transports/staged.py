@@ -6,45 +6,42 @@ from typing import Any
 
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Plan
+from haloscope.exchange.transports import buffer
 from haloscope.exchange.transports.host import Requests
 from haloscope.exchange.world import World
 
 
 class StagedTransport:
-    """Copy to pinned memory, MPI, copy back; the copies and kernels share one stream.
+    """Copy to pinned memory, MPI, copy back; the copies and the packing share one stream.
 
     The copy out is queued by `start`, so that kernels launched between `start` and `finish` run
     on the device while `finish` waits for the copy and for the messages.
     """
 
     name = "staged"
+    capturable = False
 
-    def __init__(self, world: World, device: Device, plan: Plan, dtype: Any) -> None:
-        sent = max(1, sum(m.size for m in plan.sends))
-        received = max(1, sum(m.size for m in plan.receives))
-        self._device = device
-        self.outgoing = device.empty((sent,), dtype)
-        self.incoming = device.empty((received,), dtype)
-        self._host_outgoing = device.staging(sent, dtype)
-        self._host_incoming = device.staging(received, dtype)
-        self._requests = Requests(world, plan, self._host_outgoing, self._host_incoming)
-        self._copied = None if device.kind == "cpu" else device.xp.cuda.Event(disable_timing=True)
+    def __init__(
+        self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
+    ) -> None:
+        self._device, self._stream = device, stream
+        self._packed, self.outgoing = buffer(device, plan.sends, dtype)
+        self._arriving, self.incoming = buffer(device, plan.receives, dtype)
+        self._host_packed = device.staging(len(self._packed), dtype)
+        self._host_arriving = device.staging(len(self._arriving), dtype)
+        self._requests = Requests(world, plan, self._host_packed, self._host_arriving)
+        self._copied: Any = None
 
     def start(self) -> None:
         """Queue the copy to pinned memory."""
-        if self._copied is None:
-            self._host_outgoing[...] = self.outgoing
-        else:
-            self.outgoing.get(out=self._host_outgoing, blocking=False)
-            self._copied.record()
+        self._copied = self._device.copy_out(self._packed, self._host_packed, self._stream)
+
+    def progress(self) -> None:
+        """Do nothing: messages begin when the copy is there, in `finish`."""
 
     def finish(self) -> None:
         """Send, wait for the messages, queue the copy to the device."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        self._copied()
         self._requests.start()
         self._requests.finish()
-        if self._copied is None:
-            self.incoming[...] = self._host_incoming
-        else:
-            self.incoming.set(self._host_incoming)
+        self._device.copy_in(self._arriving, self._host_arriving, self._stream)

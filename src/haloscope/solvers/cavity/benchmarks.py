@@ -9,7 +9,7 @@ import numpy as np
 from haloscope.case import check
 from haloscope.device.interface import Device
 from haloscope.domain.blocks import Blocks
-from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.solvers.cavity.case import CavityCase
@@ -55,8 +55,9 @@ def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKe
     layout = Layout((nodes,) * 3, (1, row, plane), 2 + 2 * row + 2 * plane, pitch, (2, 2, 2))
     block = Blocks(layout.shape, (1, 1, 1), (True, True, True)).block(0)
     plan = halo_plan(block, layout, [2, 1, 1, 1, 1])
-    exchange = Exchange(World(), device, plan, np.dtype("f8"))
-    _, pack, unpack = exchange._bound(device.zeros((plane * (nodes + 4),), "f8"))
+    name = "host" if device.kind == "cpu" else "peer"
+    exchange = open_exchange(World(), device, plan, np.dtype("f8"), name)
+    _, pack, unpack, _ = exchange._bound(device.zeros((plane * (nodes + 4),), "f8"))
     values = sum(message.size for message in plan.sends)
     yield BenchKernel("pack, all six sides", size, values, 16.0, pack)
     yield BenchKernel("unpack, all six sides", size, values, 16.0, unpack)

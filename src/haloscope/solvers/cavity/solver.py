@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from haloscope.device import jit
 from haloscope.device.interface import Array, ByValue, Device, Graph, Launch
 from haloscope.domain.blocks import SIDES, Side, Triple
 from haloscope.errors import InputError
-from haloscope.exchange.exchange import Exchange
-from haloscope.exchange.halo import Layout, halo_plan
+from haloscope.exchange.halo import Layout
+from haloscope.exchange.ladder import PACKED_AXES, open_halo
+from haloscope.exchange.progress import ProgressThread
 from haloscope.exchange.world import World
-from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
+from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm, Largest
 from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition
@@ -23,6 +25,9 @@ from haloscope.solvers.interface import Field, Work
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
+
+NodeBox = tuple[Triple, Triple]
+"""First node of a box and the one after its last, in the block's numbers."""
 
 SOURCE = Path(__file__).with_name("cavity.cpp")
 
@@ -36,7 +41,7 @@ _GHOSTS = 2
 _WALL_GHOSTS = 1
 _STEP_INTERVAL = 50
 _GRAPH_PAIRS = 10
-_GPU_PARTS = 1 << 16
+_GPU_PARTS = 1 << 18
 _GPU_BLOCK = (128, 4, 1)
 _GPU_LONGEST_CHUNK = 64
 _GPU_PLANES_AHEAD = 4
@@ -44,6 +49,9 @@ _GPU_COPY_ENGINE = True
 _GPU_TILE = (64, 8)
 _GPU_AHEAD = 2
 _GPU_LEAST_BLOCKS = 1
+_GPU_SHELLS = (128, 32, 32)
+_GPU_SHELL = 8
+_PORTIONS = 8
 _CACHE_BYTES = 1 << 20
 _TWICE_FROM_BYTES = 16 << 20
 _TWICE_CACHE_BYTES = 2 << 20
@@ -144,6 +152,7 @@ class CavitySolver:
         self.block = self.blocks.block(world.rank)
         self.layout = self._plan_layout()
         self._centre: Triple = tuple(n // 2 for n in flow.nodes)  # type: ignore[assignment]
+        self._overlap = case.machine.overlap and bool(self.blocks.count > 1)
         self._state: list[Array] = [self._allocate() for _ in range(2)]
         self._current = 0
         self._reference = device.zeros((1,), self.dtype)
@@ -153,14 +162,25 @@ class CavitySolver:
         self._step_size = device.zeros((1,), self.dtype)
         self._constants = kernel_constants(flow, device.kind)
         self.kernel_hash = jit.kernel_hash(SOURCE, self._constants)
-        widths = [2] + [1] * (len(names) - 1)
-        plan = halo_plan(self.block, self.layout, widths)
-        self._exchange = (
-            Exchange(world, device, plan, self.dtype, case.machine.transport)
-            if plan.sends or plan.receives
-            else None
+        self.notices: list[str] = []
+        self._exchange = open_halo(
+            world,
+            device,
+            self.block,
+            self.layout,
+            [2] + [1] * (len(names) - 1),
+            self._state,
+            case.machine,
+            stream=device.side if self._overlap else None,
+            tell=self.notices.append,
         )
-        self.transport = self._exchange.transport if self._exchange else "none"
+        self.transport = "none"
+        if self._exchange is not None:
+            self.transport = self._exchange.transport
+            self._exchange.prepare(*self._state)
+        self._progress = None
+        if self._exchange and self._overlap and case.machine.progress == "thread":
+            self._progress = ProgressThread(self._exchange.progress)
         self._bind()
         self._set_initial()
         self._complete()
@@ -204,6 +224,9 @@ class CavitySolver:
         deep = self.layout.shape[2] + 2 * self.layout.ghosts[2]
         plane, apart = self.layout.strides[2], self.layout.field_stride
         count = max(plane * deep, apart * len(self.fields)) + 64 // self.dtype.itemsize
+        machine = self._case.machine
+        if machine.transport == "peer" and PACKED_AXES[machine.packing] != (0, 1, 2):
+            return self._device.shared_zeros((count,), self.dtype)
         return self._device.zeros((count,), self.dtype)
 
     def _skip(self, axis: int, direction: int) -> int:
@@ -227,33 +250,66 @@ class CavitySolver:
         stop = tuple(n - self._skip(axis, 1) for axis, n in enumerate(self.block.shape))
         return start, stop  # type: ignore[return-value]
 
-    def _split(self) -> tuple[list[tuple[Triple, Triple]], list[tuple[Triple, Triple]]]:
+    def _split(self) -> tuple[list[NodeBox], list[NodeBox]]:
         """Boxes next to cuts, whose values neighbours wait for, and the rest."""
         start, stop = self._updated()
-        if not self._case.machine.overlap or self._exchange is None:
+        if not self._overlap:
             return [], [(start, stop)]
-        shells = []
+        shells: list[NodeBox] = []
         low, high = list(start), list(stop)
         for axis in (2, 1, 0):
-            for direction in (-1, 1):
-                if Side(axis, direction) not in self.block.neighbours:
-                    continue
+            cut = [d for d in (-1, 1) if Side(axis, d) in self.block.neighbours]
+            for direction in cut:
                 begin, end = low.copy(), high.copy()
-                depth = min(_GHOSTS, high[axis] - low[axis])
+                depth = self._shell_depth(axis, direction, low, high, len(cut))
                 if direction < 0:
                     end[axis] = low[axis] = begin[axis] + depth
                 else:
                     begin[axis] = high[axis] = end[axis] - depth
-                if depth > 0:
-                    shells.append((tuple(begin), tuple(end)))
-        inside = (
-            [(tuple(low), tuple(high))]
-            if all(b > a for a, b in zip(low, high, strict=True))
-            else []
-        )
-        return shells, inside  # type: ignore[return-value]
+                if all(b > a for a, b in zip(begin, end, strict=True)):
+                    shells.append((_triple(begin), _triple(end)))
+        if any(b <= a for a, b in zip(low, high, strict=True)):
+            return shells, []
+        return shells, self._portions(_triple(low), _triple(high))
 
-    def _bind_update(self, old: Array, fresh: Array, start: Triple, stop: Triple) -> Launch:
+    def _shell_depth(
+        self, axis: int, direction: int, low: list[int], high: list[int], sides: int
+    ) -> int:
+        """Nodes along an axis that are computed before messages leave.
+
+        Cores take no more than messages hold. A GPU takes what it computes at full speed: whole
+        tiles, and a good part of a march along z.
+        """
+        nodes = high[axis] - low[axis]
+        if self._device.kind == "cpu" or self.flow.table.dimensions == 2:
+            return min(_GHOSTS, nodes)
+        share = nodes // (2 * sides) if axis == 2 else nodes // (sides + 1)
+        unit = (*_GPU_TILE, _GPU_SHELL)[axis]
+        wanted = min(_GPU_SHELLS[axis], share) // unit * unit
+        # Rows of tiles begin at whole cache lines: a shell at the upper end takes what is left.
+        left = (nodes - wanted) // unit * unit
+        depth = nodes - left if axis == 0 and direction > 0 else wanted
+        return nodes if wanted == 0 or nodes - depth < unit else depth
+
+    def _portions(self, low: Triple, high: Triple) -> list[NodeBox]:
+        """The interior, in parts where MPI is to be tested in between."""
+        if self._case.machine.progress != "test" or self._device.kind != "cpu":
+            return [(low, high)]
+        axis = 2 if self.flow.table.dimensions == 3 else 1
+        parts = max(1, min(_PORTIONS, (high[axis] - low[axis]) // 4))
+        found = []
+        for part in range(parts):
+            ends = [
+                low[axis] + (high[axis] - low[axis]) * (part + more) // parts for more in (0, 1)
+            ]
+            begin, end = list(low), list(high)
+            begin[axis], end[axis] = ends
+            found.append((_triple(begin), _triple(end)))
+        return found
+
+    def _bind_update(
+        self, old: Array, fresh: Array, start: Triple, stop: Triple, stream: Any = None
+    ) -> Launch:
         nx, ny, nz = (b - a for a, b in zip(start, stop, strict=True))
         _, sy, sz = self.layout.strides
         kernel, block, shared = self._update, _GPU_BLOCK, 0
@@ -281,6 +337,7 @@ class CavitySolver:
             extent=(nx, ny, -(-nz // chunk)),
             block=block,
             shared=shared,
+            stream=stream,
         )
 
     def _gpu_chunk(self, nx: int, ny: int, nz: int) -> int:
@@ -335,7 +392,8 @@ class CavitySolver:
         shells, inside = self._split()
         pairs = ((self._state[0], self._state[1]), (self._state[1], self._state[0]))
         self._launch_boundary = [
-            [self._bind_update(old, fresh, *box) for box in shells] for old, fresh in pairs
+            [self._bind_update(old, fresh, *box, device.side) for box in shells]
+            for old, fresh in pairs
         ]
         self._launch_interior = [
             [self._bind_update(old, fresh, *box) for box in inside] for old, fresh in pairs
@@ -357,6 +415,7 @@ class CavitySolver:
         first = self._index(*start)
         parts = min(4096, max(1, shape[1] * shape[2])) if device.kind == "cpu" else _GPU_PARTS
         self._wave_parts = device.zeros((parts,), "f8")
+        self._fastest_part = Largest(device, self._wave_parts)
         self._launch_wave = [
             wave.bind(
                 state,
@@ -556,9 +615,9 @@ class CavitySolver:
         """Give walls and ghosts of the current state the values that its inner nodes imply."""
         self._launch_walls[self._current]()
         if self._exchange is not None:
-            state = self._state[self._current]
-            self._exchange.start(state)
-            self._exchange.finish(state)
+            self._device.fork()
+            self._exchange.swap(self._state[self._current])
+            self._device.join()
 
     def _count_work(self) -> Work:
         start, stop = self._updated()
@@ -576,7 +635,7 @@ class CavitySolver:
     def _fastest(self) -> float:
         """Largest lambda / h of all nodes, in 1/s."""
         self._launch_wave[self._current]()
-        return self._world.largest(float(self._device.to_host(self._wave_parts).max()))
+        return self._world.largest(self._fastest_part())
 
     def _stable_step(self) -> float:
         """The global time step for the current state, in s; NaN where the solution broke."""
@@ -599,27 +658,35 @@ class CavitySolver:
         fresh = self._state[1 - now]
         if self.flow.table.rescale_pressure == "step":
             self._share_reference()
-        if self._exchange is None:
-            with _INTERIOR:
-                for launch in self._launch_interior[now]:
+        if self._overlap and self._exchange is not None:
+            self._device.fork()
+            with _BOUNDARY:
+                for launch in self._launch_boundary[now]:
                     launch()
+            self._exchange.start(fresh)
+            self._inside_beside_messages(now)
+            self._exchange.finish(fresh)
+            self._device.join()
             with _WALLS:
                 self._launch_walls[1 - now]()
         else:
-            if self._launch_boundary[now]:
-                with _BOUNDARY:
-                    for launch in self._launch_boundary[now]:
-                        launch()
-                self._exchange.start(fresh)
             with _INTERIOR:
                 for launch in self._launch_interior[now]:
                     launch()
-            if not self._launch_boundary[now]:
-                self._exchange.start(fresh)
             with _WALLS:
                 self._launch_walls[1 - now]()
-            self._exchange.finish(fresh)
+            if self._exchange is not None:
+                self._exchange.swap(fresh)
         self._current = 1 - now
+
+    def _inside_beside_messages(self, now: int) -> None:
+        """The nodes that no neighbour waits for, while messages travel."""
+        tested = self._case.machine.progress == "test" and self._exchange is not None
+        with _INTERIOR, self._progress or contextlib.nullcontext():
+            for launch in self._launch_interior[now]:
+                launch()
+                if tested:
+                    self._exchange.progress()  # type: ignore[union-attr]
 
     def _share_reference(self) -> None:
         """Bring the pressure at the centre to every rank, for the kernel to subtract."""
@@ -631,10 +698,17 @@ class CavitySolver:
                 self._world.broadcast(value, self._centre_owner)
             )
 
+    def _captured(self) -> bool:
+        """Whether steps need no host in between, so that they can be replayed as a graph."""
+        if self._device.kind == "cpu" or not self._case.machine.graphs:
+            return False
+        if self._exchange is None:
+            return True
+        return self._exchange.capturable and self.flow.table.rescale_pressure != "step"
+
     def _steps(self, count: int) -> None:
         """Take steps; on a GPU that needs no host in between they are replayed as a graph."""
-        captured = self._device.kind != "cpu" and self._exchange is None
-        if captured:
+        if self._captured():
             for pairs in (_GRAPH_PAIRS, 1):
                 while count >= 2 * pairs:
                     self._graph(pairs).replay()
@@ -791,6 +865,10 @@ class CavitySolver:
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, or the lid's Reynolds number."""
         return diagnostics.headline(self.flow, found)
+
+
+def _triple(numbers: list[int]) -> Triple:
+    return (numbers[0], numbers[1], numbers[2])
 
 
 def _without_edge(cut: slice, direction: int) -> slice:

@@ -1,0 +1,145 @@
+"""Opens an exchange by the name of its transport, or times those that work and keeps the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import MachineError
+from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.plan import Plan, check_plans
+from haloscope.exchange.transports import open_transport
+from haloscope.exchange.world import World
+
+_ON_CORES = ("host",)
+_ON_GPUS = ("peer", "nccl", "mpi", "staged")
+_IN_ITS_PLACE = {"peer": "nccl"}
+_TURNS = 10
+_TRIALS = 5
+
+
+def open_exchange(
+    world: World,
+    device: Device,
+    plan: Plan,
+    dtype: Any,
+    transport: str = "auto",
+    *,
+    state: Array | None = None,
+    stream: Any = None,
+    graphs: bool = True,
+    tell: Callable[[str], None] | None = None,
+) -> Exchange:
+    """Open the exchange of a plan; all ranks call this.
+
+    Parameters
+    ----------
+    world, device, plan, dtype, stream
+        As for :class:`Exchange` and :func:`open_transport`.
+    transport
+        Name of a transport, or ``auto``: those that work here are timed with this plan and the
+        fastest on the slowest rank is kept.
+    state
+        An array to time with, whose values may change where the plan receives; one is made
+        where there is none.
+    graphs
+        Time transports that can be captured in a graph, as they will be used.
+    tell
+        Is told in one line, on every rank, what was measured or what took the place of what.
+
+    Raises
+    ------
+    InputError
+        The plans of two ranks do not match, or the transport does not suit the device.
+    MachineError
+        The transport cannot be used here.
+    """
+    check_plans(world, plan)
+    tell = tell or _say_nothing
+    if transport == "auto":
+        names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
+        if len(names) > 1:
+            return _fastest(world, device, plan, dtype, names, state, stream, graphs, tell)
+        transport = names[0]
+    try:
+        opened = open_transport(transport, world, device, plan, dtype, stream)
+    except MachineError as error:
+        other = _IN_ITS_PLACE.get(transport)
+        if other is None:
+            raise
+        tell(f"{error}; {other} takes its place")
+        opened = open_transport(other, world, device, plan, dtype, stream)
+    return Exchange(device, plan, dtype, opened, stream)
+
+
+def _fastest(
+    world: World,
+    device: Device,
+    plan: Plan,
+    dtype: Any,
+    names: tuple[str, ...],
+    state: Array | None,
+    stream: Any,
+    graphs: bool,
+    tell: Callable[[str], None],
+) -> Exchange:
+    """Time the transports that work; every rank comes to the same choice."""
+    if state is None:
+        state = device.zeros((1 + max(_last(plan), 0),), dtype)
+    best: tuple[float, Exchange] | None = None
+    lines, missing = [], []
+    for name in names:
+        try:
+            opened = open_transport(name, world, device, plan, dtype, stream)
+        except MachineError as error:
+            missing.append(str(error).removeprefix("transport "))
+            continue
+        exchange = Exchange(device, plan, dtype, opened, stream)
+        seconds = world.largest(_seconds(world, device, exchange, state, graphs))
+        lines.append(f"{name} {1e6 * seconds:.1f} us")
+        if best is None or seconds < best[0]:
+            best = (seconds, exchange)
+    if best is None:
+        raise MachineError(f"no transport can be used here: {'; '.join(missing)}")
+    size = best[1].bytes_sent / 1e3
+    text = f"an exchange of {size:.4g} kB a rank takes: {', '.join(lines)}"
+    tell(f"{text}{f' ({chr(59).join(missing)})' if missing else ''}; {best[1].transport} is used")
+    return best[1]
+
+
+def _seconds(world: World, device: Device, exchange: Exchange, state: Array, graphs: bool) -> float:
+    """Shortest time of an exchange on this rank, in s."""
+
+    def turns() -> None:
+        device.fork()
+        for _ in range(_TURNS):
+            exchange.swap(state)
+        device.join()
+
+    exchange.prepare(state)
+    work = turns
+    if exchange.capturable and graphs:
+        work = device.graph(turns).replay
+    found = []
+    for _ in range(_TRIALS):
+        device.synchronise()
+        world.barrier()
+        found.append(device.seconds(work) / _TURNS)
+    return min(found)
+
+
+def _last(plan: Plan) -> int:
+    """Largest index that the plan touches."""
+    return max(
+        (
+            box.first + sum((n - 1) * s for n, s in zip(box.counts, box.strides, strict=True))
+            for message in (*plan.sends, *plan.receives)
+            for box in message.boxes
+        ),
+        default=0,
+    )
+
+
+def _say_nothing(text: str) -> None:
+    pass
