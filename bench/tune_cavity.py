@@ -1,4 +1,4 @@
-"""Times the cavity's GPU kernel over block shapes and march lengths, to choose its defaults."""
+"""Times the cavity's GPU kernel over tiles, planes fetched ahead and drift, to choose its defaults."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from haloscope.exchange.world import World
 from haloscope.solvers.cavity import solver as cavity
 from haloscope.solvers.cavity.case import CavityCase
 
-TILES = ((32, 8), (64, 8), (32, 16), (128, 4))
-BLOCKS = ((32, 4), (64, 4), (32, 8), (128, 4))
-CHUNKS = (2, 4, 8, 16, 32, 64)
-_SHARED_BYTES = 227 << 10
+TILES = ((64, 8), (32, 16), (128, 4), (128, 8))
+DRIFTS = (2, 3, 4, 6, 1 << 30)
 
 
 def main() -> None:
@@ -24,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=512)
     parser.add_argument("--mode", choices=("local", "global"), default="global")
+    parser.add_argument("--precision", choices=("double", "single"), default="double")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--show", type=int, default=12)
     options = parser.parse_args()
@@ -32,32 +31,34 @@ def main() -> None:
     print(f"{device.name}: copy {ceilings.copy:.0f}, update {ceilings.update:.0f} GB/s")
     data = {
         "solver": "cavity",
-        "cavity": {"nodes": options.nodes, "time_step": options.mode},
+        "cavity": {
+            "nodes": options.nodes,
+            "time_step": options.mode,
+            "precision": options.precision,
+        },
         "machine": {"device": "cuda"},
     }
     case = check(data, CavityCase, "tuning")
     rows = []
-    solver = cavity.CavitySolver(case, device, World())
-    variants = itertools.product((True, False), range(4), CHUNKS)
-    for tiled, shape, chunk in variants:
-        cavity._GPU_TILE, cavity._GPU_BLOCK = TILES[shape], (*BLOCKS[shape], 1)
-        cavity._GPU_COPY_ENGINE = tiled
-        if chunk > options.nodes:
+    for tile, ahead, drift in itertools.product(TILES, (2, 3), DRIFTS):
+        cavity._GPU_TILES = dict.fromkeys(cavity._GPU_TILES, tile)
+        cavity._GPU_AHEAD, cavity._GPU_DRIFT = ahead, drift
+        what = f"tiles {tile} {ahead} planes ahead, drift {drift}"
+        try:
+            solver = cavity.CavitySolver(case, device, World())
+            steps = options.steps
+            device.seconds(lambda s=solver, n=steps: s._steps(n))
+        except Exception as error:  # a variant that needs too many registers or too much memory
+            print(f"{what}: {error}")
             continue
-        solver._constants = cavity.kernel_constants(solver.flow, device.kind)
-        solver._gpu_chunk = lambda *unused, chunk=chunk: chunk
-        solver._bind()
-        steps = options.steps
-        device.seconds(lambda s=steps: solver._steps(s))
         taken = statistics.median(
-            device.seconds(lambda n=steps: solver._steps(n)) / steps for _ in range(3)
+            device.seconds(lambda s=solver, n=steps: s._steps(n)) / steps for _ in range(3)
         )
-        what = f"tiles {TILES[shape]}" if tiled else f"direct {BLOCKS[shape]}"
-        rows.append((solver.work.cells / taken / 1e9, what, chunk))
-    for rate, what, chunk in sorted(rows)[-options.show :]:
+        rows.append((solver.work.cells / taken / 1e9, what))
+    for rate, what in sorted(rows)[-options.show :]:
         print(
             f"{options.nodes}^3 {rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  "
-            f"{what} chunk {chunk}"
+            f"{what}"
         )
 
 

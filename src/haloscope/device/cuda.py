@@ -118,10 +118,11 @@ def _streams(index: int) -> tuple[Any, Any]:
     """
     import cupy
 
-    return (
-        cupy.cuda.Stream(non_blocking=True),
-        cupy.cuda.Stream(non_blocking=True, priority=_FIRST),
-    )
+    main = cupy.cuda.Stream(non_blocking=True)
+    # Entered for good. After a mere use() CuPy goes back to the null stream whenever it has worked
+    # on another one, as it does to copy an array with gaps, and all order is lost.
+    main.__enter__()
+    return main, cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
 
 
 class _Region:
@@ -232,7 +233,6 @@ class CudaDevice:
 
     def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
         """Queue a copy to a staging array; the function that is returned waits for it."""
-        # Not CuPy's `with stream`, which leaves another stream current than was taken into use.
         array.get(stream=stream or self.stream, out=host, blocking=False)
         return self.note(stream)
 

@@ -61,6 +61,15 @@ INLINE void flag_wait(const long *flag, long value) {
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(flag) : "memory");
   } while (seen < value);
 }
+// The value that another of four neighbouring threads holds; all threads of a warp ask at once.
+template <typename T>
+INLINE T of_four(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane, 4); }
+// A look at a counter that other blocks of this GPU change.
+INLINE long glance(const long *counter) {
+  long seen;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(seen) : "l"(counter) : "memory");
+  return seen;
+}
 // Of GPUs alone (sm_90 on): the copy engine brings rows to shared memory while threads go on. A
 // gate counts the bytes that are still to come; its phases alternate between parity 0 and 1.
 // Addresses and sizes are multiples of 16 bytes.

@@ -57,7 +57,11 @@ class Exchange:
         # How often each chunk went out and came in, counted by the kernels themselves.
         self._sent = device.zeros((max(1, len(self._outgoing)),), np.int64)
         self._received = device.zeros((max(1, len(self._incoming)),), np.int64)
-        self._real = {"real": "float" if np.dtype(dtype) == np.float32 else "double"}
+        real = "float" if np.dtype(dtype) == np.float32 else "double"
+        self._constants: dict[str, int | float | str] = {
+            "real": real,
+            "BLOCKS_TOGETHER": _BLOCKS_A_MULTIPROCESSOR,
+        }
         self._flagged = any(slot.flags for slot in transport.outgoing)
         self._launches: dict[int, tuple[Array, Launch, Launch, Launch | None]] = {}
         self.bytes_sent = sum(m.size for m in plan.sends) * np.dtype(dtype).itemsize
@@ -83,7 +87,7 @@ class Exchange:
             into = (tables[1], len(self._incoming), self._received)
             launches = []
             for name, table in (("pack", out), ("unpack", into)):
-                kernel = device.kernel(_SOURCE, name, self._real)
+                kernel = device.kernel(_SOURCE, name, self._constants)
                 extent = (_BLOCK * max(1, table[1]),)
                 launches.append(
                     kernel.bind(state, *table, extent=extent, block=(_BLOCK,), stream=self._stream)
@@ -92,7 +96,7 @@ class Exchange:
             if self._flagged:
                 most = _BLOCKS_A_MULTIPROCESSOR * device.multiprocessors
                 blocks = min(most, max(len(self._outgoing), len(self._incoming)))
-                kernel = device.kernel(_SOURCE, "swap", self._real)
+                kernel = device.kernel(_SOURCE, "swap", self._constants)
                 both = kernel.bind(
                     state,
                     *out,

@@ -10,7 +10,9 @@
 #define CHUNK_WORDS 12
 
 #if ON_GPU
+#ifndef BATCH
 #define BATCH 4
+#endif
 
 // Index in the state of value e of a box.
 INLINE long place(const long *chunk, unsigned e) {
@@ -20,28 +22,53 @@ INLINE long place(const long *chunk, unsigned e) {
   return chunk[0] + i0 * chunk[4] + i1 * chunk[5] + i2 * chunk[6];
 }
 
-// Calls read(value) for a batch of values, then write(value, what was read): loads before stores.
+struct alignas(2 * sizeof(real)) Pair {
+  real first, second;
+};
+
+// Calls read(i), then write(i, what was read), for all i below count, a batch a thread: loads come before stores.
 template <typename Read, typename Write>
-INLINE void for_chunk(const long *chunk, Read read, Write write) {
-  const unsigned count = (unsigned)chunk[8];
-  for (unsigned e = threadIdx.x; e < count; e += BATCH * blockDim.x) {
-    real values[BATCH];
+INLINE void for_all(unsigned count, Read read, Write write) {
+  for (unsigned i = threadIdx.x; i < count; i += BATCH * blockDim.x) {
+    decltype(read(i)) values[BATCH];
 #pragma unroll
     for (int b = 0; b < BATCH; ++b)
-      if (e + b * blockDim.x < count) values[b] = read(e + b * blockDim.x);
+      if (i + b * blockDim.x < count) values[b] = read(i + b * blockDim.x);
 #pragma unroll
     for (int b = 0; b < BATCH; ++b)
-      if (e + b * blockDim.x < count) write(e + b * blockDim.x, values[b]);
+      if (i + b * blockDim.x < count) write(i + b * blockDim.x, values[b]);
   }
+}
+
+// Not through the first-level cache, which does not see what another GPU writes.
+INLINE Pair fresh_pair(const real *from) {
+  Pair pair;
+  if constexpr (sizeof(real) == 8) {
+    const double2 two = __ldcg((const double2 *)from);
+    pair = {(real)two.x, (real)two.y};
+  } else {
+    const float2 two = __ldcg((const float2 *)from);
+    pair = {(real)two.x, (real)two.y};
+  }
+  return pair;
+}
+
+// Messages are written and read in pairs of values where they lie so: half the packets of a link.
+INLINE bool in_pairs(const void *message) {
+  return (unsigned long)message % sizeof(Pair) == 0;
 }
 
 INLINE void send(const real *state, const long *chunk, long *sent) {
   long *flag = (long *)chunk[11];
   const long epoch = flag ? *sent : 0;
-  const unsigned begin = (unsigned)chunk[7];
+  const unsigned begin = (unsigned)chunk[7], count = (unsigned)chunk[8];
   real *to = (real *)(epoch & 1 ? chunk[10] : chunk[9]);
-  for_chunk(chunk, [&](unsigned e) { return state[place(chunk, begin + e)]; },
-            [&](unsigned e, real value) { to[e] = value; });
+  const unsigned paired = in_pairs(to) ? count / 2 : 0;
+  auto value = [&](unsigned e) { return state[place(chunk, begin + e)]; };
+  for_all(paired, [&](unsigned i) { return Pair{value(2 * i), value(2 * i + 1)}; },
+          [&](unsigned i, Pair pair) { ((Pair *)to)[i] = pair; });
+  for_all(count - 2 * paired, [&](unsigned i) { return value(2 * paired + i); },
+          [&](unsigned i, real single) { to[2 * paired + i] = single; });
   if (flag) {
     BARRIER();
     if (threadIdx.x == 0) {
@@ -54,14 +81,21 @@ INLINE void send(const real *state, const long *chunk, long *sent) {
 INLINE void receive(real *state, const long *chunk, long *received) {
   long *flag = (long *)chunk[11];
   const long epoch = flag ? *received : 0;
-  const unsigned begin = (unsigned)chunk[7];
+  const unsigned begin = (unsigned)chunk[7], count = (unsigned)chunk[8];
   if (flag) {
     if (threadIdx.x == 0) flag_wait(flag, epoch + 1);
     BARRIER();
   }
   const real *from = (const real *)(epoch & 1 ? chunk[10] : chunk[9]);
-  for_chunk(chunk, [&](unsigned e) { return __ldcg(from + e); },
-            [&](unsigned e, real value) { state[place(chunk, begin + e)] = value; });
+  const unsigned paired = in_pairs(from) ? count / 2 : 0;
+  auto put = [&](unsigned e, real value) { state[place(chunk, begin + e)] = value; };
+  for_all(paired, [&](unsigned i) { return fresh_pair(from + 2 * i); },
+          [&](unsigned i, Pair pair) {
+            put(2 * i, pair.first);
+            put(2 * i + 1, pair.second);
+          });
+  for_all(count - 2 * paired, [&](unsigned i) { return __ldcg(from + 2 * paired + i); },
+          [&](unsigned i, real single) { put(2 * paired + i, single); });
   if (flag && threadIdx.x == 0) *received = epoch + 1;
 }
 
@@ -76,13 +110,17 @@ KERNEL unpack(real *state, const long *chunks, long count, long *received) {
 }
 
 // Both in one launch, where nothing is computed in between and flags tell what has arrived. All
-// blocks fit on the GPU at once, so that none waits for one that has not begun.
-KERNEL swap(real *state, const long *outgoing, long sends, long *sent, const long *incoming,
-            long receives, long *received) {
-  for (long k = blockIdx.x; k < sends; k += gridDim.x)
-    send(state, outgoing + k * CHUNK_WORDS, sent + k);
-  for (long k = blockIdx.x; k < receives; k += gridDim.x)
-    receive(state, incoming + k * CHUNK_WORDS, received + k);
+// blocks fit on the GPU at once, so that none waits for one that has not begun. A block sends its
+// next chunk before it waits for the last one.
+KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
+swap(real *state, const long *outgoing, long sends, long *sent, const long *incoming,
+     long receives, long *received) {
+  long next = blockIdx.x, last = blockIdx.x;
+  if (next < sends) send(state, outgoing + next * CHUNK_WORDS, sent + next);
+  for (next += gridDim.x; next < sends || last < receives; next += gridDim.x, last += gridDim.x) {
+    if (next < sends) send(state, outgoing + next * CHUNK_WORDS, sent + next);
+    if (last < receives) receive(state, incoming + last * CHUNK_WORDS, received + last);
+  }
 }
 
 #else

@@ -16,11 +16,11 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
-# A chunk is what a block of GPU threads moves at a time: a few values a thread, and about two
-# chunks of a message for each multiprocessor.
+# A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
+# message for each multiprocessor.
 _LEAST_CHUNK = 512
 _CHUNK_MULTIPLE = 256
-_CHUNKS_A_MESSAGE = 264
+_CHUNKS_A_MESSAGE = 132
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Plan:
 
 def cut(message: Message) -> list[tuple[Box, int, int]]:
     """Cut a message into chunks: box, first value in it, values; sender and receiver cut alike."""
-    each = max(_LEAST_CHUNK, -(-message.size // _CHUNKS_A_MESSAGE))
+    each = -(-message.size // _CHUNKS_A_MESSAGE)
+    each = max(_LEAST_CHUNK, each)
     each = -(-each // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
     return [
         (box, begin, min(each, box.size - begin))

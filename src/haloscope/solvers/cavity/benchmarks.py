@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -44,7 +45,8 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
                 80.0,
                 _steps(solver, 2 * pairs),
             )
-        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver._launch_walls[0])
+        walls = functools.partial(solver._close_walls, 0)
+        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, walls)
         yield from _exchange_kernels(device, nodes, size)
 
 

@@ -7,7 +7,7 @@
 //
 // Compile-time constants: real, DIMENSIONS (2, 3), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
 // PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
-// fit on a multiprocessor).
+// fit on a multiprocessor), TILE_X, TILE_Y, AHEAD, DRIFT and MOST_POLLS (see update_tiles).
 
 #define FIELDS (DIMENSIONS + 2)
 #define THREE (DIMENSIONS == 3)
@@ -221,6 +221,12 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // The same through shared memory: the copy engine brings the rows of a block's tile, ghosts
 // included, AHEAD planes before their use, so that enough bytes are under way whatever registers
 // leave of occupancy. `first`, the strides and the field distance are multiples of 16 bytes.
+//
+// One block a multiprocessor goes through its share of columns (a tile times `chunk` planes) and
+// keeps in step with the others: rows at the edges of tiles are read by two or three blocks, and
+// come from the second-level cache only while these are at nearly the same plane. `progress` counts
+// the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
+// for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
 #define EDGE (16 / (int)sizeof(real))
 #define WIDTH (TILE_X + 2 * EDGE)
 #define P_ROWS (TILE_Y + 4)
@@ -235,20 +241,20 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
-             long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+             long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
+             long *progress, long *other, long counters) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
   const int tx = threadIdx.x, ty = threadIdx.y, thread = tx + ty * TILE_X;
-  const int x0 = blockIdx.x * TILE_X, y0 = blockIdx.y * TILE_Y;
-  const bool active = x0 + tx < nx && y0 + ty < ny;
-  const int z0 = blockIdx.z * (int)chunk, z1 = smaller(z0 + (int)chunk, (int)nz);
   const real dt = LOCAL_STEP ? (real)0 : *step;
   const real reference = RESCALE ? *reference_p : (real)0;
-  const real *corner = old + first + x0 + y0 * sy + z0 * sz;
-  const long own = tx + ty * sy;
-  real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
-
+  const int tiles_x = ((int)nx + TILE_X - 1) / TILE_X, tiles_y = ((int)ny + TILE_Y - 1) / TILE_Y;
+  const int marches = ((int)nz + (int)chunk - 1) / (int)chunk;
+  const int columns = tiles_x * tiles_y * marches;
+  for (long i = thread + blockIdx.x * (long)(TILE_X * TILE_Y); i < counters;
+       i += gridDim.x * (long)(TILE_X * TILE_Y))
+    other[i] = 0;
   if (thread == 0)
     for (int a = 0; a < AHEAD; ++a) gate_open(gates + a);
   gates_ready();
@@ -258,84 +264,108 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const bool of_p = request < P_ROWS;
   const int field = of_p ? 0 : 1 + (request - P_ROWS) / Q_ROWS;
   const int row = of_p ? request - 2 : (request - P_ROWS) % Q_ROWS - 1;
-  const int below = (int)ny - y0;
-  const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
-                    row < below + (of_p ? 2 : 1);
-  const int columns = smaller(WIDTH, (int)nx - x0 + EDGE + 2);
-  const unsigned bytes = (columns + EDGE - 1) / EDGE * 16;
-  const int p_rows = smaller(P_ROWS, below + 4), q_rows = smaller(Q_ROWS, below + 2);
-  const unsigned plane_bytes = bytes * (p_rows + 4 * q_rows);
-  const real *from = corner - EDGE + row * sy + field * fs;
   real *const ring = of_p ? p_tiles + (row + 2) * WIDTH
                           : q_tiles + (field - 1) * Q_SIZE + (row + 1) * WIDTH;
   const int ring_step = of_p ? P_SIZE : 4 * Q_SIZE;
   const int ring_end = of_p ? P_PLANES * P_SIZE : Q_PLANES * 4 * Q_SIZE;
-  int fill = 0;
-  auto fetch = [&](Gate *gate) {
-    copy_row(ring + fill, from, bytes, gate);
-    from += sz;
-    fill = fill + ring_step == ring_end ? 0 : fill + ring_step;
-  };
-  if (thread == 0) {
-    gate_expect(gates, plane_bytes + bytes * (2 * p_rows + 4 * q_rows));
-    for (int a = 1; a < AHEAD; ++a)
-      if (z0 + a < z1) gate_expect(gates + a, plane_bytes);
-  }
-  if (asks) {
-    fetch(gates);
-    if (of_p) fetch(gates);
-    for (int a = 0; a < AHEAD; ++a)
-      if (z0 + a < z1) fetch(gates + a);
-  }
-  const real *column = corner + own;
-  real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
-  if (active) {
-    pBB = column[-2 * sz], pB = column[-sz], uB = column[fs - sz], vB = column[2 * fs - sz];
-    wB = column[3 * fs - sz], TB = column[4 * fs - sz];
-  }
   const int p_at = (ty + 2) * WIDTH + tx + EDGE, q_at = (ty + 1) * WIDTH + tx + EDGE;
-  real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
-  int p_slot = 0, q_slot = 0, gate = 0;
+  const long own = tx + ty * sy;
+  int gate = 0;
   unsigned parity = 0;
-  for (int z = z0; z < z1; ++z) {
-    gate_wait(gates + gate, parity);
+
+  for (int column = blockIdx.x; column < columns; column += gridDim.x) {
+    const int tile = column % (tiles_x * tiles_y);
+    const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
+    const bool active = x0 + tx < nx && y0 + ty < ny;
+    const int z0 = column / (tiles_x * tiles_y) * (int)chunk;
+    const int z1 = smaller(z0 + (int)chunk, (int)nz);
+    const real *corner = old + first + x0 + y0 * sy + z0 * sz;
+    real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
+    const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
+    long *const line = progress + column / (int)gridDim.x * chunk;
+    long seen = 0;
+
+    const int below = (int)ny - y0;
+    const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
+                      row < below + (of_p ? 2 : 1);
+    const int width = smaller(WIDTH, (int)nx - x0 + EDGE + 2);
+    const unsigned bytes = (width + EDGE - 1) / EDGE * 16;
+    const int p_rows = smaller(P_ROWS, below + 4), q_rows = smaller(Q_ROWS, below + 2);
+    const unsigned plane_bytes = bytes * (p_rows + 4 * q_rows);
+    const real *from = corner - EDGE + row * sy + field * fs;
+    int fill = 0;
+    auto fetch = [&](Gate *gate) {
+      copy_row(ring + fill, from, bytes, gate);
+      from += sz;
+      fill = fill + ring_step == ring_end ? 0 : fill + ring_step;
+    };
     BARRIER();
-    if (z + AHEAD < z1) {
-      if (thread == 0) gate_expect(gates + gate, plane_bytes);
-      if (asks) fetch(gates + gate);
+    // The first plane comes with the second of p, and with the first behind it of the others.
+    for (int a = 0; a < AHEAD && z0 + a < z1; ++a) {
+      const int at = (gate + a) % AHEAD;
+      if (thread == 0)
+        gate_expect(gates + at, plane_bytes + (a ? 0 : bytes * (2 * p_rows + 4 * q_rows)));
     }
-    if (++gate == AHEAD) gate = 0, parity ^= 1;
-    const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
-    const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
-    const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
-    const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
-    const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
-    if (z == z0) {
-      const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
-      pC = p[0], pF = p_tiles[p_one * P_SIZE + p_at];
-      uC = u[0], vC = v[0], wC = w[0], TC = T[0];
+    if (asks) {
+      fetch(gates + gate);
+      if (of_p) fetch(gates + gate);
+      for (int a = 0; a < AHEAD && z0 + a < z1; ++a) fetch(gates + (gate + a) % AHEAD);
     }
-    const real pFF = p_tiles[p_after * P_SIZE + p_at];
-    const real uF = above[0], vF = above[Q_SIZE], wF = above[2 * Q_SIZE], TF = above[3 * Q_SIZE];
-    const Star p_star = {pC, p[-1], p[1], p[-WIDTH], p[WIDTH], pB, pF};
-    const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB, pFF};
-    const Star u_star = {uC, u[-1], u[1], u[-WIDTH], u[WIDTH], uB, uF};
-    const Star v_star = {vC, v[-1], v[1], v[-WIDTH], v[WIDTH], vB, vF};
-    const Star w_star = {wC, w[-1], w[1], w[-WIDTH], w[WIDTH], wB, wF};
-    const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
-    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+    const real *behind = corner + own;
+    real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
     if (active) {
-      *out = next.p;
-      out[fs] = next.u;
-      out[2 * fs] = next.v;
-      out[3 * fs] = next.w;
-      out[4 * fs] = next.T;
+      pBB = behind[-2 * sz], pB = behind[-sz], uB = behind[fs - sz], vB = behind[2 * fs - sz];
+      wB = behind[3 * fs - sz], TB = behind[4 * fs - sz];
     }
-    out += sz;
-    pBB = pB, pB = pC, pC = pF, pF = pFF;
-    uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
-    p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
-    q_slot = q_after;
+    real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
+    int p_slot = 0, q_slot = 0;
+    for (int z = z0; z < z1; ++z) {
+      gate_wait(gates + gate, parity);
+      if (thread == 0 && z - z0 >= DRIFT)
+        for (int poll = 0; seen < together && poll < MOST_POLLS; ++poll)
+          seen = glance(line + (z - z0) - DRIFT);
+      BARRIER();
+      if (thread == 0) {
+        atomic_add(line + (z - z0), 1L);
+        seen = z + 1 - z0 >= DRIFT ? glance(line + (z + 1 - z0) - DRIFT) : 0;
+      }
+      if (z + AHEAD < z1) {
+        if (thread == 0) gate_expect(gates + gate, plane_bytes);
+        if (asks) fetch(gates + gate);
+      }
+      if (++gate == AHEAD) gate = 0, parity ^= 1;
+      const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
+      const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
+      const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
+      const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
+      const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
+      if (z == z0) {
+        const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+        pC = p[0], pF = p_tiles[p_one * P_SIZE + p_at];
+        uC = u[0], vC = v[0], wC = w[0], TC = T[0];
+      }
+      const real pFF = p_tiles[p_after * P_SIZE + p_at];
+      const real uF = above[0], vF = above[Q_SIZE], wF = above[2 * Q_SIZE], TF = above[3 * Q_SIZE];
+      const Star p_star = {pC, p[-1], p[1], p[-WIDTH], p[WIDTH], pB, pF};
+      const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB, pFF};
+      const Star u_star = {uC, u[-1], u[1], u[-WIDTH], u[WIDTH], uB, uF};
+      const Star v_star = {vC, v[-1], v[1], v[-WIDTH], v[WIDTH], vB, vF};
+      const Star w_star = {wC, w[-1], w[1], w[-WIDTH], w[WIDTH], wB, wF};
+      const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
+      const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+      if (active) {
+        *out = next.p;
+        out[fs] = next.u;
+        out[2 * fs] = next.v;
+        out[3 * fs] = next.w;
+        out[4 * fs] = next.T;
+      }
+      out += sz;
+      pBB = pB, pB = pC, pC = pF, pF = pFF;
+      uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
+      p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+      q_slot = q_after;
+    }
   }
 }
 #endif
@@ -549,6 +579,30 @@ KERNEL walls(real *state, const long *sides, long count, long fs) {
   }
 #endif
 }
+
+#if ON_GPU
+// The walls along x, where the nodes of a wall lie far apart and those next to one side by side: four
+// lanes a node read the four values that it needs and write its results.
+KERNEL x_walls(real *state, const long *sides, long count, long fs) {
+  const int lane = threadIdx.x % 4;
+  for (long k = blockIdx.z; k < count; k += gridDim.z) {
+    const long *side = sides + k * SIDE_WORDS;
+    const long b = blockIdx.y * (long)blockDim.y + threadIdx.y;
+    const long a = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 4, n = side[1];
+    const bool here = a < side[4] && b < side[5];
+    real *p = state + side[0] + a * side[2] + b * side[3], *T = p + T_FIELD * fs;
+    const real own_p = here ? p[(lane + 1) * n] : (real)0;
+    const real own_T = here && lane < 2 ? T[(lane + 1) * n] : (real)0;
+    const real p1 = of_four(own_p, 0), p2 = of_four(own_p, 1), p3 = of_four(own_p, 2);
+    const real p4 = of_four(own_p, 3), T1 = of_four(own_T, 0), T2 = of_four(own_T, 1);
+    if (!here) continue;
+    const real wall_p = wall_pressure(p1, p2);
+    if (lane == 0) p[0] = wall_p;
+    if (lane == 1) p[-n] = ghost_pressure(wall_p, p1, p2, p3, p4);
+    if (lane == 2 && side[6]) T[0] = adiabatic_temperature(T1, T2);
+  }
+}
+#endif
 
 // parts[k] = largest rate() of the nodes of part k, in 1/s.
 KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, long ny, long nz,

@@ -44,12 +44,15 @@ _GRAPH_PAIRS = 10
 _GPU_PARTS = 1 << 18
 _GPU_BLOCK = (128, 4, 1)
 _GPU_LONGEST_CHUNK = 64
+_GPU_BLOCKS_WANTED = 4
 _GPU_PLANES_AHEAD = 4
 _GPU_COPY_ENGINE = True
-_GPU_TILE = (64, 8)
+_GPU_TILES = {"double": (64, 8), "float": (128, 8)}
 _GPU_AHEAD = 2
 _GPU_LEAST_BLOCKS = 1
-_GPU_SHELLS = (128, 32, 32)
+_GPU_DRIFT = 4
+_GPU_POLLS = 100
+_GPU_SHELLS = (128, 32, 64)
 _GPU_SHELL = 8
 _PORTIONS = 8
 _CACHE_BYTES = 1 << 20
@@ -83,8 +86,9 @@ def kernel_constants(flow: Flow, device_kind: str = "cpu") -> dict[str, int | fl
     if device_kind != "cpu":
         constants["BLOCK_THREADS"] = _GPU_BLOCK[0] * _GPU_BLOCK[1]
         constants["LEAST_BLOCKS"] = _GPU_LEAST_BLOCKS
-        constants["TILE_X"], constants["TILE_Y"] = _GPU_TILE
+        constants["TILE_X"], constants["TILE_Y"] = _GPU_TILES[str(constants["real"])]
         constants["AHEAD"] = _GPU_AHEAD
+        constants["DRIFT"], constants["MOST_POLLS"] = _GPU_DRIFT, _GPU_POLLS
     return constants
 
 
@@ -147,6 +151,7 @@ class CavitySolver:
             "T": Field("T", "K", "temperature"),
         }
         self.fields = {name: described[name] for name in names}
+        self._tile = _GPU_TILES["float" if self.dtype == np.float32 else "double"]
         self.spacing = flow.spacing
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
@@ -283,8 +288,8 @@ class CavitySolver:
         nodes = high[axis] - low[axis]
         if self._device.kind == "cpu" or self.flow.table.dimensions == 2:
             return min(_GHOSTS, nodes)
-        share = nodes // (2 * sides) if axis == 2 else nodes // (sides + 1)
-        unit = (*_GPU_TILE, _GPU_SHELL)[axis]
+        share = nodes // (sides + 1)
+        unit = (*self._tile, _GPU_SHELL)[axis]
         wanted = min(_GPU_SHELLS[axis], share) // unit * unit
         # Rows of tiles begin at whole cache lines: a shell at the upper end takes what is left.
         left = (nodes - wanted) // unit * unit
@@ -307,62 +312,85 @@ class CavitySolver:
             found.append((_triple(begin), _triple(end)))
         return found
 
-    def _bind_update(
-        self, old: Array, fresh: Array, start: Triple, stop: Triple, stream: Any = None
-    ) -> Launch:
+    def _bind_updates(self, start: Triple, stop: Triple, stream: Any = None) -> list[Launch]:
+        """The update of a box, bound from the first state to the second and back."""
         nx, ny, nz = (b - a for a, b in zip(start, stop, strict=True))
         _, sy, sz = self.layout.strides
-        kernel, block, shared = self._update, _GPU_BLOCK, 0
-        if self._device.kind == "cpu":
+        device, states = self._device, self._state
+        kernel, rows, chunk = self._update, 1, 1
+        options: dict[str, Any] = {"stream": stream}
+        progress: list[Any] = []
+        if device.kind == "cpu":
             rows, chunk = self._tiles(nx, ny, nz)
+            options["extent"] = (nx, ny, nz)
+        elif self._update_tiles is not None and self._fits_tiles(start, nx):
+            kernel = self._update_tiles
+            chunk, columns = self._gpu_columns(nx, ny, nz)
+            blocks = min(columns, device.multiprocessors)
+            counters = -(-columns // blocks) * chunk
+            progress = [device.zeros((counters,), np.int64) for _ in range(2)]
+            options |= {"block": (*self._tile, 1), "shared": self._tile_bytes()}
+            options["extent"] = (self._tile[0] * blocks, *self._tile[1:])
         else:
-            rows, chunk = 1, self._gpu_chunk(nx, ny, nz)
-            if self._update_tiles is not None and self._fits_tiles(start, nx):
-                kernel, block, shared = self._update_tiles, (*_GPU_TILE, 1), self._tile_bytes()
-        return kernel.bind(
-            old,
-            fresh,
-            self._physics,
-            self._step_size,
-            self._reference,
-            self._index(*start),
-            nx,
-            ny,
-            nz,
-            sy,
-            sz,
-            self.layout.field_stride,
-            rows,
-            chunk,
-            extent=(nx, ny, -(-nz // chunk)),
-            block=block,
-            shared=shared,
-            stream=stream,
-        )
+            chunk = self._gpu_chunk(nx, ny, nz)
+            options |= {"block": _GPU_BLOCK, "extent": (nx, ny, -(-nz // chunk))}
+        launches = []
+        for turn in range(2):
+            more = [progress[turn], progress[1 - turn], len(progress[0])] if progress else []
+            launches.append(
+                kernel.bind(
+                    states[turn],
+                    states[1 - turn],
+                    self._physics,
+                    self._step_size,
+                    self._reference,
+                    self._index(*start),
+                    nx,
+                    ny,
+                    nz,
+                    sy,
+                    sz,
+                    self.layout.field_stride,
+                    rows,
+                    chunk,
+                    *more,
+                    **options,
+                )
+            )
+        return launches
+
+    def _gpu_columns(self, nx: int, ny: int, nz: int) -> tuple[int, int]:
+        """Planes of a march and number of columns (tiles times marches) of the tiled GPU kernel.
+
+        A multiprocessor takes one column after the other. It reads a few planes before its first
+        result, hence the planes that are added to each.
+        """
+        tiles = -(-nx // self._tile[0]) * -(-ny // self._tile[1])
+
+        def cost(marches: int) -> tuple[int, int]:
+            rounds = -(-tiles * marches // self._device.multiprocessors)
+            return (rounds * (-(-nz // marches) + _GPU_PLANES_AHEAD), marches)
+
+        marches = min(range(1, nz + 1), key=cost)
+        chunk = -(-nz // marches)
+        return chunk, tiles * -(-nz // chunk)
 
     def _gpu_chunk(self, nx: int, ny: int, nz: int) -> int:
-        """Planes that a GPU block marches through: least waves of blocks times planes a wave.
-
-        A block reads a few planes before its first result, hence the planes that are added.
-        """
-        tiles = -(-nx // _GPU_TILE[0]) * -(-ny // _GPU_TILE[1])
-
-        def cost(chunk: int) -> int:
-            waves = -(-tiles * -(-nz // chunk) // self._device.multiprocessors)
-            return waves * (chunk + _GPU_PLANES_AHEAD)
-
-        return min(range(1, min(_GPU_LONGEST_CHUNK, nz) + 1), key=lambda c: (cost(c), -c))
+        """Planes that a block of the plain GPU kernel marches through: enough blocks to fill it."""
+        tiles = -(-nx // _GPU_BLOCK[0]) * -(-ny // _GPU_BLOCK[1])
+        wanted = _GPU_BLOCKS_WANTED * self._device.multiprocessors
+        return max(1, min(_GPU_LONGEST_CHUNK, nz * tiles // wanted))
 
     def _fits_tiles(self, start: Triple, nx: int) -> bool:
         """Whether the tiled GPU kernel can take a box: rows that start at multiples of 16 bytes."""
         _, sy, sz = self.layout.strides
         places = (self._index(*start), sy, sz, self.layout.field_stride)
         aligned = all(n * self.dtype.itemsize % 16 == 0 for n in places)
-        return aligned and nx >= _GPU_TILE[0] // 2
+        return aligned and nx >= self._tile[0] // 2
 
     def _tile_bytes(self) -> int:
         """Shared memory of the tiled GPU kernel's block: see `tiles` in cavity.cpp."""
-        width, rows = _GPU_TILE[0] + 2 * 16 // self.dtype.itemsize, _GPU_TILE[1]
+        width, rows = self._tile[0] + 2 * 16 // self.dtype.itemsize, self._tile[1]
         values = (3 + _GPU_AHEAD) * (rows + 4) + 4 * (2 + _GPU_AHEAD) * (rows + 2)
         return values * width * self.dtype.itemsize
 
@@ -386,29 +414,15 @@ class CavitySolver:
         self._update_tiles = None
         if device.copy_engine and _GPU_COPY_ENGINE and self.flow.table.dimensions == 3:
             self._update_tiles = device.kernel(SOURCE, "update_tiles", self._constants)
-        walls = device.kernel(SOURCE, "walls", self._constants)
         wave = device.kernel(SOURCE, "fastest_wave", self._constants)
         keep = device.kernel(SOURCE, "keep_reference", self._constants)
         shells, inside = self._split()
         pairs = ((self._state[0], self._state[1]), (self._state[1], self._state[0]))
-        self._launch_boundary = [
-            [self._bind_update(old, fresh, *box, device.side) for box in shells]
-            for old, fresh in pairs
-        ]
-        self._launch_interior = [
-            [self._bind_update(old, fresh, *box) for box in inside] for old, fresh in pairs
-        ]
-        sides = self._side_table()
-        extent = (
-            int(sides[:, 4].max(initial=1)),
-            int(sides[:, 5].max(initial=1)),
-            max(1, len(sides)),
-        )
-        table = device.from_host(sides)
-        self._launch_walls = [
-            walls.bind(state, table, len(sides), layout.field_stride, extent=extent)
-            for state in self._state
-        ]
+        boundary = [self._bind_updates(*box, device.side) for box in shells]
+        interior = [self._bind_updates(*box) for box in inside]
+        self._launch_boundary = [[pair[turn] for pair in boundary] for turn in range(2)]
+        self._launch_interior = [[pair[turn] for pair in interior] for turn in range(2)]
+        self._launch_walls = self._bind_walls()
         start, stop = self._updated()
         shape: Triple = tuple(b - a for a, b in zip(start, stop, strict=True))  # type: ignore[assignment]
         _, sy, sz = layout.strides
@@ -449,6 +463,30 @@ class CavitySolver:
         ]
         self._graphs: dict[tuple[int, int], Graph] = {}
         self._launch_twice = self._bind_twice(pairs, first, shape)
+
+    def _bind_walls(self) -> list[list[Launch]]:
+        """The walls of each state: on GPUs those along x by a kernel of their own."""
+        device, sides = self._device, self._side_table()
+        apart = np.abs(sides[:, 1]) == 1
+        groups = [("walls", sides, 1)]
+        if device.kind != "cpu":
+            groups = [("x_walls", sides[apart], 4), ("walls", sides[~apart], 1)]
+        launches: list[list[Launch]] = [[], []]
+        for name, table, lanes in groups:
+            if len(table) == 0:
+                continue
+            kernel = device.kernel(SOURCE, name, self._constants)
+            extent = (lanes * int(table[:, 4].max()), int(table[:, 5].max()), len(table))
+            on_device = device.from_host(table)
+            for state, bound in zip(self._state, launches, strict=True):
+                stride = self.layout.field_stride
+                bound.append(kernel.bind(state, on_device, len(table), stride, extent=extent))
+        return launches
+
+    def _close_walls(self, number: int) -> None:
+        """Give the walls of a state the values that its inner nodes imply."""
+        for launch in self._launch_walls[number]:
+            launch()
 
     def _bind_twice(
         self, pairs: tuple[tuple[Array, Array], ...], first: int, shape: Triple
@@ -613,7 +651,7 @@ class CavitySolver:
 
     def _complete(self) -> None:
         """Give walls and ghosts of the current state the values that its inner nodes imply."""
-        self._launch_walls[self._current]()
+        self._close_walls(self._current)
         if self._exchange is not None:
             self._device.fork()
             self._exchange.swap(self._state[self._current])
@@ -668,13 +706,13 @@ class CavitySolver:
             self._exchange.finish(fresh)
             self._device.join()
             with _WALLS:
-                self._launch_walls[1 - now]()
+                self._close_walls(1 - now)
         else:
             with _INTERIOR:
                 for launch in self._launch_interior[now]:
                     launch()
             with _WALLS:
-                self._launch_walls[1 - now]()
+                self._close_walls(1 - now)
             if self._exchange is not None:
                 self._exchange.swap(fresh)
         self._current = 1 - now
@@ -720,7 +758,7 @@ class CavitySolver:
                     self._launch_twice[self._current]()
                 self._current = 1 - self._current
                 with _WALLS:
-                    self._launch_walls[self._current]()
+                    self._close_walls(self._current)
             count -= max(0, (count - 1) // 2 * 2)
         for _ in range(count):
             self._one_step()
