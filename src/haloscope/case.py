@@ -110,9 +110,10 @@ class Machine(Table):
     between parts of the interior, or by a thread that tests all the time."""
     graphs: bool = True
     """Replay steps as CUDA graphs where the transport allows."""
-    packing: Literal["all", "x", "none"] = "all"
-    """For studies: which directions are packed into one message a neighbour; in the others each
-    plane of each field is copied and sent by itself."""
+    packing: Literal["auto", "all", "x", "none"] = "auto"
+    """Which directions are packed into one message a neighbour; in the others each plane of each
+    field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
+    memory and x is not cut the update fills the neighbours' ghosts itself, without messages."""
     widths: Literal["fields", "uniform"] = "fields"
     """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
     many as the widest needs."""

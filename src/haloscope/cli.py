@@ -139,7 +139,7 @@ def run(
     folder = _folder(world, case, out, restart)
     bar = _Bar() if world.is_root and not as_json else None
     if not as_json:
-        _say(_opening(simulation))
+        _say("\n".join([_opening(simulation), *simulation.solver.notices]))
     try:
         summary = simulation.run(
             steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
@@ -239,6 +239,13 @@ def _closing(summary: dict[str, Any]) -> str:
         f"{100 * bandwidth['fraction']:.0f} % of the {bandwidth['ceiling_gb_s']:.4g} GB/s that "
         "this machine's memory gave in the same run",
     ]
+    energy = summary["energy"]
+    if energy is not None and energy["joules"] is not None:
+        lines.append(
+            f"energy {energy['joules']:.4g} J at {energy['watts']:.4g} W: "
+            f"{1e9 * energy['joules_per_cell_step']:.4g} J per 1e9 cell steps, by the "
+            f"{energy['source']}"
+        )
     if "regions" in summary:
         lines.append(f"{'region':<16}{'visits':>10}{'seconds':>10}")
         lines += [
@@ -247,6 +254,44 @@ def _closing(summary: dict[str, Any]) -> str:
         ]
     lines += [f"{name}: {path}" for name, path in summary["files"].items()]
     return "\n".join(lines)
+
+
+@app.command()
+def build(
+    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    device: DeviceOption = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="GPU to compile for, such as sm_90; need not be here (repeatable)."),
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Ranks of the run to come.", min=1)] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a key of the case: table.key=value (repeatable)."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile the kernels of a case beforehand."""
+    from haloscope.build import build as built
+    from haloscope.case import read_case
+    from haloscope.solvers import registry
+
+    def show(done: Any) -> None:
+        real = f" ({done.constants['real']})" if "real" in done.constants else ""
+        state = "in the cache already" if done.cached else f"compiled in {done.seconds:.2f} s"
+        print(f"{done.file + real:<24}{done.target:<8}{state}", flush=True)
+
+    result = built(
+        read_case(case, settings or [], registry.case_model),
+        device=device,
+        architectures=arch or (),
+        ranks=ranks,
+        tell=None if as_json else show,
+    )
+    if as_json:
+        print(json.dumps(result))
+        return
+    print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
 
 
 @app.command()
@@ -312,6 +357,71 @@ def bench(
 
     result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
     print(json.dumps(result) if as_json else benchmarks.table(result))
+
+
+@app.command()
+def scale(
+    study: Annotated[Path, typer.Argument(help="Study file (TOML).")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; one that holds this study is resumed.")
+    ] = None,
+    device: DeviceOption = None,
+    only: Annotated[str, typer.Option(help="Only series whose names contain this.")] = "",
+    ranks: Annotated[
+        int | None, typer.Option(help="Only points for this many ranks.", min=1)
+    ] = None,
+    hosts: Annotated[
+        str, typer.Option(help="Hosts to start ranks on, with their slots: a:4,b:4.")
+    ] = "",
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of another machine to add to table and pictures (repeatable)."),
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Show the points, run none.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a scaling study: a table, pictures, and a report."""
+    from haloscope.exchange import launch
+    from haloscope.study import campaign, report
+
+    world = _open_world() if launch.started_by_launcher() else None
+    if listing:
+        if world is None or world.is_root:
+            points = campaign.listing(campaign.plan(study, device=device, only=only, hosts=hosts))
+            print(json.dumps({"points": points}) if as_json else report.text(points))
+        return
+    result = campaign.scale(
+        study,
+        out=out,
+        device=device,
+        only=only,
+        ranks=ranks,
+        hosts=hosts,
+        merge=merge or (),
+        world=world,
+        tell=_say,
+    )
+    if world is not None and not world.is_root:
+        return
+    if as_json:
+        print(json.dumps(result), flush=True)
+    else:
+        print(report.text(result["points"]))
+        print("\n".join(f"{name}: {path}" for name, path in result["files"].items()), flush=True)
+    if result["stopped_by"]:
+        folder = Path(result["files"]["report"]).parent
+        _say(f"stopped by {result['stopped_by']}; go on with --out {folder}")
+        raise SystemExit(128 + signal.Signals[result["stopped_by"]].value)
+    if not result["ok"]:
+        raise SystemExit(1)
+
+
+@app.command("scale-points", hidden=True)
+def scale_points(task: Annotated[Path, typer.Argument(help="Written by a study.")]) -> None:
+    """Run the points of a task of a study: `haloscope scale` calls this on ranks of its own."""
+    from haloscope.study.groups import serve
+
+    raise SystemExit(serve(task, _open_world))
 
 
 @app.command()
@@ -386,8 +496,11 @@ def _fail(message: str, code: int) -> None:
 
 def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
+    from haloscope.exchange.guard import go_on_guarded
+
     try:
         _restart_with_sanitizer()
+        go_on_guarded()
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         raise SystemExit(code if isinstance(code, int) else 0)
     except HaloscopeError as error:

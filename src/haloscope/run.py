@@ -14,6 +14,7 @@ import numpy as np
 from haloscope.case import CaseTable, read_case
 from haloscope.device import open_device
 from haloscope.device.ceilings import Ceilings, measure_ceilings
+from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import collect, interpolation, node_values, whole
@@ -108,6 +109,7 @@ class Simulation:
         self.history: list[tuple[int, dict[str, float]]] = []
         self.seconds = 0.0
         self.steps_timed = 0
+        self._energy: EnergyTally | None = None
         self._averages: dict[str, Any] = {}
         self._samples = 0
         self._probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
@@ -226,11 +228,14 @@ class Simulation:
         measured = self._ceilings() if ceilings else None
         if measured is not None and end > begun:
             self._tell_time(end - begun, measured, progress)
+        meter = EnergyMeter(self.device)
+        self._energy = EnergyTally(meter)
         listener = Profile() if profile else None
         with _signals(self), listener or contextlib.nullcontext():
             converged = self._loop(end, out, progress)
         regions = listener.table() if listener else None
         summary = self._summary(begun, converged, measured, regions)
+        summary["energy"] = self._energy_used(meter, self._energy, self.step - begun)
         if out is not None:
             self._write_last(out, summary)
         return summary
@@ -295,12 +300,16 @@ class Simulation:
 
     def _timed_steps(self, count: int) -> int:
         """Take steps and tell how many more may pass until signals are looked at."""
+        if self._energy is not None:
+            self._energy.begin()
         with _STEPS:
             self.device.synchronise()
             start = time.perf_counter()
             self.solver.advance(count)
             self.device.synchronise()
             taken = time.perf_counter() - start
+        if self._energy is not None:
+            self._energy.end(taken)
         self.seconds += taken
         self.steps_timed += count
         slowest = self.world.largest(taken)
@@ -521,6 +530,30 @@ class Simulation:
         self.world.barrier()
         return measure_ceilings(self.device)
 
+    def _energy_used(
+        self, meter: EnergyMeter, tally: EnergyTally, steps: int
+    ) -> dict[str, Any] | None:
+        """Energy of the steps of this run on all ranks; a device that ranks share counts once."""
+        world = self.world
+        tally.close()
+        places = world.gather_texts(self.device.identity)
+        share = tally.joules / places.count(self.device.identity)
+        joules = float(world.sum(np.array([share]))[0])
+        seconds = world.largest(tally.seconds)
+        if world.any(not tally.known):
+            return None
+        devices = len(set(places))
+        source = meter.source + (f", {devices} of them in all" if devices > 1 else "")
+        if seconds < LEAST_SECONDS:
+            source += f"; no figures, as the steps took less than {LEAST_SECONDS:g} s"
+            return dict.fromkeys(("joules", "joules_per_cell_step", "watts")) | {"source": source}
+        return {
+            "joules": joules,
+            "joules_per_cell_step": joules / (self.solver.work.cells * steps),
+            "watts": joules / seconds,
+            "source": source,
+        }
+
     def _summary(
         self,
         begun: int,
@@ -541,6 +574,7 @@ class Simulation:
             "ranks": world.size,
             "decomposition": list(solver.blocks.parts),
             "transport": solver.transport,
+            "notices": list(solver.notices),
             "steps": self.step,
             "steps_this_run": self.step - begun,
             "seconds": self.seconds,

@@ -174,6 +174,15 @@ for root in range(size):
     given = np.arange(6.0).reshape(2, 3) * (1 + rank)
     assert world.broadcast(given, root).tolist() == (np.arange(6.0).reshape(2, 3) * (1 + root)).tolist()
     assert given[1, 2] == 5.0 * (1 + rank)  # as it was
+for kind in ("u1", "f4", "i8", "c16"):
+    rows = (100 * rank + 10 * np.arange(size)[:, None] + np.arange(3)).astype(kind)
+    came = world.alltoall(rows)
+    assert came.dtype == rows.dtype
+    assert came.tolist() == (100 * np.arange(size)[:, None] + 10 * rank + np.arange(3)).astype(kind).tolist()
+    assert rows[0, 0] == np.array(100 * rank).astype(kind)  # as it was
+assert world.alltoall(np.zeros((size, 6), "f8")[:, ::2]).shape == (size, 3)
+assert world.gather_texts("é" * rank) == ["é" * other for other in range(size)]
+assert world.gather_texts("") == [""] * size
 part = np.arange(24.0).reshape(2, 3, 4)[:, 1:, ::2]
 if rank:
     world.send(part + rank, 0)
@@ -188,6 +197,14 @@ print("right;")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_sums_maxima_and_messages_of_the_world_are_right(run_ranks, ranks):
     assert run_ranks(ranks, ["-c", _WORLD]).stdout.count("right;") == ranks
+
+
+def test_a_world_of_one_gives_back_what_it_was_given():
+    rows = np.arange(3.0)[None, :]
+    came = World().alltoall(rows)
+    assert came.tolist() == rows.tolist()
+    assert not np.shares_memory(came, rows)
+    assert World().gather_texts("text") == ["text"]
 
 
 # Processes

@@ -26,7 +26,7 @@ from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
 from haloscope.solvers.interface import Check
 
-_COMMANDS = ("run", "verify", "bench", "info", "new")
+_COMMANDS = ("run", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
     *("solver", "device", "ranks", "steps", "seconds", "rate", "bandwidth", "diagnostics", "checks")
 }

@@ -100,6 +100,8 @@ def test_pieces_of_cases_in_the_pages_are_accepted(page: Path) -> None:
 def test_every_option_of_every_command_is_documented_and_no_other() -> None:
     sections = re.split(r"^## ", COMMANDS.read_text(), flags=re.MULTILINE)
     for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        if command.hidden:
+            continue
         section = next(text for text in sections if text.startswith(f"haloscope {name}\n"))
         told = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
         usage = section.split("\n    haloscope", 1)[1].split("\n")[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dialect
@@ -15,8 +14,8 @@ import pytest
 import haloscope
 from haloscope.case import check
 from haloscope.device import jit
-from haloscope.device.ceilings import measure_ceilings
-from haloscope.device.cpu import CpuDevice
+from haloscope.device.absent import AbsentDevice
+from haloscope.device.ceilings import CeilingProbe
 from haloscope.domain.blocks import Blocks
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.halo import Layout, halo_plan
@@ -40,37 +39,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class _Compiled:
-    """A kernel that was compiled for a GPU that is not there: its launches do nothing."""
-
-    def bind(self, *arguments: Any, **options: Any) -> Any:
-        return lambda: None
-
-
-class _AbsentGpu(CpuDevice):
-    """Passes for a GPU: compiles every kernel that is asked for, and runs none."""
-
-    kind = "cuda"
-    xp = SimpleNamespace(cuda=SimpleNamespace(Event=lambda **unused: None), lib=np.lib)
-    copy_engine = True
+class _AbsentGpu(AbsentDevice):
+    """Sees to it that what was compiled holds the kernel that was asked for."""
 
     def __init__(self) -> None:
-        super().__init__(threads=1)
-        self.multiprocessors = 132
-        self.compiled: set[tuple[str, str]] = set()
+        super().__init__(_TARGET)
 
     def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:
+        asked = super().kernel(file, name, constants)
         code = jit.compile_for_gpu(file, constants, _TARGET)
         assert code.startswith(b"\x7fELF")
         assert f".text.{name}\0".encode() in code, f"{file.name} has no kernel {name}"
-        self.compiled.add((file.name, name))
-        return _Compiled()
-
-    def share(self, array: Any) -> tuple[bytes, str]:
-        return b"handle", ""
-
-    def memory(self) -> tuple[int, int]:
-        return 1 << 22, 1 << 22
+        return asked
 
 
 _GRAVITIES = [
@@ -92,9 +72,7 @@ def _cavity(device: _AbsentGpu, **table: Any) -> None:
 
 
 @pytest.fixture
-def absent_gpu(monkeypatch: pytest.MonkeyPatch) -> _AbsentGpu:
-    # What a kernel would have found: a time step follows from it.
-    monkeypatch.setattr(CavitySolver, "_fastest", lambda solver: 1.0)
+def absent_gpu() -> _AbsentGpu:
     return _AbsentGpu()
 
 
@@ -107,11 +85,11 @@ def test_the_cavity_compiles_for_every_kind_of_case(
 ):
     kind = {"dimensions": dimensions, "precision": precision}
     _cavity(absent_gpu, time_step=step, rescale_pressure=rescale, **kind)
-    compiled = {name for file, name in absent_gpu.compiled if file == "cavity.cpp"}
+    compiled = {name for file, name in absent_gpu.kernels if file == "cavity.cpp"}
     assert {"update", "walls", "fastest_wave", "keep_reference"} <= compiled
     assert ("update_tiles" in compiled) == (dimensions == 3)
     assert {("reduce.cpp", "largest_change"), ("reduce.cpp", "sum_of_squares")} <= (
-        absent_gpu.compiled
+        absent_gpu.kernels
     )
 
 
@@ -128,13 +106,13 @@ def test_the_exchange_compiles(dtype):
     layout = Layout((6, 6, 6), (1, 10, 100), 222, 1000, (2, 2, 2))
     exchange = open_exchange(World(), device, halo_plan(block, layout, [2, 1]), dtype, "peer")
     exchange._bound(device.zeros((2000,), dtype))
-    assert device.compiled == {("pack.cpp", name) for name in ("pack", "unpack", "swap")}
+    assert device.kernels == {("pack.cpp", name) for name in ("pack", "unpack", "swap")}
 
 
 def test_the_ceilings_compile():
     device = _AbsentGpu()
-    measure_ceilings(device, repeats=1)
-    assert {name for _, name in device.compiled} == {"copy", "update", "triad"}
+    CeilingProbe(device)
+    assert {name for _, name in device.kernels} == {"copy", "update", "triad"}
 
 
 @pytest.mark.parametrize("real", ["double", "float"])
@@ -142,7 +120,7 @@ def test_every_word_of_the_dialect_compiles(real):
     device = _AbsentGpu()
     dialect.run_all(device, real)
     kernels = dialect.SOURCE.read_text().count("KERNEL ")
-    assert len(device.compiled) == kernels
+    assert len(device.kernels) == kernels
 
 
 def test_no_kernel_file_is_left_out():

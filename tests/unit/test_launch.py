@@ -171,6 +171,50 @@ def test_hydra_is_given_the_values_of_the_variables(flavour):
     assert command == ["/m/mpiexec", "-n", "3", "-genv", "A", "b c", "p"]
 
 
+_TWO = [("node-1.cluster", 2), ("b", 4)]
+
+
+@pytest.mark.parametrize("flavour", ["mpich", "mvapich", "intel"])
+def test_hydra_is_told_hosts_and_ranks_a_host(flavour):
+    mpiexec = Mpiexec(Path("/m/mpiexec"), flavour, "4.1")
+    command = start_command(mpiexec, 4, ["p"], {"A": "b"}, hosts=_TWO, per_host=2)
+    hosts = ["-hosts", "node-1.cluster:2,b:4", "-ppn", "2"]
+    assert command == ["/m/mpiexec", "-n", "4", *hosts, "-genv", "A", "b", "p"]
+
+
+def test_open_mpi_is_told_hosts_and_ranks_a_host(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    start = ["/m/mpiexec", "-n", "4", "--host", "node-1.cluster:2,b:4", "--map-by"]
+    bind = ["--bind-to", "none"]
+    for version, mapping in (
+        ("4.1.6", ["ppr:2:node", "--oversubscribe"]),
+        ("5.0.1", ["ppr:2:node:OVERSUBSCRIBE"]),
+    ):
+        mpiexec = Mpiexec(Path("/m/mpiexec"), "openmpi", version)
+        command = start_command(mpiexec, 4, ["p"], {}, hosts=_TWO, per_host=2)
+        assert command == [*start, *mapping, *bind, "p"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "per_host", "says"),
+    [
+        ([("a b", 2)], None, "'a b' is no name of a host"),
+        ([("a,b", 2)], None, "'a,b' is no name"),
+        ([("a:2", 2)], None, "'a:2' is no name"),
+        ([("-x", 2)], None, "'-x' is no name"),
+        ([("", 2)], None, "'' is no name"),
+        ([("a\n", 2)], None, "is no name"),
+        ([("a", 2), ("b", 0)], None, "host b has 0 slots"),
+        (None, 0, "ranks per host is 0"),
+    ],
+)
+def test_hosts_that_are_none_are_refused(hosts, per_host, says):
+    with pytest.raises(InputError, match=says):
+        launch(2, [], threads_per_rank=1, hosts=hosts, per_host=per_host)
+    with pytest.raises(InputError, match=says):
+        start_command(Mpiexec(Path("/m"), "mpich", "4"), 2, [], {}, hosts=hosts, per_host=per_host)
+
+
 _HANDED_DOWN = {
     "PMI_",
     "PMIX_",
@@ -229,6 +273,21 @@ def test_a_signal_that_ends_mpiexec_becomes_an_exit_code(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setattr(launching, "find_mpiexec", lambda: Mpiexec(program, "mpich", "4.1"))
     assert launch(2, [], threads_per_rank=1) == 137
+
+
+def test_what_guards_left_is_told_last_and_makes_the_exit_code_1(tmp_path, monkeypatch, capfd):
+    program = tmp_path / "mpiexec"
+    program.write_text(
+        '#!/bin/sh\nstat -c %a "$HALOSCOPE_ENDINGS" >&2\n'
+        'echo two > "$HALOSCOPE_ENDINGS/2"; echo "$HALOSCOPE_ENDINGS" > folder\n'
+        "echo noise >&2; exit 9\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launching, "find_mpiexec", lambda: Mpiexec(program, "mpich", "4.1"))
+    assert launch(2, [], threads_per_rank=1) == 1
+    assert capfd.readouterr().err == "700\nnoise\ntwo\n"
+    assert not Path((tmp_path / "folder").read_text().strip()).exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

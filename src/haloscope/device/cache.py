@@ -40,6 +40,11 @@ class Cache:
     folder
         Where the files lie; made with mode 0700 when absent.
 
+    Attributes
+    ----------
+    built
+        The files that were not there and had to be built.
+
     Raises
     ------
     MachineError
@@ -49,6 +54,7 @@ class Cache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = (folder or default_folder()).absolute()
+        self.built: list[Path] = []
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.lstat()
@@ -110,6 +116,7 @@ class Cache:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
+            self.built.append(path)
         finally:
             part.unlink(missing_ok=True)
 

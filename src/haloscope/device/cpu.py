@@ -212,6 +212,9 @@ class CpuDevice:
         """Plain zeros: MPI does between cores what shared arrays do between GPUs."""
         return self.zeros(shape, dtype)
 
+    def release_shared(self) -> None:
+        """Nothing to free."""
+
     def share(self, array: Array) -> tuple[bytes, str]:
         """Tell that it cannot be mapped."""
         return b"", "memory of cores is not shared this way"

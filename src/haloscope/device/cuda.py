@@ -15,11 +15,44 @@ from haloscope.device import jit
 from haloscope.device.interface import Array, Box, ByValue
 from haloscope.errors import MachineError
 
+COPY_ENGINE_FROM = 90
+"""Compute capability from which kernels can have rows brought to shared memory."""
+
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
 _STATIC_SHARED = 48 << 10
 _LARGEST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
+
+
+def _gpus() -> tuple[Any, int]:
+    """CuPy, and the number of GPUs in sight, which is not 0."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise MachineError(f"a GPU needs CuPy, which is not installed; {_INSTALL}") from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU
+        raise MachineError(
+            f"no NVIDIA GPU can be used here ({error}); use --device cpu, or check nvidia-smi"
+        ) from error
+    if count == 0:
+        raise MachineError("no NVIDIA GPU is in sight; use --device cpu, or check nvidia-smi")
+    return cupy, count
+
+
+def architectures_in_sight() -> list[str]:
+    """Architectures of the GPUs of this machine, each once, such as ``sm_90``.
+
+    Raises
+    ------
+    MachineError
+        CuPy is missing, or no GPU can be used.
+    """
+    cupy, count = _gpus()
+    found = (f"sm_{cupy.cuda.Device(index).compute_capability}" for index in range(count))
+    return list(dict.fromkeys(found))
 
 
 class CudaLaunch:
@@ -136,8 +169,7 @@ class _Region:
         _abandoned.append((self._runtime, self.address))
 
 
-# Regions that nobody here uses, but others may still have mapped. They are freed when the next
-# region is asked for, by when all ranks have given back what they had mapped.
+# Regions that nobody here uses, but others may still have mapped: see release_shared.
 _abandoned: list[tuple[Any, int]] = []
 
 
@@ -158,18 +190,7 @@ class CudaDevice:
     kind = "cuda"
 
     def __init__(self, local_rank: int = 0) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise MachineError(f"a GPU needs CuPy, which is not installed; {_INSTALL}") from error
-        try:
-            count = cupy.cuda.runtime.getDeviceCount()
-        except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU
-            raise MachineError(
-                f"no NVIDIA GPU can be used here ({error}); use --device cpu, or check nvidia-smi"
-            ) from error
-        if count == 0:
-            raise MachineError("no NVIDIA GPU is in sight; use --device cpu, or check nvidia-smi")
+        cupy, count = _gpus()
         self.xp = cupy
         self.count = count
         self.index = local_rank % count
@@ -178,7 +199,7 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(self.index)
         self.name = properties["name"].decode()
         self.multiprocessors = int(properties["multiProcessorCount"])
-        self.copy_engine = int(self._device.compute_capability) >= 90
+        self.copy_engine = int(self._device.compute_capability) >= COPY_ENGINE_FROM
         self.architecture = f"sm_{self._device.compute_capability}"
         self.identity = f"{platform.node()} {cupy.cuda.runtime.deviceGetPCIBusId(self.index)}"
         self.stream, self.side = _streams(self.index)
@@ -272,9 +293,6 @@ class CudaDevice:
         Its memory comes straight from the driver: that of CuPy's pool cannot be shared.
         """
         runtime, xp = self.xp.cuda.runtime, self.xp
-        while _abandoned:
-            owner, address = _abandoned.pop()
-            owner.free(address)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         region = _Region(runtime, max(1, size))
         memory = xp.cuda.UnownedMemory(region.address, size, region, self.index)
@@ -282,6 +300,12 @@ class CudaDevice:
         array.fill(0)
         self.stream.synchronize()
         return array
+
+    def release_shared(self) -> None:
+        """Free shared arrays that are no longer used, here and by others."""
+        while _abandoned:
+            runtime, address = _abandoned.pop()
+            runtime.free(address)
 
     def share(self, array: Array) -> tuple[bytes, str]:
         """What another process maps a shared array by, and why it cannot (an empty text)."""

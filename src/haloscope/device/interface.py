@@ -167,6 +167,13 @@ class Device(Protocol):
     def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of zeros that other processes of this host can map."""
 
+    def release_shared(self) -> None:
+        """Free shared arrays that no process uses any more.
+
+        To be called once all ranks have let go of the exchanges that used them: collect garbage,
+        wait for all ranks, then call this.
+        """
+
     def share(self, array: Array) -> tuple[bytes, str]:
         """What another process maps a shared array by, and why it cannot (an empty text)."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from haloscope.device.cache import Cache
 from haloscope.errors import HaloscopeError, MachineError
@@ -47,7 +50,10 @@ class CompileError(HaloscopeError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler with OpenMP and the identity that goes into cache keys."""
+    """A C++ compiler with OpenMP and the identity that goes into cache keys.
+
+    One that is known only from what `haloscope build` left in the cache has no command.
+    """
 
     command: tuple[str, ...]
     link: tuple[str, ...]
@@ -57,7 +63,8 @@ class Compiler:
     @property
     def name(self) -> str:
         """First line of the compiler's own version text."""
-        return self.identity.splitlines()[0]
+        first = self.identity.splitlines()[0]
+        return first if self.command else f"{first} (not here: what haloscope build left is used)"
 
 
 def debug_requested() -> bool:
@@ -100,7 +107,8 @@ def _cpu_features() -> str:
 def find_compiler() -> Compiler:
     """The C++ compiler that kernels are built with.
 
-    Looked for in this order: ``CXX``, ``g++``, the clang of the compiler extra.
+    Looked for in this order: ``CXX``, ``g++``, the clang of the compiler extra, and where there
+    is none the one whose kernels `haloscope build` left in the cache for this kind of processor.
 
     Raises
     ------
@@ -117,13 +125,45 @@ def find_compiler() -> Compiler:
             continue
         wide = ("-mprefer-vector-width=512",) if "avx512f" in _cpu_features() else ()
         return Compiler((path,), (), wide, f"{version}\n{target or _cpu_features()}")
-    wheels = _from_wheels()
-    if wheels is not None:
-        return wheels
+    found = _from_wheels() or _left_by_build()
+    if found is not None:
+        return found
     raise MachineError(
         "no C++ compiler was found (looked for $CXX, g++ and the compiler extra); install g++ "
         "(Debian: apt install g++) or run pip install 'haloscope[compiler]'"
     )
+
+
+def _record(cache: Cache) -> Path:
+    """File in which a cache names the compiler for processors of this kind."""
+    kind = hashlib.sha256(f"{platform.machine()}\n{_cpu_features()}".encode()).hexdigest()[:12]
+    return cache.folder / f"compiler-{kind}.json"
+
+
+def remember_compiler(cache: Cache | None = None) -> None:
+    """Note the compiler in the cache: machines without one then find what it has compiled.
+
+    Raises
+    ------
+    MachineError
+        There is no compiler, or the note cannot be written.
+    """
+    from haloscope.io.atomic import write_json
+
+    compiler = find_compiler()
+    if compiler.command:
+        write_json(
+            _record(cache or Cache()), {"identity": compiler.identity, "flags": compiler.flags}
+        )
+
+
+def _left_by_build() -> Compiler | None:
+    """The compiler that :func:`remember_compiler` noted, without a command."""
+    try:
+        noted = json.loads(_record(Cache()).read_text())
+    except FileNotFoundError:
+        return None
+    return Compiler((), (), tuple(noted["flags"]), noted["identity"])
 
 
 def sanitizer_libraries() -> str:
@@ -198,6 +238,12 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
     key = "\n".join(("cpu", compiler.identity, " ".join(flags), text))
 
     def build(target: Path) -> None:
+        if not compiler.command:
+            raise MachineError(
+                f"no C++ compiler was found, and {file.name} as this case needs it is not among "
+                f"the kernels that haloscope build left in {cache.folder}; install g++, or run "
+                "haloscope build for this case on a machine with g++ and the same processor"
+            )
         source = target.with_suffix(".cpp")
         try:
             source.write_text(text)
@@ -247,20 +293,11 @@ def compile_for_gpu(
     CompileError
         NVRTC refuses the source.
     """
-    try:
-        from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise MachineError(
-            "kernels for GPUs need NVRTC and cuda-bindings, which are not installed; run "
-            "pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
-        ) from error
+    nvrtc, version = _load_nvrtc()
     cache = cache or Cache()
     text = assemble(file, constants)
-    status, major, minor = nvrtc.nvrtcVersion()
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
     flags = (f"--gpu-architecture={architecture}", *_CUDA_FLAGS)
-    key = "\n".join(("cuda", f"nvrtc {major}.{minor}", " ".join(flags), text))
+    key = "\n".join(("cuda", f"nvrtc {version}", " ".join(flags), text))
 
     def build(target: Path) -> None:
         target.write_bytes(_run_nvrtc(nvrtc, text, file.name, flags))
@@ -268,11 +305,40 @@ def compile_for_gpu(
     return cache.read(cache.get(key, ".cubin", build))
 
 
-def _run_nvrtc(nvrtc: object, text: str, name: str, flags: tuple[str, ...]) -> bytes:
-    """One NVRTC compilation through the C interface's own steps."""
-    from typing import Any
+def _load_nvrtc() -> tuple[Any, str]:
+    """NVRTC's interface and its version."""
+    try:
+        from cuda.bindings import nvrtc
 
-    api: Any = nvrtc
+        status, major, minor = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:  # the second where the library itself is missing
+        raise MachineError(
+            "kernels for GPUs need NVRTC and cuda-bindings, which are not installed; run "
+            "pip install 'haloscope[cuda13]' (or [cuda12] for an older driver, or [nvrtc] to "
+            "compile without a GPU)"
+        ) from error
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
+    return nvrtc, f"{major}.{minor}"
+
+
+def known_architectures() -> list[int]:
+    """Numbers of the architectures that NVRTC compiles for: 90 stands for sm_90.
+
+    Raises
+    ------
+    MachineError
+        NVRTC or its bindings are missing.
+    """
+    nvrtc, _ = _load_nvrtc()
+    status, numbers = nvrtc.nvrtcGetSupportedArchs()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
+    return [int(number) for number in numbers]
+
+
+def _run_nvrtc(api: Any, text: str, name: str, flags: tuple[str, ...]) -> bytes:
+    """One NVRTC compilation through the C interface's own steps."""
     good = api.nvrtcResult.NVRTC_SUCCESS
     status, program = api.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
     if status != good:

@@ -14,7 +14,6 @@
 //   CELLS_OF_PART(k, n, x, y, z, nx, ny, nz)   the cells of a box that part k of n goes through
 //   BARRIER()                       between THREADS loops that read what others wrote
 //   atomic_add(pointer, value)      addition that other threads may do at the same time
-//   flag_raise(f, n), flag_wait(f, n)   (GPUs) say and wait that n things have happened
 //
 // Loops over lanes promise that their turns are independent: gather, never scatter.
 // Arithmetic is IEEE on both machines and products are contracted only where `fused` says so,

@@ -18,7 +18,7 @@ from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.unpacked import SeveralExchanges, UnpackedExchange
 from haloscope.exchange.world import World
 
-PACKED_AXES = {"all": (0, 1, 2), "x": (0,), "none": ()}
+PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
 
 
 class Choices(Protocol):
@@ -30,7 +30,7 @@ class Choices(Protocol):
 
     @property
     def packing(self) -> str:
-        """Directions that are packed: all, x or none."""
+        """Directions that are packed: auto (all), all, x or none."""
 
     @property
     def widths(self) -> str:

@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from haloscope.errors import InputError, MachineError
+from haloscope.exchange.guard import ENDINGS
 
 # How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
 # More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
@@ -80,6 +82,7 @@ _END_WITH_PARENT = (
 # Where Debian puts the launchers of several MPIs side by side, each under a name of its own.
 _DEBIAN = Path("/usr/bin")
 
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _ASKING_TAKES_SECONDS = 60.0
 _SAME_REQUEST_SECONDS = 1.0
 
@@ -182,9 +185,15 @@ def find_mpiexec() -> Mpiexec:
 
 
 def start_command(
-    mpiexec: Mpiexec, ranks: int, program: Sequence[str], environment: Mapping[str, str]
+    mpiexec: Mpiexec,
+    ranks: int,
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    hosts: Sequence[tuple[str, int]] | None = None,
+    per_host: int | None = None,
 ) -> list[str]:
-    """Give the command line that starts a program on several ranks of this machine.
+    """Give the command line that starts a program on several ranks.
 
     More ranks than cores are allowed, nothing is bound to a core (a rank's threads would all
     share it), and Open MPI is told that root is meant where root asks.
@@ -200,19 +209,37 @@ def start_command(
     environment : mapping of str to str
         Variables that every rank is to have, on every host. The process that runs the command
         line must have them in its own environment, too: Open MPI takes the values from there.
+    hosts : sequence of (str, int), optional
+        Names of hosts, and how many ranks each takes; this machine by default, or the hosts of
+        the batch job that it is part of.
+    per_host : int, optional
+        How many ranks each host gets.
 
     Returns
     -------
     list of str
+
+    Raises
+    ------
+    InputError
+        Where a host's name has other characters than letters, digits, dots and hyphens, and where
+        a number is below 1.
     """
+    _check_hosts(hosts, per_host)
     command = [str(mpiexec.path), "-n", str(ranks)]
+    named = ",".join(f"{name}:{slots}" for name, slots in hosts or ())
     if mpiexec.flavour in _HYDRA_FLAVOURS:
+        command += ["-hosts", named] if named else []
+        command += ["-ppn", str(per_host)] if per_host else []
         for name, value in environment.items():
             command += ["-genv", name, value]
     else:
+        command += ["--host", named] if named else []
+        spread = f"ppr:{per_host}:node" if per_host else ""
         if _major(mpiexec.version) >= 5:
-            command += ["--map-by", ":OVERSUBSCRIBE"]
+            command += ["--map-by", f"{spread}:OVERSUBSCRIBE"]
         else:
+            command += ["--map-by", spread] if spread else []
             command.append("--oversubscribe")
         command += ["--bind-to", "none"]
         if os.geteuid() == 0:
@@ -228,11 +255,16 @@ def launch(
     *,
     threads_per_rank: int,
     environment: Mapping[str, str] | None = None,
+    hosts: Sequence[tuple[str, int]] | None = None,
+    per_host: int | None = None,
 ) -> int:
     """Run ``haloscope ARGUMENTS`` on several ranks and wait until they have ended.
 
     SIGTERM and SIGINT reach every rank as one SIGTERM, and the ranks are then given all the time
     that they take, since a checkpoint may be long. A second Ctrl-C ends them at once.
+
+    Which rank it was that a signal ended, such as that of the system where memory ran out, is
+    told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
 
     Parameters
     ----------
@@ -244,35 +276,41 @@ def launch(
         OMP_NUM_THREADS of each rank, at least 1.
     environment : mapping of str to str, optional
         Further variables for the ranks.
+    hosts, per_host : optional
+        Where the ranks go, see `start_command`.
 
     Returns
     -------
     int
-        The exit code that mpiexec gives, which is that of the ranks where they end in order; 128
-        and the signal's number where a signal ended mpiexec itself.
+        The exit code that mpiexec gives, which is that of the ranks where they end in order; 1
+        where a signal ended a rank of this host; 128 and the signal's number where a signal ended
+        mpiexec itself.
 
     Raises
     ------
     InputError
-        Where ranks or threads_per_rank is below 1.
+        Where ranks or threads_per_rank is below 1; for hosts and per_host see `start_command`.
     MachineError
         Where no launcher fits mpi4py's MPI, see `find_mpiexec`.
     """
     for name, number in (("ranks", ranks), ("threads_per_rank", threads_per_rank)):
         if number < 1:
             raise InputError(f"{name} is {number}; it must be 1 or more")
+    _check_hosts(hosts, per_host)
     mpiexec = find_mpiexec()
-    variables = {
-        **(environment or {}),
-        "OMP_NUM_THREADS": str(threads_per_rank),
-        "HALOSCOPE_LAUNCHED": "1",
-    }
     program = [sys.executable, "-m", "haloscope", *arguments]
-    command = start_command(mpiexec, ranks, program, variables)
-    if sys.platform == "linux":
-        command = [sys.executable, "-ISc", _END_WITH_PARENT, *command]
     stop = _Stop(mpiexec.flavour)
-    with _Handlers(stop):
+    # A folder that only this user may enter.
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as endings, _Handlers(stop):
+        variables = {
+            **(environment or {}),
+            "OMP_NUM_THREADS": str(threads_per_rank),
+            "HALOSCOPE_LAUNCHED": "1",
+            ENDINGS: endings,
+        }
+        command = start_command(mpiexec, ranks, program, variables, hosts=hosts, per_host=per_host)
+        if sys.platform == "linux":
+            command = [sys.executable, "-ISc", _END_WITH_PARENT, *command]
         # A session of its own: a terminal sends Ctrl-C to every process of the foreground, and
         # mpiexec would pass it on a second time, or, Open MPI's, kill the ranks.
         process = subprocess.Popen(
@@ -283,6 +321,10 @@ def launch(
         )
         stop.started(process)
         code = process.wait()
+        told = [path.read_text() for path in sorted(Path(endings).iterdir())]
+    if told and not stop.killed:
+        print("".join(told), end="", file=sys.stderr, flush=True)
+        return 1
     return code if code >= 0 else 128 - code
 
 
@@ -320,12 +362,18 @@ class _Stop:
     ``--json`` allows nothing else.) Open MPI kills its ranks a quarter of a second after any
     request, so there the ranks of this host are told directly, and agree with those of others at
     their next step.
+
+    Attributes
+    ----------
+    killed
+        Whether the ranks were killed on request.
     """
 
     def __init__(self, flavour: str) -> None:
         self._flavour = flavour
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: float | None = None
+        self.killed = False
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Name the launcher; a request that came before it was started is made up for."""
@@ -351,6 +399,7 @@ class _Stop:
             process.terminate()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
+        self.killed = True
         if self._flavour in _HYDRA_FLAVOURS:
             process.kill()  # its proxies then end the ranks, on every host
         else:
@@ -396,6 +445,20 @@ def _parent_of(process: int) -> int | None:
         return None
     # The program's name, in brackets, may hold anything; the parent follows the state.
     return int(text.rpartition(")")[2].split()[1])
+
+
+def _check_hosts(hosts: Sequence[tuple[str, int]] | None, per_host: int | None) -> None:
+    """Refuse what would reach the command line as something else than hosts and numbers."""
+    for name, slots in hosts or ():
+        if not _HOST.fullmatch(name):
+            raise InputError(
+                f"host {name!r} is no name of a host; letters, digits, dots and hyphens are "
+                "allowed, a letter or digit first"
+            )
+        if slots < 1:
+            raise InputError(f"host {name} has {slots} slots; give 1 or more")
+    if per_host is not None and per_host < 1:
+        raise InputError(f"ranks per host is {per_host}; it must be 1 or more")
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

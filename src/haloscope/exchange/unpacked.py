@@ -16,6 +16,7 @@ import numpy as np
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.plan import Box, Message, Plan, check_plans
+from haloscope.exchange.transports import TransportUnavailable
 from haloscope.exchange.world import MpiWorld, World
 from haloscope.scope.regions import Region
 
@@ -28,9 +29,12 @@ def planes(messages: Sequence[Message]) -> Iterator[tuple[int, Box]]:
     """Every plane of every box, with the other rank."""
     for message in messages:
         for box in message.boxes:
-            for layer in range(box.counts[2]):
-                first = box.first + layer * box.strides[2]
-                yield message.rank, Box(first, (*box.counts[:2], 1), box.strides)
+            (n0, n1, n2), (s0, s1, s2) = box.counts, box.strides
+            # The thin direction is the last one, or the second where y is cut.
+            if n1 < n2:
+                n1, n2, s1, s2 = n2, n1, s2, s1
+            for layer in range(n2):
+                yield message.rank, Box(box.first + layer * s2, (n0, n1, 1), (s0, s1, s2))
 
 
 class UnpackedExchange:
@@ -173,7 +177,7 @@ class UnpackedExchange:
                 self._there[number].append((bases[rank, number], there))
         faults = [text for text in world.gather_texts(fault) if text]
         if faults:
-            raise MachineError(f"transport 'peer' cannot be used: {faults[0]}")
+            raise TransportUnavailable(f"transport 'peer' cannot be used: {faults[0]}")
 
     def prepare(self, *states: Array) -> None:
         """Do nothing: the arrays are known."""

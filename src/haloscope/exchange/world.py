@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.errors import MachineError
+from haloscope.exchange.watch import last_words, watch_host
 
 
 class World:
@@ -48,6 +49,14 @@ class World:
         """Whether the flag is set on any rank."""
         return flag
 
+    def alltoall(self, values: np.ndarray) -> np.ndarray:
+        """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
+        return values.copy()
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The texts of all ranks, on every rank."""
+        return [text]
+
     def barrier(self) -> None:
         """Wait for all ranks."""
 
@@ -84,6 +93,7 @@ class MpiWorld(World):
         self.local_size = local.Get_size()
         local.Free()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
+        self._watch = watch_host()
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum over ranks; exact, hence the same at any rank count, for integers."""
@@ -107,6 +117,24 @@ class MpiWorld(World):
         """Whether the flag is set on any rank."""
         return self.largest(float(flag)) > 0
 
+    def alltoall(self, values: np.ndarray) -> np.ndarray:
+        """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
+        given = np.ascontiguousarray(values)
+        result = np.empty_like(given)
+        self.communicator.Alltoall(given.view(np.uint8), result.view(np.uint8))
+        return result
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The texts of all ranks, on every rank."""
+        packed = text.encode()
+        longest = int(self.largest(len(packed)))
+        if longest == 0:
+            return [""] * self.size
+        mine = np.frombuffer(packed.ljust(longest, b"\0"), np.uint8)
+        rows = np.empty((self.size, longest), np.uint8)
+        self.communicator.Allgather(mine, rows)
+        return [row.tobytes().rstrip(b"\0").decode() for row in rows]
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.communicator.Barrier()
@@ -123,8 +151,8 @@ class MpiWorld(World):
 
     def abort(self, code: int) -> None:
         """End all ranks with an exit code."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self._watch.end_all()
+        last_words()
         self.communicator.Abort(code)
 
 

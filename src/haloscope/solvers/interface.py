@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -144,6 +144,8 @@ class Solver(Protocol):
     dtype: np.dtype
     kernel_hash: str
     transport: str
+    notices: Sequence[str]
+    """What users should know of how the set-up went, a line each."""
 
     def advance(self, steps: int) -> None:
         """Take steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,21 @@ def case_model(name: str) -> type[CaseTable]:
 
 
 def make_solver(case: CaseTable, device: Device, world: World) -> Solver:
-    """Solver for a case."""
+    """Solver for a case; all ranks call this."""
+    if world.size > 1:
+        # Solvers that are no longer used give back what they had mapped of other ranks' memory;
+        # then each may free its own.
+        gc.collect()
+        world.barrier()
+        device.release_shared()
     make: Callable[..., Solver] = _part(check_name(case.solver), "solver", 1)
     return make(case, device, world)
+
+
+def ask_for_kernels(case: CaseTable, device: Device, world: World) -> None:
+    """Ask a device that runs none for every kernel that a rank of a case needs."""
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.kernels")
+    module.ask_for_kernels(case, device, world)
 
 
 def checks(name: str) -> Any:

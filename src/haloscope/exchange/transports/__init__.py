@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from haloscope.exchange.plan import Message, Plan
     from haloscope.exchange.world import World
 
+
+class TransportUnavailable(MachineError):
+    """A transport cannot be used here; raised on every rank, so that all can go on together."""
+
+
 NAMES = ("host", "staged", "mpi", "nccl", "peer")
 
 
@@ -82,7 +87,7 @@ def open_transport(
     ------
     InputError
         The name is unknown, or the transport does not work with the device.
-    MachineError
+    TransportUnavailable
         The machine lacks what it needs; the same on every rank.
     """
     from haloscope.exchange.transports.host import HostTransport
@@ -118,6 +123,6 @@ def open_transport(
     # A transport that fails on one rank must not be used on another.
     faults = [text for text in world.gather_texts(fault) if text]
     if faults:
-        raise MachineError(f"transport {name!r} cannot be used: {faults[0]}")
+        raise TransportUnavailable(f"transport {name!r} cannot be used: {faults[0]}")
     transport: Transport = opened  # type: ignore[assignment]
     return transport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import platform
 import weakref
 from typing import Any
@@ -36,8 +35,6 @@ class PeerTransport:
     ) -> None:
         size = np.dtype(dtype).itemsize
         rooms, total = _rooms(plan.receives, size)
-        gc.collect()  # exchanges that are no longer used give back what they mapped, and then
-        world.barrier()  # every rank may free what was mapped from it
         self._region = device.shared_zeros((max(total, _LINE),), np.uint8)
         handle, fault = device.share(self._region)
         # To each rank: how to map this region, and where its message has its flags and places.

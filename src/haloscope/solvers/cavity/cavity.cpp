@@ -227,6 +227,9 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // come from the second-level cache only while these are at nearly the same plane. `progress` counts
 // the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
+//
+// Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
+// come from there are waited for: see exchange/direct.py.
 #define EDGE (16 / (int)sizeof(real))
 #define WIDTH (TILE_X + 2 * EDGE)
 #define P_ROWS (TILE_Y + 4)
@@ -238,11 +241,42 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 #define WARPS (TILE_X * TILE_Y / 32)
 #define ROWS_A_WARP ((P_ROWS + 4 * Q_ROWS + WARPS - 1) / WARPS)
 
+// A cut behind which the ghosts of another GPU are filled from here; base is 0 where there is none.
+struct Cut {
+  long base, plane;    // address there of this box's first node, distance of planes there
+  long mine, theirs;   // flags: ghosts have come from there, and have gone there
+  long columns;        // columns of this box at the cut
+};
+struct Cuts {
+  Cut y_low, y_high, z_low, z_high;
+};
+
+// Stores a node beyond a cut: all fields of the outermost layer, p of the second.
+INLINE void cross(const Cut &cut, const Node &next, long place, long z, long fs, int layer) {
+  real *there = (real *)cut.base + place + z * cut.plane;
+  there[0] = next.p;
+  if (layer) return;
+  there[fs] = next.u;
+  there[2 * fs] = next.v;
+  there[3 * fs] = next.w;
+  there[4 * fs] = next.T;
+}
+
+// Notes that a column at a cut is done; the last one tells the neighbour.
+INLINE void crossed(const Cut &cut, long *arrivals, long epoch) {
+  __threadfence_system();
+  if (atomicAdd((unsigned long long *)arrivals, 1ULL) + 1 != cut.columns) return;
+  *arrivals = 0;
+  __threadfence_system();
+  flag_raise((long *)cut.theirs, epoch + 1);
+}
+
 KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
-             long *progress, long *other, long counters) {
+             long *progress, long *other, long counters, const Cuts cuts, long *epochs,
+             long *arrivals) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
@@ -272,6 +306,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const long own = tx + ty * sy;
   int gate = 0;
   unsigned parity = 0;
+  const long epoch = epochs ? *epochs : 0;
 
   for (int column = blockIdx.x; column < columns; column += gridDim.x) {
     const int tile = column % (tiles_x * tiles_y);
@@ -284,6 +319,21 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
     long *const line = progress + column / (int)gridDim.x * chunk;
     long seen = 0;
+
+    const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;
+    const bool z_low = cuts.z_low.base && z0 < 2, z_high = cuts.z_high.base && z1 > nz - 2;
+    const bool at_cut = y_low || y_high || z_low || z_high;
+    if (at_cut) {
+      // Ghosts of the step before, which the copy engine is to see as well.
+      if (thread == 0) {
+        if (y_low) flag_wait((long *)cuts.y_low.mine, epoch);
+        if (y_high) flag_wait((long *)cuts.y_high.mine, epoch);
+        if (z_low) flag_wait((long *)cuts.z_low.mine, epoch);
+        if (z_high) flag_wait((long *)cuts.z_high.mine, epoch);
+      }
+      BARRIER();
+      asm volatile("fence.proxy.async;" ::: "memory");
+    }
 
     const int below = (int)ny - y0;
     const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
@@ -314,8 +364,9 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const real *behind = corner + own;
     real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
     if (active) {
-      pBB = behind[-2 * sz], pB = behind[-sz], uB = behind[fs - sz], vB = behind[2 * fs - sz];
-      wB = behind[3 * fs - sz], TB = behind[4 * fs - sz];
+      pBB = __ldcg(behind - 2 * sz), pB = __ldcg(behind - sz), uB = __ldcg(behind + fs - sz);
+      vB = __ldcg(behind + 2 * fs - sz), wB = __ldcg(behind + 3 * fs - sz);
+      TB = __ldcg(behind + 4 * fs - sz);
     }
     real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
     int p_slot = 0, q_slot = 0;
@@ -359,12 +410,33 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
         out[2 * fs] = next.v;
         out[3 * fs] = next.w;
         out[4 * fs] = next.T;
+        if (at_cut) {
+          const long place = x0 + tx + (y0 + ty) * sy;
+          const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
+          if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
+          if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
+          if (y_low && ty < 2) cross(cuts.y_low, next, place, z, fs, ty);
+          if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
+        }
       }
       out += sz;
       pBB = pB, pB = pC, pC = pF, pF = pFF;
       uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
       p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       q_slot = q_after;
+    }
+    if (epochs) {
+      BARRIER();
+      if (thread == 0) {
+        if (y_low) crossed(cuts.y_low, arrivals, epoch);
+        if (y_high) crossed(cuts.y_high, arrivals + 1, epoch);
+        if (z_low) crossed(cuts.z_low, arrivals + 2, epoch);
+        if (z_high) crossed(cuts.z_high, arrivals + 3, epoch);
+        if (atomicAdd((unsigned long long *)arrivals + 4, 1ULL) + 1 == columns) {
+          arrivals[4] = 0;
+          *epochs = epoch + 1;
+        }
+      }
     }
   }
 }
@@ -559,13 +631,35 @@ KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, cons
 // sides[k] = {first node, inward stride, stride a, stride b, nodes a, nodes b, adiabatic}
 #define SIDE_WORDS 7
 
+#if ON_GPU
+// Along x the nodes of a wall lie far apart and those next to one side by side: there four lanes a
+// node read the four values that it needs and write its results.
+INLINE void wall_by_four(const long *side, real *state, long fs, long a, long b) {
+  const int lane = threadIdx.x % 4;
+  const long n = side[1];
+  const bool here = a < side[4] && b < side[5];
+  real *p = state + side[0] + a * side[2] + b * side[3], *T = p + T_FIELD * fs;
+  const real own_p = here ? p[(lane + 1) * n] : (real)0;
+  const real own_T = here && lane < 2 ? T[(lane + 1) * n] : (real)0;
+  const real p1 = of_four(own_p, 0), p2 = of_four(own_p, 1), p3 = of_four(own_p, 2);
+  const real p4 = of_four(own_p, 3), T1 = of_four(own_T, 0), T2 = of_four(own_T, 1);
+  if (!here) return;
+  const real wall_p = wall_pressure(p1, p2);
+  if (lane == 0) p[0] = wall_p;
+  if (lane == 1) p[-n] = ghost_pressure(wall_p, p1, p2, p3, p4);
+  if (lane == 2 && side[6]) T[0] = adiabatic_temperature(T1, T2);
+}
+#endif
+
 KERNEL walls(real *state, const long *sides, long count, long fs) {
 #if ON_GPU
   for (long k = blockIdx.z; k < count; k += gridDim.z) {
     const long *side = sides + k * SIDE_WORDS;
     const long b = blockIdx.y * (long)blockDim.y + threadIdx.y;
     const long a = blockIdx.x * (long)blockDim.x + threadIdx.x;
-    if (a < side[4] && b < side[5])
+    if (side[1] == 1 || side[1] == -1)
+      wall_by_four(side, state, fs, a / 4, b);
+    else if (a < side[4] && b < side[5])
       wall(state, state + T_FIELD * fs, side[0] + a * side[2] + b * side[3], side[1], side[6]);
   }
 #else
@@ -579,30 +673,6 @@ KERNEL walls(real *state, const long *sides, long count, long fs) {
   }
 #endif
 }
-
-#if ON_GPU
-// The walls along x, where the nodes of a wall lie far apart and those next to one side by side: four
-// lanes a node read the four values that it needs and write its results.
-KERNEL x_walls(real *state, const long *sides, long count, long fs) {
-  const int lane = threadIdx.x % 4;
-  for (long k = blockIdx.z; k < count; k += gridDim.z) {
-    const long *side = sides + k * SIDE_WORDS;
-    const long b = blockIdx.y * (long)blockDim.y + threadIdx.y;
-    const long a = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 4, n = side[1];
-    const bool here = a < side[4] && b < side[5];
-    real *p = state + side[0] + a * side[2] + b * side[3], *T = p + T_FIELD * fs;
-    const real own_p = here ? p[(lane + 1) * n] : (real)0;
-    const real own_T = here && lane < 2 ? T[(lane + 1) * n] : (real)0;
-    const real p1 = of_four(own_p, 0), p2 = of_four(own_p, 1), p3 = of_four(own_p, 2);
-    const real p4 = of_four(own_p, 3), T1 = of_four(own_T, 0), T2 = of_four(own_T, 1);
-    if (!here) continue;
-    const real wall_p = wall_pressure(p1, p2);
-    if (lane == 0) p[0] = wall_p;
-    if (lane == 1) p[-n] = ghost_pressure(wall_p, p1, p2, p3, p4);
-    if (lane == 2 && side[6]) T[0] = adiabatic_temperature(T1, T2);
-  }
-}
-#endif
 
 // parts[k] = largest rate() of the nodes of part k, in 1/s.
 KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, long ny, long nz,

@@ -12,9 +12,10 @@ import numpy as np
 from haloscope.device import jit
 from haloscope.device.interface import Array, ByValue, Device, Graph, Launch
 from haloscope.domain.blocks import SIDES, Side, Triple
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange.direct import DirectHalo
 from haloscope.exchange.halo import Layout
-from haloscope.exchange.ladder import PACKED_AXES, open_halo
+from haloscope.exchange.ladder import open_halo
 from haloscope.exchange.progress import ProgressThread
 from haloscope.exchange.world import World
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm, Largest
@@ -49,6 +50,7 @@ _GPU_PLANES_AHEAD = 4
 _GPU_COPY_ENGINE = True
 _GPU_TILES = {"double": (64, 8), "float": (128, 8)}
 _GPU_AHEAD = 2
+_GPU_BEFORE = {"double": 16, "float": 0}
 _GPU_LEAST_BLOCKS = 1
 _GPU_DRIFT = 4
 _GPU_POLLS = 100
@@ -151,7 +153,8 @@ class CavitySolver:
             "T": Field("T", "K", "temperature"),
         }
         self.fields = {name: described[name] for name in names}
-        self._tile = _GPU_TILES["float" if self.dtype == np.float32 else "double"]
+        self._real = "float" if self.dtype == np.float32 else "double"
+        self._tile = _GPU_TILES[self._real]
         self.spacing = flow.spacing
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
@@ -186,6 +189,11 @@ class CavitySolver:
         self._progress = None
         if self._exchange and self._overlap and case.machine.progress == "thread":
             self._progress = ProgressThread(self._exchange.progress)
+        self._direct: DirectHalo | None = None
+        self._bind_kernels()
+        self._direct = self._open_direct()
+        if self._direct is not None:
+            self.transport += ", direct"
         self._bind()
         self._set_initial()
         self._complete()
@@ -202,7 +210,9 @@ class CavitySolver:
         On cores each field is a stream that the prefetchers follow; the fields start at different
         places of a page. On GPUs a tile of a plane touches one or two pages instead of one a
         field, which is worth 6 %; rows are an odd number of cache lines long so that their starts
-        spread over a page. The first node that is updated lies on a cache line.
+        spread over a page. The first node that is updated lies on a cache line; on GPUs, in double
+        precision, the wall and the ghost before it do: what a wall needs lies together, and rows
+        of tiles begin at whole sectors (4 %).
         """
         nx, ny, nz = self.block.shape
         cut = {side.axis for side in self.block.neighbours}
@@ -219,6 +229,7 @@ class CavitySolver:
             return Layout((nx, ny, nz), (1, pitch, plane), first, apart, (gx, gy, gz))
         if pitch // line % 2 == 0:
             pitch += line
+        lead = (lead + _GPU_BEFORE[self._real] // self.dtype.itemsize) % line
         row = pitch * len(self.fields)
         plane = row * (ny + 2 * gy)
         first = lead + gx + gy * row + gz * plane
@@ -229,8 +240,8 @@ class CavitySolver:
         deep = self.layout.shape[2] + 2 * self.layout.ghosts[2]
         plane, apart = self.layout.strides[2], self.layout.field_stride
         count = max(plane * deep, apart * len(self.fields)) + 64 // self.dtype.itemsize
-        machine = self._case.machine
-        if machine.transport == "peer" and PACKED_AXES[machine.packing] != (0, 1, 2):
+        # Neighbours may store into it, see DirectHalo and UnpackedExchange.
+        if self._device.kind != "cpu" and self.blocks.count > 1:
             return self._device.shared_zeros((count,), self.dtype)
         return self._device.zeros((count,), self.dtype)
 
@@ -258,7 +269,7 @@ class CavitySolver:
     def _split(self) -> tuple[list[NodeBox], list[NodeBox]]:
         """Boxes next to cuts, whose values neighbours wait for, and the rest."""
         start, stop = self._updated()
-        if not self._overlap:
+        if not self._overlap or self._direct is not None:
             return [], [(start, stop)]
         shells: list[NodeBox] = []
         low, high = list(start), list(stop)
@@ -336,7 +347,10 @@ class CavitySolver:
             options |= {"block": _GPU_BLOCK, "extent": (nx, ny, -(-nz // chunk))}
         launches = []
         for turn in range(2):
-            more = [progress[turn], progress[1 - turn], len(progress[0])] if progress else []
+            more: list[Any] = []
+            if progress:
+                more = [progress[turn], progress[1 - turn], len(progress[0])]
+                more += self._cuts(start, stop, chunk, 1 - turn)
             launches.append(
                 kernel.bind(
                     states[turn],
@@ -358,6 +372,31 @@ class CavitySolver:
                 )
             )
         return launches
+
+    def _cuts(self, start: Triple, stop: Triple, chunk: int, turn: int) -> list[Any]:
+        """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
+        nx, ny, nz = (b - a for a, b in zip(start, stop, strict=True))
+        tiles_x, tiles_y = -(-nx // self._tile[0]), -(-ny // self._tile[1])
+        marches = -(-nz // chunk)
+        # A side's two layers may lie in two tiles or marches.
+        at_side = {
+            Side(1, -1): tiles_x * marches,
+            Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // self._tile[1]),
+            Side(2, -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
+            Side(2, 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
+        }
+        direct = self._direct
+        if direct is None:
+            return [ByValue(np.zeros(20, np.int64)), 0, 0]
+        values: list[int] = []
+        for side in SIDES[2:]:
+            base, plane, mine, theirs = direct.cut(side, turn)
+            # The box begins at its first updated node, not at the block's first.
+            strides = (1, self.layout.strides[1], plane)
+            offset = sum(a * stride for a, stride in zip(start, strides, strict=True))
+            base += offset * self.dtype.itemsize if base else 0
+            values += (base, plane, mine, theirs, at_side[side])
+        return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
 
     def _gpu_columns(self, nx: int, ny: int, nz: int) -> tuple[int, int]:
         """Planes of a march and number of columns (tiles times marches) of the tiled GPU kernel.
@@ -408,12 +447,35 @@ class CavitySolver:
             tiles += shares
         return max(1, -(-ny // tiles)), max(1, -(-nz // cuts))
 
-    def _bind(self) -> None:
-        device, layout = self._device, self.layout
+    def _bind_kernels(self) -> None:
+        device = self._device
         self._update = device.kernel(SOURCE, "update", self._constants)
         self._update_tiles = None
         if device.copy_engine and _GPU_COPY_ENGINE and self.flow.table.dimensions == 3:
             self._update_tiles = device.kernel(SOURCE, "update_tiles", self._constants)
+
+    def _open_direct(self) -> DirectHalo | None:
+        """Let the update fill the neighbours' ghosts, where it can on every rank."""
+        if self._exchange is None or not self._overlap or self._case.machine.packing != "auto":
+            return None
+        if self._exchange.transport != "peer" or self.flow.table.rescale_pressure == "step":
+            return None
+        start, stop = self._updated()
+        suits = (
+            self._update_tiles is not None
+            and self.blocks.parts[0] == 1
+            and self._fits_tiles(start, stop[0] - start[0])
+        )
+        if self._world.any(not suits):
+            return None
+        try:
+            return DirectHalo(self._world, self._device, self.block, self.layout, self._state)
+        except MachineError as error:
+            self.notices.append(f"{error}; ghosts travel as messages")
+            return None
+
+    def _bind(self) -> None:
+        device, layout = self._device, self.layout
         wave = device.kernel(SOURCE, "fastest_wave", self._constants)
         keep = device.kernel(SOURCE, "keep_reference", self._constants)
         shells, inside = self._split()
@@ -464,29 +526,27 @@ class CavitySolver:
         self._graphs: dict[tuple[int, int], Graph] = {}
         self._launch_twice = self._bind_twice(pairs, first, shape)
 
-    def _bind_walls(self) -> list[list[Launch]]:
-        """The walls of each state: on GPUs those along x by a kernel of their own."""
+    def _bind_walls(self) -> list[Launch]:
+        """The walls of each state."""
         device, sides = self._device, self._side_table()
-        apart = np.abs(sides[:, 1]) == 1
-        groups = [("walls", sides, 1)]
-        if device.kind != "cpu":
-            groups = [("x_walls", sides[apart], 4), ("walls", sides[~apart], 1)]
-        launches: list[list[Launch]] = [[], []]
-        for name, table, lanes in groups:
-            if len(table) == 0:
-                continue
-            kernel = device.kernel(SOURCE, name, self._constants)
-            extent = (lanes * int(table[:, 4].max()), int(table[:, 5].max()), len(table))
-            on_device = device.from_host(table)
-            for state, bound in zip(self._state, launches, strict=True):
-                stride = self.layout.field_stride
-                bound.append(kernel.bind(state, on_device, len(table), stride, extent=extent))
-        return launches
+        kernel = device.kernel(SOURCE, "walls", self._constants)
+        # On GPUs four lanes work on a node of a wall along x.
+        lanes = np.where(np.abs(sides[:, 1]) == 1, 4, 1)
+        extent = (
+            int((lanes * sides[:, 4]).max(initial=1)),
+            int(sides[:, 5].max(initial=1)),
+            max(1, len(sides)),
+        )
+        table = device.from_host(sides)
+        return [
+            kernel.bind(state, table, len(sides), self.layout.field_stride, extent=extent)
+            for state in self._state
+        ]
 
     def _close_walls(self, number: int) -> None:
         """Give the walls of a state the values that its inner nodes imply."""
-        for launch in self._launch_walls[number]:
-            launch()
+        with _WALLS:
+            self._launch_walls[number]()
 
     def _bind_twice(
         self, pairs: tuple[tuple[Array, Array], ...], first: int, shape: Triple
@@ -696,7 +756,11 @@ class CavitySolver:
         fresh = self._state[1 - now]
         if self.flow.table.rescale_pressure == "step":
             self._share_reference()
-        if self._overlap and self._exchange is not None:
+        if self._direct is not None:
+            with _INTERIOR:
+                self._launch_interior[now][0]()
+            self._close_walls(1 - now)
+        elif self._overlap and self._exchange is not None:
             self._device.fork()
             with _BOUNDARY:
                 for launch in self._launch_boundary[now]:
@@ -705,14 +769,12 @@ class CavitySolver:
             self._inside_beside_messages(now)
             self._exchange.finish(fresh)
             self._device.join()
-            with _WALLS:
-                self._close_walls(1 - now)
+            self._close_walls(1 - now)
         else:
             with _INTERIOR:
                 for launch in self._launch_interior[now]:
                     launch()
-            with _WALLS:
-                self._close_walls(1 - now)
+            self._close_walls(1 - now)
             if self._exchange is not None:
                 self._exchange.swap(fresh)
         self._current = 1 - now
@@ -757,8 +819,7 @@ class CavitySolver:
                 with _INTERIOR:
                     self._launch_twice[self._current]()
                 self._current = 1 - self._current
-                with _WALLS:
-                    self._close_walls(self._current)
+                self._close_walls(self._current)
             count -= max(0, (count - 1) // 2 * 2)
         for _ in range(count):
             self._one_step()

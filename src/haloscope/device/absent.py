@@ -1,0 +1,236 @@
+"""A GPU that is not there: compiles the kernels that a case asks for and runs none.
+
+Cores can be absent in the same way. What is set up on such a device meets every kernel, with
+arrays that take no memory, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from haloscope.device import jit
+from haloscope.device.cache import Cache
+from haloscope.device.cpu import available_cores
+from haloscope.device.cuda import COPY_ENGINE_FROM
+from haloscope.device.interface import Array, Box
+
+CORES = "cpu"
+_MULTIPROCESSORS = 132  # of an H200; no file that is compiled depends on it
+_MEMORY = 1 << 40
+_SOMEWHERE = 1 << 40  # no array, but no null pointer either: that says that there is none
+
+
+@dataclass(frozen=True)
+class CompiledFile:
+    """A kernel file that was asked for with certain constants.
+
+    Attributes
+    ----------
+    file, constants
+        Name of the source, and what was defined for it.
+    hash
+        What names both in summaries; see :func:`haloscope.device.jit.kernel_hash`.
+    target
+        ``cpu``, or an architecture such as ``sm_90``.
+    seconds
+        Time that it took.
+    cached
+        Whether it was in the cache already.
+    """
+
+    file: str
+    constants: jit.Constants
+    hash: str
+    target: str
+    seconds: float
+    cached: bool
+
+
+class AbsentArray:
+    """An array without content: parts of it can be named, values written to it are dropped."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = np.dtype(dtype)
+        self.itemsize = self.dtype.itemsize
+        self.nbytes = math.prod(self.shape) * self.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice) -> AbsentArray:
+        count = len(range(*part.indices(self.shape[0])))
+        return AbsentArray((count, *self.shape[1:]), self.dtype)
+
+    def __setitem__(self, part: Any, values: Any) -> None:
+        pass
+
+
+def _as_strided(array: AbsentArray, shape: tuple[int, ...], strides: Any) -> AbsentArray:
+    return AbsentArray(shape, array.dtype)
+
+
+def _nothing() -> None:
+    pass
+
+
+class _AbsentKernel:
+    """A kernel that was compiled; its launches do nothing."""
+
+    def bind(self, *arguments: Any, **options: Any) -> Callable[[], None]:
+        return _nothing
+
+
+class _AbsentGraph:
+    def replay(self) -> None:
+        pass
+
+
+class AbsentDevice:
+    """Passes for a GPU or for cores; see :class:`haloscope.device.interface.Device`.
+
+    Parameters
+    ----------
+    target
+        An architecture, such as ``sm_90``, or ``cpu`` for cores like those of this machine.
+    tell
+        Is told each file that was compiled or found in the cache.
+
+    Attributes
+    ----------
+    files
+        What was compiled or found, in order; each file once for each set of constants.
+    kernels
+        Names of the files and of the kernels in them that were asked for.
+
+    Raises
+    ------
+    MachineError
+        The cache cannot be used.
+    """
+
+    xp: Any = SimpleNamespace(
+        lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
+    )
+    stream = None
+    side = None
+
+    def __init__(self, target: str, *, tell: Callable[[CompiledFile], None] | None = None) -> None:
+        self.target = target
+        self.kind = "cpu" if target == CORES else "cuda"
+        self.name = f"absent {target}"
+        self.identity = self.name
+        cores = self.kind == "cpu"
+        self.multiprocessors = available_cores() if cores else _MULTIPROCESSORS
+        self.copy_engine = not cores and int(target.removeprefix("sm_")) >= COPY_ENGINE_FROM
+        self.files: list[CompiledFile] = []
+        self.kernels: set[tuple[str, str]] = set()
+        self._cache = Cache()
+        self._tell = tell
+        self._met: set[tuple[Path, str]] = set()
+
+    def kernel(self, file: Path, name: str, constants: jit.Constants) -> _AbsentKernel:
+        """Compile the file of a kernel, unless it was compiled before."""
+        self.kernels.add((file.name, name))
+        met = (file, jit.kernel_hash(file, constants))
+        if met not in self._met:
+            self._met.add(met)
+            before, start = len(self._cache.built), time.perf_counter()
+            if self.kind == "cpu":
+                jit.compile_for_cores(file, constants, self._cache)
+            else:
+                jit.compile_for_gpu(file, constants, self.target, self._cache)
+            taken, cached = time.perf_counter() - start, len(self._cache.built) == before
+            done = CompiledFile(file.name, dict(constants), met[1], self.target, taken, cached)
+            self.files.append(done)
+            if self._tell is not None:
+                self._tell(done)
+        return _AbsentKernel()
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array without content."""
+        return AbsentArray(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array without content."""
+        return AbsentArray(shape, dtype)
+
+    def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Array without content."""
+        return AbsentArray(shape, dtype)
+
+    def from_host(self, array: np.ndarray) -> Array:
+        """Array without content, of the shape of a host array."""
+        return AbsentArray(array.shape, array.dtype)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """Zeros in the shape of an array."""
+        return np.zeros(array.shape, array.dtype)
+
+    def staging(self, count: int, dtype: DTypeLike) -> Any:
+        """Array without content."""
+        return AbsentArray((count,), dtype)
+
+    def address(self, array: Array) -> int:
+        """A place that is no null pointer, where nothing is."""
+        return _SOMEWHERE
+
+    def fork(self) -> None:
+        """Nothing to do."""
+
+    def join(self) -> None:
+        """Nothing to do."""
+
+    def note(self, stream: Any = None) -> Callable[[], None]:
+        """A wait for nothing."""
+        return _nothing
+
+    def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
+        """Nothing to copy."""
+        return _nothing
+
+    def copy_in(self, array: Array, host: np.ndarray, stream: Any = None) -> None:
+        """Nothing to copy."""
+
+    def copy_box(
+        self, to: int, to_box: Box, source: int, from_box: Box, size: int, stream: Any = None
+    ) -> None:
+        """Nothing to copy."""
+
+    def release_shared(self) -> None:
+        """Nothing to free."""
+
+    def share(self, array: Array) -> tuple[bytes, str]:
+        """Pretend that it can be mapped."""
+        return b"absent", ""
+
+    def map_region(self, handle: bytes) -> int:
+        """A place that is no null pointer, where nothing is."""
+        return _SOMEWHERE
+
+    def unmap_region(self, address: int) -> None:
+        """Nothing to give back."""
+
+    def graph(self, work: Callable[[], None]) -> _AbsentGraph:
+        """Record nothing."""
+        return _AbsentGraph()
+
+    def synchronise(self) -> None:
+        """Nothing to wait for."""
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """No time."""
+        return 0.0
+
+    def memory(self) -> tuple[int, int]:
+        """As much as anyone asks for."""
+        return _MEMORY, _MEMORY

@@ -1,0 +1,27 @@
+"""Ranks that are not there: one rank of many is set up as if the others said what it says."""
+
+from __future__ import annotations
+
+from haloscope.exchange.world import World
+
+
+class AbsentWorld(World):
+    """Rank 0 of a number of ranks of one host, without MPI and without the others.
+
+    Every collective is answered at once: the others have sent what this rank has sent, and sums
+    are this rank's own. That suffices to open an exchange, and for nothing that computes.
+
+    Parameters
+    ----------
+    size
+        Number of ranks.
+    """
+
+    library = "no MPI (ranks that are not there)"
+
+    def __init__(self, size: int) -> None:
+        self.size = self.local_size = size
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Give this rank's text once for each rank."""
+        return [text] * self.size

@@ -1,0 +1,1 @@
+"""Scaling studies: sweeps of short timed runs, each checked against one rank, tabled and drawn."""

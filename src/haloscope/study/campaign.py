@@ -1,0 +1,329 @@
+"""Conducts a study: what is left to run, groups of ranks one after the other, and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange.world import World
+from haloscope.folders import make_folder, new_folder
+from haloscope.io.atomic import write_text
+from haloscope.study import report, table
+from haloscope.study.groups import Runner, Stop
+from haloscope.study.keys import Study, read_study
+from haloscope.study.ledger import Ledger, Record
+from haloscope.study.machine import Machine, find_machine, parse_hosts, python_of
+from haloscope.study.point import run_points
+from haloscope.study.sweep import Point, Row, Sweep, sweep
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study on a machine.
+
+    Attributes
+    ----------
+    path
+        The study file.
+    sweep
+        All its rows.
+    rows
+        Those of the series that were chosen.
+    machine
+        What there is to run on.
+    left_out
+        Why points do not fit on the machine, by id.
+    """
+
+    path: Path
+    sweep: Sweep
+    rows: tuple[Row, ...]
+    machine: Machine
+    left_out: dict[str, str]
+
+    @property
+    def study(self) -> Study:
+        """The file's content."""
+        return self.sweep.study
+
+    def points(self) -> list[Point]:
+        """What is to be run, each point once, in the order in which it is to be run."""
+        rows = [row for row in self.rows if row.point.id not in self.left_out]
+        timed = {row.point.id: row.point for row in rows}
+        references = {row.point.id: self.sweep.references[row.point.id] for row in rows}
+        others = {point.id: point for point in references.values() if point.id not in timed}
+        return sorted([*timed.values(), *others.values()], key=lambda point: point.group)
+
+
+def plan(
+    path: Path,
+    *,
+    device: str | None = None,
+    only: str = "",
+    hosts: str = "",
+    world: World | None = None,
+) -> Plan:
+    """Read a study and see what of it fits this machine.
+
+    Parameters
+    ----------
+    path
+        The study file.
+    device
+        In place of the device of all points.
+    only
+        Take the series alone whose names contain this.
+    hosts
+        Hosts and slots to start ranks on, ``a:4,b:4``; empty: this host.
+    world
+        The ranks that a launcher has started, of which this is one.
+
+    Raises
+    ------
+    InputError
+        The study is wrong, or a point of it is impossible.
+    """
+    study = read_study(path)
+    if study.seed is not None:
+        table.read_seed(path.parent / study.seed.file)
+    chosen = [series.name for series in study.series if only in series.name]
+    if not chosen:
+        names = ", ".join(series.name for series in study.series)
+        raise InputError(f"--only {only!r} fits no series of {path}; there is {names}")
+    machine = find_machine(
+        study.mpi,
+        path.parent,
+        parse_hosts(hosts) if hosts else (),
+        gpus=device != "cpu",
+        inside=world is not None,
+    )
+    expanded = sweep(study, str(path), device=device, gpus=machine.gpus)
+    rows = tuple(row for row in expanded.rows if row.series in chosen)
+    left_out = {}
+    for row in rows:
+        if world is None:
+            reason = machine.lacks(row.point, study.limits)
+        elif row.point.ranks == world.size:
+            reason = machine.lacks_inside(row.point, study.limits, world.local_size)
+        else:
+            reason = ""
+        if reason:
+            left_out[row.point.id] = reason
+    return Plan(path, expanded, rows, machine, left_out)
+
+
+def scale(
+    path: str | Path,
+    *,
+    out: str | Path | None = None,
+    device: str | None = None,
+    only: str = "",
+    ranks: int | None = None,
+    hosts: str = "",
+    merge: Sequence[str | Path] = (),
+    world: World | None = None,
+    tell: Tell | None = None,
+) -> dict[str, Any]:
+    """Run a study, or what is left of it, and write its table and pictures.
+
+    Parameters
+    ----------
+    path, device, only, hosts
+        As for :func:`plan`.
+    ranks
+        Run the points for this many ranks alone.
+    out
+        Folder for results; one that holds this study already is gone on with. By default a new
+        one, ``runs/<study>-<n>``.
+    merge
+        Folders of other machines whose rows are added to the table and the pictures.
+    world
+        The ranks that a launcher has started, all of which call this: they run the points for
+        as many ranks as they are. By default the ranks of each point are started here.
+    tell
+        Called with lines on what goes on.
+
+    Returns
+    -------
+    dict
+        ``study``, ``points`` (rows of the table), ``left_out``, ``failed``, ``checks``,
+        ``files``, ``ok`` (nothing failed and no check missed) and ``stopped_by`` (a signal, or
+        None); empty on all ranks but the first.
+
+    Raises
+    ------
+    InputError
+        The study is wrong, or the folder is that of another.
+    MachineError
+        Nothing of the study fits this machine, or its results cannot be written.
+    """
+    tell = tell or _say_nothing
+    path = Path(path)
+    if world is not None and not world.is_root:
+        task = json.loads(_share(world, ""))
+        points = [Point(**point) for point in task["points"]]
+        run_points(points, Ledger(Path(task["ledger"])), world, point_seconds=task["limit"])
+        return {}
+    if world is not None and ranks not in (None, world.size):
+        raise InputError(
+            f"--ranks {ranks} was given but the launcher started {world.size} rank(s); they run "
+            "the points for as many ranks as they are"
+        )
+    planned = plan(path, device=device, only=only, hosts=hosts, world=world)
+    tables = [table.read_table(Path(folder)) for folder in merge]
+    others = [row for rows in tables for row in rows if row["status"] == "done"]
+    if world is not None and out is None:
+        raise InputError("give --out under a launcher: each start adds its points to one folder")
+    folder = _open_folder(path, None if out is None else Path(out))
+    ledger = Ledger(folder / "points.jsonl")
+    ledger.repair()
+    ledger.read()
+    ledger.started.clear()  # by ranks that were killed with their study
+    pending = _pending(planned, ranks if world is None else world.size, ledger, tell)
+    if world is None:
+        stopped = _run_here(planned, pending, ledger, tell)
+    else:
+        _run_inside(planned, pending, ledger, world, tell)
+        stopped = None
+    ledger.read()
+    rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
+    result = report.write(folder, planned.study, path, rows + others)
+    result["stopped_by"] = stopped and stopped.name
+    if stopped is None and rows and all(row["status"] == "left out" for row in rows):
+        raise MachineError(f"nothing of {path} fits this machine: {rows[0]['reason']}")
+    return result
+
+
+def listing(planned: Plan) -> list[dict[str, Any]]:
+    """The rows of the table before anything is run: what would be, and what is left out."""
+    return table.table(planned.rows, planned.sweep.references, planned.left_out, {})
+
+
+def _pending(planned: Plan, ranks: int | None, ledger: Ledger, tell: Tell) -> list[Point]:
+    """Points that have not been done; those that failed before come last of their group."""
+    points = [point for point in planned.points() if ranks in (None, point.ranks)]
+    records = ledger.records
+    done = {key for key, record in records.items() if record["status"] == "done"}
+    pending = [point for point in points if point.id not in done]
+    if len(pending) < len(points):
+        tell(f"{len(points) - len(pending)} of {len(points)} points were done before")
+    if planned.left_out:
+        tell(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
+    return sorted(pending, key=lambda point: (point.group, point.id in records))
+
+
+def _run_here(
+    planned: Plan, pending: Sequence[Point], ledger: Ledger, tell: Tell
+) -> signal.Signals | None:
+    """Start the ranks of one group of points after the other; the signal that stopped it."""
+    stop = Stop()
+    progress = _Progress(planned, ledger, len(pending), tell)
+    runner = Runner(
+        ledger, planned.machine.hosts, planned.study.limits.point_seconds, stop, progress
+    )
+    with stop.handling():
+        for _, group in groupby(pending, key=lambda point: point.group):
+            points = list(group)
+            name = points[0].mpi
+            python = sys.executable
+            if name is not None:
+                python = str(python_of(planned.study.mpi[name], planned.path.parent))
+            runner.run(points, python)
+            if stop.signal is not None:
+                break
+    return stop.signal
+
+
+def _run_inside(
+    planned: Plan, pending: Sequence[Point], ledger: Ledger, world: World, tell: Tell
+) -> None:
+    """Run the points for the ranks that a launcher has started; rank 0 calls this."""
+    here = Path(sys.executable).parent
+    mpis: set[str | None] = {
+        name
+        for name, mpi in planned.study.mpi.items()
+        if python_of(mpi, planned.path.parent).parent == here
+    }
+    points = [
+        point
+        for point in pending
+        if point.mpi in mpis | {None} and point.ranks_per_node in (None, world.local_size)
+    ]
+    limit = planned.study.limits.point_seconds
+    task = {
+        "points": [dataclasses.asdict(point) for point in points],
+        "ledger": str(ledger.path),
+        "limit": limit,
+    }
+    _share(world, json.dumps(task))
+    progress = _Progress(planned, ledger, len(points), tell)
+    run_points(
+        points,
+        Ledger(ledger.path),
+        world,
+        point_seconds=limit,
+        on_done=lambda point, record: progress(record),
+    )
+
+
+class _Progress:
+    """Tells of each point that has ended."""
+
+    def __init__(self, planned: Plan, ledger: Ledger, left: int, tell: Tell) -> None:
+        self._rows = {row.point.id: row for row in reversed(planned.rows)}
+        self._ledger, self._left, self._tell = ledger, left, tell
+
+    def __call__(self, record: Record) -> None:
+        """Tell of a point that has ended."""
+        self._left -= 1
+        row = self._rows.get(record["id"])
+        base = self._ledger.records.get(row.base) if row else None
+        self._tell(f"{report.progress(row, record, base)}; {self._left} left")
+
+
+def _open_folder(path: Path, out: Path | None) -> Path:
+    """The folder for results, with a copy of the study file in it."""
+    folder = new_folder(Path("runs"), path.stem) if out is None else out
+    make_folder(folder)
+    copy = folder / "study.toml"
+    text = path.read_text(encoding="utf-8")
+    if not copy.exists():
+        if any(folder.iterdir()):
+            raise InputError(
+                f"the folder {folder} is not empty and holds no study; give another --out"
+            )
+        write_text(copy, text)
+        return folder
+    if tomllib.loads(copy.read_text(encoding="utf-8")) != tomllib.loads(text):
+        raise InputError(
+            f"{folder} holds another study, or another state of it: {copy} differs from {path}; "
+            "give another --out"
+        )
+    return folder
+
+
+def _share(world: World, text: str) -> str:
+    """Rank 0's text, on every rank."""
+    packed = np.frombuffer(text.encode(), np.uint8)
+    size = int(world.broadcast(np.array([len(packed)], np.int64))[0])
+    buffer = np.zeros(size, np.uint8)
+    if world.is_root:
+        buffer[...] = packed
+    return world.broadcast(buffer).tobytes().decode()
+
+
+def _say_nothing(line: str) -> None:
+    pass

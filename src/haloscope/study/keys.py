@@ -1,0 +1,215 @@
+"""The keys of a study file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import Field, field_validator, model_validator
+
+from haloscope.case import CaseTable, PositiveInt, Table, check, read_toml
+from haloscope.errors import InputError
+from haloscope.solvers import registry
+
+# Tables of a case that a study has no use for.
+UNUSED = ("title", "run", "output", "checkpoint")
+
+_MOST_RANKS = 1 << 20
+
+T = TypeVar("T")
+# The values of an axis.
+Several = tuple[T, ...]
+
+Ranks = Annotated[int, Field(ge=1, le=_MOST_RANKS)]
+Threads = Annotated[int, Field(ge=1, le=4096)]
+Cut = Literal["auto", "1d", "2d", "3d", "x", "y", "z"] | tuple[Ranks, Ranks, Ranks]
+Kind = Literal["auto", "cpu", "cuda"]
+Growth = Literal["strong", "type1", "type2"]
+Grid = PositiveInt | tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
+SeriesName = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^|\n\r]+$")]
+MpiName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
+
+
+class Series(Table):
+    """A sweep over its axes: each is one value or a list of values."""
+
+    name: SeriesName
+    """Name in tables and pictures."""
+    ranks: Several[Ranks] = (1,)
+    """Ranks to start."""
+    decomposition: Several[Cut] | None = None
+    """auto, 1d, 2d, 3d; x, y, z: cut along this axis alone; or blocks along x, y, z."""
+    growth: Several[Growth] = ("strong",)
+    """strong: one grid for all rank counts; type1, type2: as Tables 1 and 2 of Xue and Roy."""
+    nodes: Several[Grid] | None = None
+    """Nodes along each axis: each value is one number for all axes, or a list of one for each."""
+    precision: Several[str] | None = None
+    """Type of the fields."""
+    time_step: Several[str] | None = None
+    """How the solver chooses its time step."""
+    device: Several[Kind] | None = None
+    """cpu, cuda, or auto."""
+    threads: Several[Threads] | None = None
+    """Threads a rank on cores; 1 unless the case says otherwise."""
+    ranks_per_node: Several[Ranks] | None = None
+    """Ranks on each host."""
+    mpi: Several[MpiName] | None = None
+    """Name of a table [mpi.NAME]."""
+    transport: Several[str] | None = None
+    """As machine.transport."""
+    packing: Several[str] | None = None
+    """As machine.packing."""
+    widths: Several[str] | None = None
+    """As machine.widths."""
+    overlap: Several[bool] | None = None
+    """As machine.overlap."""
+    progress: Several[str] | None = None
+    """As machine.progress."""
+    graphs: Several[bool] | None = None
+    """As machine.graphs."""
+    set: tuple[str, ...] = ()
+    """Further keys of the case for the whole series: "table.key=value"."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, given: Any) -> Any:
+        """One value is a list of one; three numbers are one value of the decomposition."""
+        if not isinstance(given, dict):
+            return given
+        swept = {}
+        for key, value in given.items():
+            if value == [] and key != "set":
+                raise ValueError(f"{key} = []: an axis needs a value; give one, or remove the key")
+            alone = not isinstance(value, list)
+            if key == "decomposition" and not alone:
+                alone = all(isinstance(part, int) for part in value)
+            wrapped = [value] if alone and key != "name" else value
+            swept[key] = _tuples(wrapped)
+        return swept
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# In the order of the sweep: the last varies fastest.
+SWEPT = tuple(key for key in Series.model_fields if key not in ("name", "set"))
+
+
+class Mpi(Table):
+    """Another MPI library."""
+
+    python: str
+    """A Python whose mpi4py binds it, with haloscope; a path, relative to the study file."""
+
+
+class Limits(Table):
+    """What is left out on a machine that is too small."""
+
+    oversubscribe: Annotated[float, Field(ge=1.0, le=1000.0)] = 2.0
+    """Most threads of all ranks over the cores."""
+    share_gpus: bool = False
+    """Let several ranks share a GPU."""
+    point_seconds: Annotated[float, Field(gt=0.0, le=1e7)] = 1800.0
+    """Longest time of a point in s; then it has failed and the others go on."""
+
+
+class Seed(Table):
+    """Published numbers to set beside the measured ones."""
+
+    file: str
+    """CSV with the columns label, decomposition, ranks, ssspnt, efficiency; relative to the study.
+    A row belongs to the series of its label."""
+    name: Annotated[str, Field(min_length=1, max_length=60)] = "published"
+    """What to call them."""
+
+
+class Study(Table):
+    """A study file."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    """Heading of the report."""
+    about: Annotated[str, Field(max_length=5000)] = ""
+    """What it shows."""
+    solver: str = "cavity"
+    """Which solver."""
+    steps: PositiveInt = 20
+    """Steps of a timed block."""
+    warmup: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    """Steps before the first timed block; as many as a block has when left out, so that all that
+    is compiled, recorded or measured on the way has been."""
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Timed blocks a point."""
+    check_steps: PositiveInt = 20
+    """Steps after which the fields are compared with those of one rank."""
+    case: dict[str, Any] = Field(default_factory=dict)
+    """Tables of a case: the solver's own and machine."""
+    mpi: dict[MpiName, Mpi] = Field(default_factory=dict)
+    """[mpi.NAME] tables."""
+    limits: Limits = Limits()
+    """What is left out."""
+    seed: Seed | None = None
+    """Published numbers."""
+    series: tuple[Series, ...]
+    """[[series]] tables."""
+
+    @field_validator("case")
+    @classmethod
+    def _only_what_a_study_uses(cls, case: dict[str, Any]) -> dict[str, Any]:
+        for key in ("solver", *UNUSED):
+            if key in case:
+                raise ValueError(
+                    f"a study has no case.{key}: it takes title and solver from its own top, "
+                    "its steps from steps, warmup and repeats, and writes no fields; remove it"
+                )
+        return case
+
+    @model_validator(mode="after")
+    def _names_that_fit(self) -> Study:
+        if not self.series:
+            raise ValueError("series = []: a study needs a series; add a table [[series]]")
+        names = [series.name for series in self.series]
+        for series in self.series:
+            if names.count(series.name) > 1:
+                raise ValueError(f"two series are named {series.name!r}; give each its own name")
+            for name in series.mpi or ():
+                if name not in self.mpi:
+                    known = ", ".join(self.mpi) or "none"
+                    raise ValueError(
+                        f"series {series.name!r}: mpi = {name!r} has no table [mpi.{name}]; "
+                        f"there is {known}"
+                    )
+        return self
+
+
+def read_study(path: Path) -> Study:
+    """Read and check a study file.
+
+    Raises
+    ------
+    InputError
+        Names the key, the file, what was given and what is allowed.
+    """
+    data = read_toml(path)
+    try:
+        study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))
+    except InputError as error:
+        raise InputError(_with_names(str(error), data.get("series"))) from None
+    try:
+        registry.check_name(study.solver)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return study
+
+
+def _with_names(message: str, series: Any) -> str:
+    """A message that calls a series by its name instead of its number."""
+
+    def name(match: re.Match[str]) -> str:
+        table = series[int(match[1])] if isinstance(series, list) else None
+        if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+            return match[0]
+        return f"series {table['name']!r}" + (", key " if match[2] else "")
+
+    return re.sub(r"\bseries\.(\d+)(\.?)", name, message)

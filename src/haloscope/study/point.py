@@ -1,0 +1,229 @@
+"""What the ranks of a study do: run points one after the other, timed and digested."""
+
+from __future__ import annotations
+
+import datetime
+import faulthandler
+import gc
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.device.interface import Device
+from haloscope.errors import HaloscopeError, MachineError, SolutionError
+from haloscope.exchange.transports import TransportUnavailable
+from haloscope.exchange.world import World
+from haloscope.numerics.digest import field_digest
+from haloscope.provenance import version
+from haloscope.run import Simulation
+from haloscope.solvers import registry
+from haloscope.solvers.interface import Solver
+from haloscope.study.ledger import Ledger, Record
+from haloscope.study.sweep import Point
+
+_STDERR = 2
+_ROOT_FIRST_SECONDS = 1.0
+# Meters of energy count in steps of up to a tenth of a second.
+_ENERGY_SECONDS = 1.0
+
+
+def run_points(
+    points: Sequence[Point],
+    ledger: Ledger,
+    world: World,
+    *,
+    point_seconds: float,
+    on_done: Callable[[Point, Record], None] | None = None,
+) -> None:
+    """Run points on the ranks of a world; rank 0 notes each in the ledger as it ends.
+
+    A point that fails is noted, too. What the other ranks are doing then is not known: where
+    there are others all are ended, with exit code 1, and who started them can go on with the
+    points that are left.
+
+    Parameters
+    ----------
+    points
+        For as many ranks as there are.
+    ledger
+        Where results go.
+    world
+        The ranks.
+    point_seconds
+        Longest time of a point; then the process ends, wherever it hangs, and says where.
+    on_done
+        Called on rank 0 after each point.
+    """
+    for point in points:
+        if world.is_root:
+            ledger.add({"id": point.id, "status": "started"})
+        try:
+            with _time_limit(point_seconds):
+                record = run_point(point, world)
+        except TransportUnavailable as error:
+            # All ranks were told, so all go on.
+            record = _failure(point, error)
+            if world.is_root:
+                ledger.add(record)
+        except Exception as error:
+            record = _failure(point, error)
+            _note_failure(record, ledger, world)
+            if world.size > 1 or not isinstance(error, HaloscopeError):
+                world.abort(1)
+        else:
+            if world.is_root:
+                ledger.add(record)
+        if world.is_root and on_done is not None:
+            on_done(point, record)
+        _give_memory_back(point.device)
+
+
+def run_point(point: Point, world: World) -> Record:
+    """Run one point; all ranks call this.
+
+    Returns
+    -------
+    dict
+        The point's record: status ``done``, or ``left out`` where the memory does not suffice.
+
+    Raises
+    ------
+    SolutionError
+        The solution broke.
+    HaloscopeError
+        As from :class:`haloscope.run.Simulation`.
+    """
+    model = registry.case_model(point.case["solver"])
+    case = check(point.case, model, f"point {point.id}")
+    device = open_device(
+        case.machine.device, local_rank=world.local_rank, threads=case.machine.threads or None
+    )
+    record = {
+        "id": point.id,
+        "kind": point.kind,
+        "device": device.kind,
+        "device_name": device.name,
+        "host": platform.node(),
+        "ranks": world.size,
+        "ranks_per_node": world.local_size,
+        "library": world.library,
+        "load": os.getloadavg()[0],
+        "version": version(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    lacking = _lack_of_memory(registry.estimate(case)["memory_bytes"], device, world)
+    if lacking:
+        return {**record, "status": "left out", "reason": lacking}
+    simulation = Simulation(case, name=point.id, device=device, world=world)
+    return {**record, **_measure(point, simulation), "status": "done"}
+
+
+def _measure(point: Point, simulation: Simulation) -> Record:
+    """Digests after the steps of the check; then, of a timed point, its times."""
+    solver, device, world = simulation.solver, simulation.device, simulation.world
+    solver.advance(point.check_steps)
+    _insist_on_a_solution(solver)
+    found: Record = {
+        "parts": list(solver.blocks.parts),
+        "nodes": list(solver.blocks.nodes),
+        "size": solver.work.size,
+        "cells": solver.work.cells,
+        "transport": solver.transport,
+        "digest": {
+            name: field_digest(world, solver.blocks, solver.owned(name)) for name in solver.fields
+        },
+    }
+    if point.kind == "reference":
+        return found
+    solver.advance(point.warmup)
+    times = []
+    for _ in range(point.repeats):
+        device.synchronise()
+        world.barrier()
+        begin = time.perf_counter()
+        solver.advance(point.steps)
+        device.synchronise()
+        times.append(world.largest(time.perf_counter() - begin) / point.steps)
+    _insist_on_a_solution(solver)
+    joules = _joules(simulation, min(times))
+    return {**found, "seconds": times, "joules_per_step": joules}
+
+
+def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:
+    """Energy of a step on all ranks in J, where the machine has a meter for it."""
+    used: float | None = None
+    # One step tells whether there is a meter.
+    for steps in (1, math.ceil(_ENERGY_SECONDS / max(seconds_per_step, 1e-7))):
+        summary = simulation.run(simulation.step + steps, ceilings=False)
+        energy = summary.get("energy") or {}
+        joules = simulation.world.largest(energy.get("joules") or 0.0)
+        if not simulation.world.any(bool(energy)):
+            return None
+        used = joules / steps
+    return used
+
+
+def _insist_on_a_solution(solver: Solver) -> None:
+    """Refuse to time numbers that are none: processors may be faster or slower with them."""
+    if not all(math.isfinite(value) for value in solver.residual().values()):
+        raise SolutionError(f"the solution broke before step {solver.step}; {solver.advice()}")
+
+
+def _lack_of_memory(needed: float, device: Device, world: World) -> str:
+    """Why the case does not fit, the same on all ranks; empty where it does."""
+    free, _ = device.memory()
+    sharing = -(-world.local_size // getattr(device, "count", 1))
+    least = -world.largest(-free / sharing)
+    if needed / world.size <= least:
+        return ""
+    return (
+        f"needs {needed / world.size / 1e9:.3g} GB a rank where {least / 1e9:.3g} GB are free on "
+        f"{device.name}"
+    )
+
+
+def _give_memory_back(kind: str) -> None:
+    """Free what the last point held, so that the next one finds all of the memory."""
+    gc.collect()
+    if kind == "cuda":
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+def _failure(point: Point, error: Exception) -> Record:
+    """The record of a point that ended with an error; what the machine lacks is no failure."""
+    kind = "" if isinstance(error, HaloscopeError) else f"{type(error).__name__}: "
+    return {
+        "id": point.id,
+        "kind": point.kind,
+        "status": "left out" if isinstance(error, MachineError) else "failed",
+        "reason": " ".join(f"{kind}{error}".split()),
+        "host": platform.node(),
+    }
+
+
+def _note_failure(record: Record, ledger: Ledger, world: World) -> None:
+    """Most errors are met by every rank; then rank 0 notes its own."""
+    if not world.is_root:
+        time.sleep(_ROOT_FIRST_SECONDS)
+        ledger.read()
+        if record["id"] not in ledger.started:
+            return
+    ledger.add(record)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """End this process when the time is over, even where it hangs outside of Python."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

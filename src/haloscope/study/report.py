@@ -1,0 +1,276 @@
+"""The report of a study: lines on the way, and a page with the table, what is missing, pictures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from haloscope.io.atomic import write_text
+from haloscope.study.keys import Study
+from haloscope.study.ledger import Record
+from haloscope.study.plots import draw
+from haloscope.study.sweep import Row, spelled
+from haloscope.study.table import NAME as TABLE
+from haloscope.study.table import Values, csv_text, efficiency, line_of, read_seed
+
+NAME = "report.md"
+
+# Columns of the table that the page shows where they differ from row to row.
+_OPTIONS = (
+    *("device", "host", "device_name", "mpi", "ranks_per_node", "growth", "transport"),
+    *("transport_used", "packing", "widths", "overlap", "progress", "graphs", "precision"),
+    *("time_step",),
+)
+
+
+def progress(row: Row | None, record: Record, base: Record | None) -> str:
+    """A line on a point that has ended."""
+    if row is None:
+        what = "reference on one rank"
+    else:
+        ranks = f"{row.point.ranks} rank{'s' if row.point.ranks > 1 else ''}"
+        grid = f"{spelled(row.nodes)} nodes as {spelled(row.parts)}"
+        line = line_of(row)
+        what = ", ".join([f"{row.series}: {line}" if line else row.series, ranks, grid])
+    if record["status"] != "done":
+        return f"{what}: {record['status']}: {record['reason']}"
+    if "seconds" not in record:
+        return f"{what}: done"
+    parallel = efficiency(record, base)
+    suffix = "" if parallel is None else f", efficiency {parallel:.3f}"
+    return f"{what}: {1e3 * statistics.median(record['seconds']):.4g} ms a step{suffix}"
+
+
+def write(folder: Path, study: Study, path: Path, rows: Sequence[Values]) -> Values:
+    """Write table, pictures and report; give the result of the study.
+
+    Parameters
+    ----------
+    folder
+        Where to.
+    study, path
+        The study and its file.
+    rows
+        Of this machine and of others.
+
+    Returns
+    -------
+    dict
+        See :func:`haloscope.study.campaign.scale`.
+    """
+    seed = read_seed(path.parent / study.seed.file) if study.seed else []
+    files = {"table": str(folder / TABLE), "points": str(folder / "points.jsonl")}
+    write_text(folder / TABLE, csv_text(rows))
+    name = study.seed.name if study.seed else ""
+    pictures = draw(folder, study.title, rows, seed, name)
+    files.update({picture.stem: str(picture) for picture in pictures})
+    files["report"] = str(folder / NAME)
+    write_text(folder / NAME, _report(study, path, rows, seed, pictures))
+    checks = {
+        f"{_name(row)}, {row['id']}": {
+            "value": row["ok"],
+            "reference": True,
+            "tolerance": 0,
+            "ok": row["ok"],
+        }
+        for row in rows
+        if row["ok"] is not None
+    }
+    failed = [row for row in rows if row["status"] == "failed"]
+    return {
+        "study": study.title,
+        "points": list(rows),
+        "left_out": [row for row in rows if row["status"] == "left out"],
+        "failed": failed,
+        "checks": checks,
+        "files": files,
+        "ok": not failed and all(check["ok"] for check in checks.values()),
+    }
+
+
+def _report(
+    study: Study,
+    path: Path,
+    rows: Sequence[Values],
+    seed: Sequence[Values],
+    pictures: Sequence[Path],
+) -> str:
+    """The page."""
+    done = [row for row in rows if row["status"] == "done"]
+    parts = [f"# {study.title}"]
+    if study.about:
+        parts.append(study.about.strip())
+    parts.append(_conditions(study, path, done))
+    parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
+    if done:
+        parts += ["## What was measured", _markdown(_shown_columns(done, seed), done, seed)]
+    parts += ["## Are the results right?", _verdict(rows, study.check_steps)]
+    for status, heading in (
+        ("failed", "What failed"),
+        ("left out", "What was left out"),
+        ("waiting", "What has not been run"),
+    ):
+        missing = [row for row in rows if row["status"] == status]
+        if missing:
+            parts += [f"## {heading}", "\n".join(_reasons(missing))]
+    if seed and study.seed is not None:
+        parts += [f"## {study.seed.name}", _published(seed)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
+    """How and where it was measured."""
+    lines = [
+        f"Study `{path.name}`, solver {study.solver}. Each time is the median of {study.repeats} "
+        f"blocks of {study.steps} steps, on the slowest rank; spread is the slowest block less the "
+        "fastest, over the median. ssspnt is 1e-7 nodes steps / (ranks seconds); efficiency is "
+        "that over its value on one rank."
+    ]
+    machines = sorted({(row["host"], row["device_name"]) for row in done})
+    for host, device in machines:
+        own = [row for row in done if (row["host"], row["device_name"]) == (host, device)]
+        loads = [row["load"] for row in own]
+        dates = sorted(row["date"][:10] for row in own)
+        days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+        versions = ", ".join(sorted({row["version"] for row in own}))
+        lines.append(
+            f"- {device} on {host}, {days}, haloscope {versions}, load {min(loads):.2f} to "
+            f"{max(loads):.2f}"
+        )
+    return "\n".join([lines[0], "", *lines[1:]]) if machines else lines[0]
+
+
+def _shown_columns(rows: Sequence[Values], seed: Sequence[Values]) -> list[str]:
+    """Columns of the page: of the options those in which rows differ."""
+    several = [row for row in rows if row["ranks"] > 1]
+    options = [key for key in _OPTIONS if len({row[key] for row in several}) > 1]
+    if all(row["ranks"] == row["ranks_per_node"] for row in rows):
+        options = [key for key in options if key != "ranks_per_node"]
+    energy = [key for key in ("joules_per_cell_step",) if any(row[key] for row in rows)]
+    published = ["published"] if seed else []
+    return [
+        *("series", "ranks", "decomposition", "nodes"),
+        *options,
+        *("seconds_per_step", "spread", "mcells_s", "ssspnt", "speedup", "efficiency"),
+        *published,
+        *energy,
+        "ok",
+    ]
+
+
+_HEADS = {
+    "seconds_per_step": "ms a step",
+    "mcells_s": "Mcells/s",
+    "speedup": "speed-up",
+    "joules_per_cell_step": "nJ a cell and step",
+    "ok": "bits of one rank",
+    "published": "published efficiency",
+}
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Values], seed: Sequence[Values]) -> str:
+    published = {(row["label"], row["decomposition"], row["ranks"]): row for row in seed}
+    lines = [
+        "| " + " | ".join(_HEADS.get(key, key.replace("_", " ")) for key in columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
+    for row in _once(rows):
+        theirs = published.get((row["series"], row["decomposition"], row["ranks"]), {})
+        values = {**row, "published": theirs.get("efficiency")}
+        cells = [_shown(key, values[key]) for key in columns]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _once(rows: Sequence[Values]) -> Iterator[Values]:
+    """The rows, points of one rank once: most of what series ask for makes no difference there."""
+    known = set()
+    for row in rows:
+        key = (row["id"], row["host"])
+        if row["ranks"] > 1 or key not in known:
+            known.add(key)
+            yield row
+
+
+def _shown(key: str, value: Any) -> str:
+    """A cell of the page."""
+    if value is None:
+        return ""
+    if key in ("seconds_per_step",):
+        return f"{1e3 * value:.4g}"
+    if key == "joules_per_cell_step":
+        return f"{1e9 * value:.3g}"
+    if key == "spread":
+        return f"{100 * value:.1f} %"
+    if key in ("efficiency", "published", "speedup"):
+        return f"{value:.3f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _verdict(rows: Sequence[Values], steps: int) -> str:
+    """What the comparison with one rank gave."""
+    done = [row for row in rows if row["status"] == "done"]
+    same = sum(row["ok"] is True for row in done)
+    lines = [
+        f"After {steps} steps the fields of {same} of {len(done)} rows have the bits of one rank."
+    ]
+    for row in done:
+        if row["ok"] is False:
+            lines.append(f"- {_name(row)}: **its fields are others than those of one rank**")
+        if row["ok"] is None:
+            lines.append(f"- {_name(row)}: not compared, since one rank could not compute its grid")
+    return "\n".join([lines[0], "", *lines[1:]]) if len(lines) > 1 else lines[0]
+
+
+def _reasons(rows: Sequence[Values]) -> Iterator[str]:
+    """Rows by the reason why they are missing."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(row["reason"], []).append(_name(row))
+    for reason, names in by_reason.items():
+        yield f"- {reason}: {'; '.join(names)}"
+
+
+def _name(row: Values) -> str:
+    """A row in few words."""
+    line = f" ({row['line']})" if row["line"] else ""
+    return f"{row['series']}{line}, {row['ranks']} rank{'s' if row['ranks'] > 1 else ''}"
+
+
+def _published(seed: Sequence[Values]) -> str:
+    columns = ("label", "decomposition", "ranks", "ssspnt", "efficiency")
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_shown(key, row[key]) for key in columns) + " |" for row in seed]
+    return "\n".join(lines)
+
+
+def text(rows: Sequence[Values]) -> str:
+    """The rows in a table for a terminal: what was measured, or what would be."""
+    head = ("series", "ranks", "blocks", "nodes", "ms a step", "speed-up", "efficiency", "bits")
+    body = []
+    for row in _once(rows):
+        name = ": ".join(filter(None, (row["series"], row["line"])))
+        known = [name, str(row["ranks"]), row["decomposition"], row["nodes"]]
+        if row["status"] == "done":
+            numbers = [_shown(k, row[k]) for k in ("seconds_per_step", "speedup", "efficiency")]
+            body.append([*known, *numbers, {True: "same", False: "DIFFER"}.get(row["ok"], "?")])
+        elif row["status"] == "waiting":
+            body.append([*known, row["reason"]])
+        else:
+            body.append([*known, f"{row['status']}: {row['reason']}"])
+    lines = [list(head), *body]
+    widths = [max(len(line[i]) for line in lines if len(line) > i) for i in range(4)]
+    return "\n".join(
+        "  ".join(
+            [
+                line[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(line[1:4], widths[1:], strict=True)),
+                *(cell.rjust(10) for cell in line[4:]),
+            ]
+        ).rstrip()
+        for line in lines
+    )

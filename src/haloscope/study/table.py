@@ -1,0 +1,244 @@
+"""The table of a study: its numbers from what was measured, and its file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from haloscope.domain.blocks import AXES
+from haloscope.errors import InputError
+from haloscope.study.ledger import Record
+from haloscope.study.sweep import Point, Row, spelled
+
+NAME = "table.csv"
+
+Values = dict[str, Any]
+
+# Columns of the table, in order, each with the type in which it is read back.
+COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("series", "line", "id", "solver", "device", "device_name", "host"), str),
+    **dict.fromkeys(("ranks", "ranks_per_node"), int),
+    **dict.fromkeys(("mpi", "decomposition", "nodes", "growth"), str),
+    **dict.fromkeys(("transport", "transport_used", "packing", "widths"), str),
+    "overlap": bool,
+    "progress": str,
+    "graphs": bool,
+    "precision": str,
+    "time_step": str,
+    **dict.fromkeys(("steps", "repeats"), int),
+    **dict.fromkeys(("seconds_per_step", "seconds_min", "seconds_max", "spread"), float),
+    **dict.fromkeys(("mcells_s", "ssspnt", "speedup", "efficiency"), float),
+    "joules_per_cell_step": float,
+    "ok": bool,
+    "status": str,
+    "reason": str,
+    "load": float,
+    "date": str,
+    "version": str,
+}
+_SEED_COLUMNS = {"label": str, "decomposition": str, "ranks": int}
+_SEED_COLUMNS |= dict.fromkeys(("ssspnt", "efficiency"), float)
+# The scale of Xue and Roy's measure, their Eq. 6.
+_SSSPNT_SCALE = 1e-7
+
+
+def table(
+    rows: Sequence[Row],
+    references: Mapping[str, Point],
+    left_out: Mapping[str, str],
+    records: Mapping[str, Record],
+) -> list[Values]:
+    """The rows of the table.
+
+    Parameters
+    ----------
+    rows
+        What was asked.
+    references
+        The points of one rank that points are compared with, by the points' ids.
+    left_out
+        Why points do not fit on this machine, by id.
+    records
+        What was measured, by id.
+
+    Returns
+    -------
+    list of dict
+        With the keys of `COLUMNS`; None where there is no value.
+    """
+    found = []
+    for row in rows:
+        point = row.point
+        record = records.get(point.id, {})
+        values = {**_asked(row), "status": "waiting", "reason": "not run yet"}
+        if record.get("status") == "done":
+            reference = records.get(references[point.id].id, {})
+            values |= _measured(row, record, records.get(row.base))
+            values |= {"status": "done", "reason": None, "ok": _same(record, reference)}
+        elif point.id in left_out:
+            values |= {"status": "left out", "reason": left_out[point.id]}
+        elif record:
+            values |= {key: record[key] for key in ("status", "reason")}
+        found.append({key: values.get(key) for key in COLUMNS})
+    return found
+
+
+def _asked(row: Row) -> Values:
+    """Columns that are known before a point is run."""
+    point = row.point
+    return {
+        **{key: value for key, value in row.shown.items() if key in COLUMNS},
+        "series": row.series,
+        "line": line_of(row),
+        "id": point.id,
+        "solver": point.case["solver"],
+        "device": point.device,
+        "ranks": point.ranks,
+        "ranks_per_node": row.asked.get("ranks_per_node"),
+        "mpi": row.asked.get("mpi"),
+        "decomposition": spelled(row.parts),
+        "nodes": spelled(row.nodes),
+        "growth": row.asked["growth"],
+        "steps": point.steps,
+        "repeats": point.repeats,
+    }
+
+
+def line_of(row: Row) -> str:
+    """What tells a row from others of its series at the same rank count; one line in pictures."""
+    return ", ".join(_option(axis, row.asked.get(axis)) for axis in row.varied)
+
+
+def _option(axis: str, value: Any) -> str:
+    """A value of an axis in words, as legends show it."""
+    text = spelled(value)
+    if axis in ("overlap", "graphs"):
+        return axis if value else f"no {axis}"
+    if axis == "decomposition" and value in tuple(AXES):
+        return f"1d ({text})"
+    if axis in ("packing", "widths", "progress"):
+        return f"{axis} {text}"
+    return text + {"threads": " threads", "ranks_per_node": " a node", "nodes": " nodes"}.get(
+        axis, ""
+    )
+
+
+def _measured(row: Row, record: Record, base: Record | None) -> Values:
+    """Columns that come from a measurement."""
+    seconds = statistics.median(record["seconds"])
+    fastest, slowest = min(record["seconds"]), max(record["seconds"])
+    parallel = efficiency(record, base)
+    joules = record["joules_per_step"]
+    return {
+        **{key: record[key] for key in ("device_name", "host", "ranks_per_node")},
+        **{key: record[key] for key in ("load", "date", "version")},
+        "mpi": _mpi(row, record),
+        "transport_used": record["transport"],
+        "seconds_per_step": seconds,
+        "seconds_min": fastest,
+        "seconds_max": slowest,
+        "spread": (slowest - fastest) / seconds,
+        "mcells_s": record["cells"] / seconds / 1e6,
+        "ssspnt": _ssspnt(record),
+        "speedup": None if parallel is None else parallel * record["ranks"],
+        "efficiency": parallel,
+        "joules_per_cell_step": None if joules is None else joules / record["cells"],
+    }
+
+
+def _mpi(row: Row, record: Record) -> str:
+    """The study's name of the MPI, else that of the library; one rank uses none."""
+    if record["ranks"] == 1:
+        return "none"
+    return str(row.asked.get("mpi") or " ".join(record["library"].split()))
+
+
+def _ssspnt(record: Record) -> float:
+    """Scaled size steps per np time, Eq. 6 of Xue and Roy."""
+    seconds = statistics.median(record["seconds"])
+    return float(_SSSPNT_SCALE * record["size"] / (record["ranks"] * seconds))
+
+
+def efficiency(record: Record, base: Record | None) -> float | None:
+    """Parallel efficiency against one rank: the ratio of ssspnt, for every kind of scaling.
+
+    Where the grid is the same that is t1 / (N tN), Eq. 4 and 5 of Xue and Roy.
+    """
+    if base is None or base["status"] != "done":
+        return None
+    return _ssspnt(record) / _ssspnt(base)
+
+
+def _same(record: Record, reference: Record) -> bool | None:
+    """Whether the fields have the bits of one rank; None where there is nothing to compare."""
+    if reference.get("status") != "done":
+        return None
+    return bool(record["digest"] == reference["digest"])
+
+
+def csv_text(rows: Sequence[Values]) -> str:
+    """The table as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([[_cell(row[key]) for key in COLUMNS] for row in rows])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else spelled(value)
+
+
+def read_table(folder: Path) -> list[Values]:
+    """The rows of another machine's table.
+
+    Raises
+    ------
+    InputError
+        The folder holds no table, or one of another kind.
+    """
+    return _read_csv(folder / NAME, COLUMNS)
+
+
+def read_seed(path: Path) -> list[Values]:
+    """Published numbers: rows of label, decomposition, ranks, ssspnt, efficiency.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read as that.
+    """
+    return _read_csv(path, _SEED_COLUMNS)
+
+
+def _read_csv(path: Path, columns: Mapping[str, type]) -> list[Values]:
+    """Rows of a CSV file with given columns; lines that begin with # are comments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"table {path} cannot be read ({error}); give a study's folder") from None
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
+    reader = csv.DictReader(lines)
+    if list(reader.fieldnames or []) != list(columns):
+        raise InputError(
+            f"table {path} has the columns {', '.join(reader.fieldnames or ['none'])}; allowed "
+            f"are {', '.join(columns)}"
+        )
+    try:
+        return [{key: _value(row[key], kind) for key, kind in columns.items()} for row in reader]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"table {path} has a cell that cannot be read: {error}") from None
+
+
+def _value(text: str, kind: type) -> Any:
+    if text == "":
+        return None
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    return kind(text)
