@@ -387,7 +387,9 @@ def scale(
     world = _open_world() if launch.started_by_launcher() else None
     if listing:
         if world is None or world.is_root:
-            points = campaign.listing(campaign.plan(study, device=device, only=only, hosts=hosts))
+            points = campaign.listing(
+                campaign.plan(study, device=device, only=only, ranks=ranks, hosts=hosts)
+            )
             print(json.dumps({"points": points}) if as_json else report.text(points))
         return
     result = campaign.scale(

@@ -52,6 +52,10 @@ _WAYS = (
     ("machine.transport=host", "machine.overlap=true"),
     ("machine.transport=host", "machine.overlap=false"),
     ("machine.transport=staged", "machine.overlap=true"),
+    ("machine.transport=host", "machine.progress=test"),
+    ("machine.transport=host", "machine.progress=thread"),
+    ("machine.transport=host", "machine.packing=none", "machine.widths=uniform"),
+    ("machine.transport=host", "machine.packing=x", "machine.overlap=false"),
 )
 
 

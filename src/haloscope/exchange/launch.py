@@ -142,6 +142,15 @@ def started_by_launcher() -> bool:
     return any(name in environment for name in _PMI_VARIABLES)
 
 
+def tasks_of_launcher() -> int:
+    """Count the ranks that a launcher says it has started; 0 where none says so."""
+    counts = [_number(os.environ, name) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")]
+    step = os.environ.get("SLURM_STEP_ID", "")
+    if step.isdecimal() and int(step) < _SLURM_SPECIAL_STEPS and "PMI_SIZE" not in os.environ:
+        counts.append(_number(os.environ, "SLURM_STEP_NUM_TASKS"))
+    return max(counts)
+
+
 def find_mpiexec() -> Mpiexec:
     """Find the mpiexec that belongs to the MPI which mpi4py binds.
 

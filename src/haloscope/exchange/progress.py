@@ -6,6 +6,9 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from haloscope.errors import MachineError
+from haloscope.exchange.world import World
+
 
 class ProgressThread:
     """Calls a function over and over within a ``with`` block, from a thread of its own.
@@ -16,11 +19,23 @@ class ProgressThread:
 
     Parameters
     ----------
+    world
+        The ranks.
     call
         The function, which tests what is under way.
+
+    Raises
+    ------
+    MachineError
+        MPI was started so that only one thread may call it.
     """
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(self, world: World, call: Callable[[], None]) -> None:
+        if not world.allows_threads():
+            raise MachineError(
+                f"machine.progress = 'thread' needs an MPI that allows threads, and {world.library} "
+                "was started without; use 'test' or 'none'"
+            )
         self._wanted = threading.Event()
         self._inside = threading.Lock()
         ended = threading.Event()

@@ -57,6 +57,10 @@ class World:
         """The texts of all ranks, on every rank."""
         return [text]
 
+    def allows_threads(self) -> bool:
+        """Whether threads other than the first may wait for messages."""
+        return True
+
     def barrier(self) -> None:
         """Wait for all ranks."""
 
@@ -84,15 +88,24 @@ class MpiWorld(World):
                 "this process was started by an MPI launcher but mpi4py cannot be loaded "
                 f"({error}); run pip install 'haloscope[mpi]'"
             ) from error
+        from haloscope.exchange.launch import tasks_of_launcher
+
         self._mpi = MPI
         self.communicator = MPI.COMM_WORLD
         self.rank = self.communicator.Get_rank()
         self.size = self.communicator.Get_size()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
+        tasks = tasks_of_launcher()
+        if self.size == 1 and tasks > 1:
+            raise MachineError(
+                f"the launcher has started {tasks} ranks, but this MPI ({self.library}) sees each "
+                "as a program of its own; use the launcher that belongs to it, or tell srun its "
+                "way to connect (srun --mpi=pmi2 or --mpi=pmix)"
+            )
         local = self.communicator.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = local.Get_rank()
         self.local_size = local.Get_size()
         local.Free()
-        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
         self._watch = watch_host()
 
     def sum(self, values: np.ndarray) -> np.ndarray:
@@ -134,6 +147,10 @@ class MpiWorld(World):
         rows = np.empty((self.size, longest), np.uint8)
         self.communicator.Allgather(mine, rows)
         return [row.tobytes().rstrip(b"\0").decode() for row in rows]
+
+    def allows_threads(self) -> bool:
+        """Whether threads other than the first may wait for messages."""
+        return bool(self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED)
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -73,6 +73,7 @@ def plan(
     *,
     device: str | None = None,
     only: str = "",
+    ranks: int | None = None,
     hosts: str = "",
     world: World | None = None,
 ) -> Plan:
@@ -86,6 +87,8 @@ def plan(
         In place of the device of all points.
     only
         Take the series alone whose names contain this.
+    ranks
+        Only points for this many ranks will be run: others may fit elsewhere.
     hosts
         Hosts and slots to start ranks on, ``a:4,b:4``; empty: this host.
     world
@@ -115,7 +118,8 @@ def plan(
     left_out = {}
     for row in rows:
         if world is None:
-            reason = machine.lacks(row.point, study.limits)
+            other = ranks is not None and row.point.ranks != ranks
+            reason = "" if other else machine.lacks(row.point, study.limits)
         elif row.point.ranks == world.size:
             reason = machine.lacks_inside(row.point, study.limits, world.local_size)
         else:
@@ -182,7 +186,7 @@ def scale(
             f"--ranks {ranks} was given but the launcher started {world.size} rank(s); they run "
             "the points for as many ranks as they are"
         )
-    planned = plan(path, device=device, only=only, hosts=hosts, world=world)
+    planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     tables = [table.read_table(Path(folder)) for folder in merge]
     others = [row for rows in tables for row in rows if row["status"] == "done"]
     if world is not None and out is None:

@@ -188,7 +188,7 @@ class CavitySolver:
             self._exchange.prepare(*self._state)
         self._progress = None
         if self._exchange and self._overlap and case.machine.progress == "thread":
-            self._progress = ProgressThread(self._exchange.progress)
+            self._progress = ProgressThread(world, self._exchange.progress)
         self._direct: DirectHalo | None = None
         self._bind_kernels()
         self._direct = self._open_direct()

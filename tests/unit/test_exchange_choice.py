@@ -1,0 +1,104 @@
+"""Claims about how a transport is chosen: what takes the place of what, and that it is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.domain.blocks import Blocks
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange import choice
+from haloscope.exchange.halo import Layout, halo_plan
+from haloscope.exchange.ladder import PACKED_AXES
+from haloscope.exchange.transports import TransportUnavailable, open_transport
+from haloscope.exchange.unpacked import planes
+from haloscope.exchange.world import World
+
+_BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)
+_LAYOUT = Layout((6, 7, 8), (1, 10, 110), 222, 1400, (2, 2, 2))
+_PLAN = halo_plan(_BLOCK, _LAYOUT, [2, 1])
+
+
+class _Gpu(CpuDevice):
+    """Passes for a GPU whose driver shares no memory; what runs on cores does."""
+
+    kind = "cuda"
+
+
+def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple[Any, list[str]]:
+    """An exchange on a machine where only some transports work, each as slow as is said."""
+
+    def open_named(name: str, *rest: Any) -> Any:
+        if name not in working:
+            raise TransportUnavailable(f"transport {name!r} cannot be used: refused by the driver")
+        opened = open_transport("staged", *rest)
+        opened.name = name
+        return opened
+
+    def seconds(world: Any, device: Any, exchange: Any, *rest: Any) -> float:
+        return working[exchange.transport]
+
+    monkeypatch.setattr(choice, "open_transport", open_named)
+    monkeypatch.setattr(choice, "_seconds", seconds)
+    told: list[str] = []
+    return told.append, told
+
+
+@pytest.mark.parametrize("fastest", ["peer", "nccl", "staged"])
+def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
+    working = dict.fromkeys(("peer", "nccl", "staged"), 20e-6) | {fastest: 5e-6}
+    tell, told = _opened(monkeypatch, working)
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", tell=tell)
+    assert opened.transport == fastest
+    assert len(told) == 1
+    assert f"{fastest} 5.0 us" in told[0]
+    assert "mpi' cannot be used: refused by the driver" in told[0]
+    assert told[0].endswith(f"{fastest} is used")
+
+
+def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_once(monkeypatch):
+    tell, told = _opened(monkeypatch, {"nccl": 1e-5})
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", tell=tell)
+    assert opened.transport == "nccl"
+    assert told == ["transport 'peer' cannot be used: refused by the driver; nccl takes its place"]
+
+
+def test_other_transports_are_refused_rather_than_replaced(monkeypatch):
+    tell, told = _opened(monkeypatch, {"staged": 1e-5})
+    with pytest.raises(MachineError, match="'nccl' cannot be used"):
+        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", tell=tell)
+    assert told == []
+
+
+def test_an_mpi_that_does_not_take_gpu_memory_is_named(monkeypatch):
+    monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
+    with pytest.raises(MachineError, match="does not take GPU memory; install an MPI built"):
+        open_transport("mpi", World(), _Gpu(threads=1), _PLAN, np.float64)
+
+
+@pytest.mark.parametrize("name", ["mpi", "nccl", "peer"])
+def test_what_moves_data_between_gpus_is_refused_on_cores(name):
+    with pytest.raises(InputError, match="use 'host' or 'auto'"):
+        open_transport(name, World(), CpuDevice(threads=1), _PLAN, np.float64)
+
+
+def test_an_unknown_transport_is_told_with_those_there_are():
+    with pytest.raises(InputError, match="give auto or one of host, staged, mpi, nccl, peer"):
+        open_transport("pigeon", World(), CpuDevice(threads=1), _PLAN, np.float64)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_plane_holds_one_layer_across_whatever_axis(axis):
+    plan = halo_plan(_BLOCK, _LAYOUT, [2, 1], (axis,))
+    found = list(planes(plan.sends))
+    # Two sides, two layers of the first field and one of the second.
+    assert len(found) == 6
+    others = [n for a, n in enumerate(_LAYOUT.shape) if a != axis]
+    assert all(sorted(box.counts[:2]) == sorted(others) for _, box in found)
+
+
+def test_the_rungs_of_the_ladder_pack_more_and_more():
+    assert [len(PACKED_AXES[rung]) for rung in ("none", "x", "all", "auto")] == [0, 1, 3, 3]
