@@ -1,0 +1,66 @@
+"""Claims about how a step is divided on GPUs: every node is computed once, whatever the cuts."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device.absent import AbsentDevice
+from haloscope.exchange.absent import AbsentWorld
+from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.kernels import _Unfilled
+
+_GRIDS = ([256, 256, 256], [129, 66, 70], [300, 41, 37], [64, 64, 200], [24, 22, 26])
+_CUTS = ([1, 1, 2], [1, 2, 1], [2, 1, 1], [1, 2, 2], [2, 2, 1], [1, 1, 4], [4, 1, 1])
+
+
+@pytest.fixture(scope="module")
+def absent_gpu() -> AbsentDevice:
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    return AbsentDevice("sm_90")
+
+
+@pytest.mark.parametrize("packing", ["all", "auto"])
+@pytest.mark.parametrize("parts", _CUTS, ids=str)
+def test_boundary_and_interior_cover_each_node_once(absent_gpu, parts, packing):
+    for grid, precision in itertools.product(_GRIDS, ("double", "single")):
+        data = {
+            "solver": "cavity",
+            "cavity": {"nodes": grid, "precision": precision},
+            "machine": {"decomposition": parts, "transport": "peer", "packing": packing},
+        }
+        case = check(data, CavityCase, "split")
+        assert isinstance(case, CavityCase)
+        for rank in (0, int(np.prod(parts)) - 1):
+            world = AbsentWorld(int(np.prod(parts)))
+            world.rank = rank
+            solver = _Unfilled(case, absent_gpu, world)
+            visits = np.zeros(solver.block.shape, int)
+            shells, inside = solver._split()
+            for start, stop in shells + inside:
+                assert all(a < b for a, b in zip(start, stop, strict=True))
+                visits[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] += 1
+            low, high = solver._updated()
+            wanted = np.zeros_like(visits)
+            wanted[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = 1
+            np.testing.assert_array_equal(visits, wanted)
+            if solver._direct is not None:
+                assert shells == []
+            elif inside:
+                _assert_sent_first(solver, shells)
+
+
+def _assert_sent_first(solver: _Unfilled, shells: list) -> None:
+    """What neighbours wait for, two layers deep, is among what is computed first."""
+    first = np.zeros(solver.block.shape, bool)
+    for start, stop in shells:
+        first[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] = True
+    low, high = solver._updated()
+    for side in solver.block.neighbours:
+        cut = [slice(a, b) for a, b in zip(low, high, strict=True)]
+        a, b = low[side.axis], high[side.axis]
+        cut[side.axis] = slice(a, a + 2) if side.direction < 0 else slice(b - 2, b)
+        assert first[tuple(cut)].all(), side
