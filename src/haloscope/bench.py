@@ -11,6 +11,7 @@ from typing import Any
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe, measure_ceilings
 from haloscope.device.cpu import available_cores, processor_name
+from haloscope.device.energy import EnergyMeter
 from haloscope.errors import HaloscopeError
 from haloscope.solvers import registry
 
@@ -124,6 +125,7 @@ def machine() -> dict[str, Any]:
         "compiler": tried(lambda: find_compiler().name),
         "mpiexec": tried(lambda: str(find_mpiexec().path)),
         "ceilings": tried(lambda: measure_ceilings(cpu).as_dict()),
+        "energy": EnergyMeter(cpu).source,
     }
     gpu = tried(lambda: open_device("cuda"))
     if isinstance(gpu, str):
@@ -131,4 +133,5 @@ def machine() -> dict[str, Any]:
     else:
         found["gpu"] = f"{gpu.count} x {gpu.name} ({gpu.architecture})"
         found["gpu ceilings"] = measure_ceilings(gpu).as_dict()
+        found["gpu energy"] = EnergyMeter(gpu).source
     return found

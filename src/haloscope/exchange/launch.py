@@ -309,8 +309,10 @@ def launch(
     mpiexec = find_mpiexec()
     program = [sys.executable, "-m", "haloscope", *arguments]
     stop = _Stop(mpiexec.flavour)
-    # A folder that only this user may enter.
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as endings, _Handlers(stop):
+    # A folder that only this user may enter. Others may clean up there: then the guards' own lines
+    # have to do.
+    folder = tempfile.TemporaryDirectory(prefix="haloscope-", ignore_cleanup_errors=True)
+    with folder as endings, _Handlers(stop):
         variables = {
             **(environment or {}),
             "OMP_NUM_THREADS": str(threads_per_rank),
@@ -330,7 +332,7 @@ def launch(
         )
         stop.started(process)
         code = process.wait()
-        told = [path.read_text() for path in sorted(Path(endings).iterdir())]
+        told = [path.read_text() for path in sorted(Path(endings).glob("*"))]
     if told and not stop.killed:
         print("".join(told), end="", file=sys.stderr, flush=True)
         return 1

@@ -113,8 +113,10 @@ def plan(
         gpus=device != "cpu",
         inside=world is not None,
     )
+    some = tuple(series for series in study.series if series.name in chosen)
+    study = study.model_copy(update={"series": some})
     expanded = sweep(study, str(path), device=device, gpus=machine.gpus)
-    rows = tuple(row for row in expanded.rows if row.series in chosen)
+    rows = expanded.rows
     left_out = {}
     for row in rows:
         if world is None:
