@@ -132,8 +132,8 @@ class CaseTable(Table):
     machine: Machine = Machine()
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
+def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
+    """Read a TOML file; errors call it by its kind.
 
     Raises
     ------
@@ -142,16 +142,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         if path.is_dir():
-            raise InputError(f"case file {path} is a folder; give the path of a TOML file in it")
+            raise InputError(f"{kind} file {path} is a folder; give the path of a TOML file in it")
         if not path.is_file():
             near = difflib.get_close_matches(
                 path.name, [p.name for p in path.parent.glob("*.toml")], 1
             )
             hint = f"; there is {path.parent / near[0]}" if near else ""
-            raise InputError(f"case file {path} does not exist{hint}; give the path of a case file")
+            raise InputError(
+                f"{kind} file {path} does not exist{hint}; give the path of a {kind} file"
+            )
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(
-                f"case file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
+                f"{kind} file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
             )
         text = path.read_text(encoding="utf-8")
         # The parser's memory grows with the square of the dots in a key.
@@ -168,10 +170,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not TOML: it is not UTF-8 text") from error
     except RecursionError as error:
         raise InputError(
-            f"{path} is nested too deeply; a case has tables of tables only"
+            f"{path} is nested too deeply; a {kind} has tables of tables only"
         ) from error
     except OSError as error:
-        raise InputError(f"case file {path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from error
 
 
 def override(data: dict[str, Any], settings: Sequence[str]) -> None:

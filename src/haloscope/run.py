@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import collect, interpolation, node_values, whole
 from haloscope.exchange.world import World, open_world
 from haloscope.folders import make_folder
+from haloscope.interrupts import handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import write_json, write_text
 from haloscope.outputs import append_row, draw_overview, gathered, table_row, write_fields
@@ -231,7 +233,7 @@ class Simulation:
         meter = EnergyMeter(self.device)
         self._energy = EnergyTally(meter)
         listener = Profile() if profile else None
-        with _signals(self), listener or contextlib.nullcontext():
+        with handled_by(self._note_signal), listener or contextlib.nullcontext():
             converged = self._loop(end, out, progress)
         regions = listener.table() if listener else None
         summary = self._summary(begun, converged, measured, regions)
@@ -281,6 +283,10 @@ class Simulation:
         if self._signal is not None and out is not None:
             self._save(out)
         return False
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        """Turn SIGINT and SIGTERM into a stop after the present steps."""
+        self._signal = number
 
     def _stopped(self) -> bool:
         """Whether any rank has got a signal; all ranks ask at the same steps."""
@@ -604,24 +610,6 @@ class Simulation:
             summary["regions"] = regions
         summary["provenance"] = provenance(self.case, self.device, solver, world)
         return summary
-
-
-@contextlib.contextmanager
-def _signals(simulation: Simulation) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop after the present steps."""
-
-    def note(number: int, frame: object) -> None:
-        simulation._signal = number
-
-    kept = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(ValueError):  # not in the main thread: signals stay as they are
-            kept[number] = signal.signal(number, note)
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 def load(

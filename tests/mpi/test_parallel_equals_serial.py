@@ -56,6 +56,7 @@ _WAYS = (
     ("machine.transport=host", "machine.progress=thread"),
     ("machine.transport=host", "machine.packing=none", "machine.widths=uniform"),
     ("machine.transport=host", "machine.packing=x", "machine.overlap=false"),
+    ("machine.transport=staged", "machine.packing=none"),
 )
 
 

@@ -306,14 +306,6 @@ def test_arrays_that_are_not_there_have_sizes_and_no_content():
 # The command
 
 
-@pytest.fixture
-def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "box.toml"
-    path.write_text(TEXT)
-    return path
-
-
 def _call(monkeypatch, capsys, *arguments: object) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["haloscope", "build", *map(str, arguments)])
     monkeypatch.setattr(cli, "_world", None)

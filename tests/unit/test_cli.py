@@ -16,9 +16,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from small_cavities import TEXT
 
-from haloscope import cli
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
@@ -33,17 +31,8 @@ _SUMMARY_KEYS = {
 
 
 @pytest.fixture
-def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small case file; the test works in its folder."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "box.toml"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture
 def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]
 ) -> Callable[..., tuple[int, str, str]]:
     """Call the command in this process: exit code, standard output, standard error.
 
@@ -52,16 +41,7 @@ def call(
     made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
     monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: made_up)
 
-    def haloscope(*arguments: str | int | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["haloscope", *map(str, arguments)])
-        monkeypatch.setattr(cli, "_world", None)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        done = capsys.readouterr()
-        return int(caught.value.code or 0), done.out, done.err
-
-    return haloscope
+    return call
 
 
 def _haloscope(

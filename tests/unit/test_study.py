@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope import cli
 from haloscope.domain.blocks import Blocks, Triple
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.launch import descendants
@@ -72,24 +71,6 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         return path
 
     return write
-
-
-@pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Call the command in this process: exit code, standard output, standard error."""
-
-    def haloscope(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["haloscope", *map(str, arguments)])
-        monkeypatch.setattr(cli, "_world", None)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        done = capsys.readouterr()
-        return int(caught.value.code or 0), done.out, done.err
-
-    return haloscope
 
 
 class Ranks:
@@ -324,7 +305,10 @@ def test_a_device_that_is_given_replaces_that_of_all_points_and_auto_is_a_gpu_wh
         ("ranks = 3\ngrowth = 'type1'", ("growth = type1", "power of two")),
         ("ranks = 2\ntransport = 'host'\ndevice = 'cuda'", ("transport = host", "cuda")),
         ("ranks = 2\ntransport = 'nccl'", ("transport = nccl", "device cpu")),
-        ("ranks = 2\ntransport = 'staged'\npacking = 'none'", ("packing = none", "auto, host")),
+        (
+            "ranks = 2\ndevice = 'cuda'\ntransport = 'nccl'\npacking = 'none'",
+            ("packing = none", "staged"),
+        ),
         ("ranks = 2\ntransport = 'pigeon'", ("machine.transport", "pigeon")),
         ("ranks = 2\nmpi = 'other'", ("mpi = 'other'", "[mpi.other]")),
         ("ranks = 2\nset = 'cavity.nods = 3'", ("cavity.nods", "nearest is nodes")),

@@ -17,16 +17,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.guard import ENDINGS
+from haloscope.interrupts import handled_by
 
 # How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
 # More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
@@ -312,7 +311,7 @@ def launch(
     # A folder that only this user may enter. Others may clean up there: then the guards' own lines
     # have to do.
     folder = tempfile.TemporaryDirectory(prefix="haloscope-", ignore_cleanup_errors=True)
-    with folder as endings, _Handlers(stop):
+    with folder as endings, handled_by(stop):
         variables = {
             **(environment or {}),
             "OMP_NUM_THREADS": str(threads_per_rank),
@@ -416,23 +415,6 @@ class _Stop:
         else:
             _signal_ranks(process.pid, signal.SIGKILL)
             process.terminate()  # not kill, which would leave the ranks of other hosts running
-
-
-class _Handlers:
-    """Sets a handler for SIGTERM and SIGINT within a block; threads other than the first cannot."""
-
-    def __init__(self, handler: _Stop) -> None:
-        self._handler = handler
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._handler)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _signal_ranks(launcher: int, number: signal.Signals) -> bool:

@@ -46,7 +46,7 @@ class UnpackedExchange:
         As for :class:`~haloscope.exchange.exchange.Exchange`; no rank is its own neighbour.
     transport
         ``host``: MPI sends strided planes from the arrays themselves; ``staged``: each plane is
-        copied to pinned memory and back; ``peer``: straight into the neighbour's array.
+        copied to pinned memory (on cores: to another array) and back; ``peer``: straight into the neighbour's array.
     states
         The arrays that will be exchanged.
     regions
@@ -72,7 +72,7 @@ class UnpackedExchange:
         states: Sequence[Array],
         stream: Any = None,
     ) -> None:
-        allowed = ("host",) if device.kind == "cpu" else ("staged", "peer")
+        allowed = ("host", "staged") if device.kind == "cpu" else ("staged", "peer")
         if transport not in allowed:
             raise InputError(
                 f"machine.transport = {transport!r} does not send planes by themselves "

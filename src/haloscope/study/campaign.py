@@ -18,6 +18,7 @@ import numpy as np
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.world import World
 from haloscope.folders import make_folder, new_folder
+from haloscope.interrupts import handled_by
 from haloscope.io.atomic import write_text
 from haloscope.study import report, table
 from haloscope.study.groups import Runner, Stop
@@ -240,7 +241,7 @@ def _run_here(
     runner = Runner(
         ledger, planned.machine.hosts, planned.study.limits.point_seconds, stop, progress
     )
-    with stop.handling():
+    with handled_by(stop):
         for _, group in groupby(pending, key=lambda point: point.group):
             points = list(group)
             name = points[0].mpi

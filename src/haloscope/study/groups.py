@@ -62,19 +62,6 @@ class Stop:
             kill(self._child)
 
     @contextlib.contextmanager
-    def handling(self) -> Iterator[None]:
-        """Be the handler within a block, in the main thread."""
-        before: dict[signal.Signals, Any] = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError):  # another thread leaves signals as they are
-                before[number] = signal.signal(number, self)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextlib.contextmanager
     def watching(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
         """Pass signals on to a child, which does not outlive the block."""
         self._child = child

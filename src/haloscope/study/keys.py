@@ -191,7 +191,7 @@ def read_study(path: Path) -> Study:
     InputError
         Names the key, the file, what was given and what is allowed.
     """
-    data = read_toml(path)
+    data = read_toml(path, "study")
     try:
         study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))
     except InputError as error:

@@ -35,7 +35,7 @@ _TRANSPORTS = {
     "cpu": ("auto", "host", "staged"),
     "cuda": ("auto", "staged", "mpi", "nccl", "peer"),
 }
-_BARE_TRANSPORTS = {"cpu": ("auto", "host"), "cuda": ("auto", "staged", "peer")}
+_BARE_TRANSPORTS = {"cpu": ("auto", "host", "staged"), "cuda": ("auto", "staged", "peer")}
 
 
 @dataclass(frozen=True)

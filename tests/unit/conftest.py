@@ -1,0 +1,39 @@
+"""What several files of unit tests share: a small case file, and the command in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_cavities import TEXT
+
+from haloscope import cli
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small case file; the test works in its folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "box.toml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command in this process: exit code, standard output, standard error."""
+
+    def haloscope(*arguments: str | int | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["haloscope", *map(str, arguments)])
+        monkeypatch.setattr(cli, "_world", None)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        done = capsys.readouterr()
+        return int(caught.value.code or 0), done.out, done.err
+
+    return haloscope
