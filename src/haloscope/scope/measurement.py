@@ -1,0 +1,423 @@
+"""Reads a measurement folder: what was measured, and what the numbers in its events mean.
+
+Every rank numbers its own regions, call-tree nodes and communicators; here they are put together
+into numbers of the whole run. Files may come from anywhere: what is wrong in them is told or left
+out with a word about it, and nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+
+FORMAT = 1
+MAGIC = 0x0A31564556454C48
+HEADER_WORDS = 8
+MOST_RANKS = 1 << 20
+MOST_LINE = 1 << 24
+
+_DEFINITIONS = re.compile(r"rank-(\d{5,7})\.def")
+_EVENTS = re.compile(r"rank-(\d{5,7})\.(\d{1,6})\.events")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function, phase or call: name, paradigm (mpi, user, ...), role, file and line."""
+
+    name: str
+    paradigm: str = "user"
+    role: str = "other"
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A call path: the region at its end, the node of its parent (-1 for a root), the call site."""
+
+    parent: int
+    region: int
+    site: str = ""
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """Ranks of the world in the order of their ranks in it, and its Cartesian topology if any."""
+
+    key: str
+    members: tuple[int, ...]
+    remote: tuple[int, ...] = ()
+    name: str = ""
+    dims: tuple[int, ...] = ()
+    periods: tuple[int, ...] = ()
+
+
+@dataclass
+class Location:
+    """A thread of a rank or a stream of its GPU, and where its events lie."""
+
+    rank: int
+    number: int
+    kind: str = "thread"
+    name: str = ""
+    device: int = -1
+    events: Path | None = None
+
+
+@dataclass
+class RankDefinitions:
+    """What one rank said: its first line, and its own numbers as numbers of the whole run."""
+
+    rank: int
+    opening: dict[str, Any]
+    nodes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    comms: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    windows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    counters: list[dict[str, Any]] = field(default_factory=list)
+    offsets: list[tuple[int, float]] = field(default_factory=list)  # (tick, seconds to add)
+    heap: int | None = None
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    ended: bool = False
+
+
+@dataclass
+class Measurement:
+    """A measurement folder's definitions, put together over the ranks.
+
+    Attributes
+    ----------
+    folder
+        Where it lies.
+    about
+        Content of ``measurement.json``, empty where there is none.
+    size
+        Ranks of the run, of which some may be missing here.
+    regions, nodes, comms
+        Of the whole run. Nodes are in an order in which parents come before their children;
+        node 0 is the root.
+    locations
+        By rank, then number.
+    ranks
+        Definitions of each rank that is there.
+    warnings
+        What is missing or broken, one line each; not empty makes the analysis partial.
+    """
+
+    folder: Path
+    about: dict[str, Any]
+    size: int
+    regions: list[Region]
+    nodes: list[Node]
+    comms: list[Communicator]
+    locations: list[Location]
+    ranks: dict[int, RankDefinitions]
+    warnings: list[str]
+
+    @property
+    def mode(self) -> str:
+        """``trace`` or ``profile``."""
+        return "trace" if any(place.events for place in self.locations) else "profile"
+
+    def path_of(self, node: int) -> tuple[str, ...]:
+        """Names of the regions from the root to a node."""
+        names: list[str] = []
+        while node >= 0:
+            names.append(self.regions[self.nodes[node].region].name)
+            node = self.nodes[node].parent
+        return tuple(reversed(names))
+
+    def ticks_to_seconds(self, rank: int) -> tuple[float, float]:
+        """Rate and zero of a rank's clock: seconds on the run's clock = ticks * rate + zero.
+
+        Ticks are absolute (the epoch of a file added). The second of two offsets, where there
+        are two, corrects a constant drift (see :mod:`haloscope.scope.clocks`).
+        """
+        from haloscope.scope.clocks import line_through
+
+        return line_through(self, rank)
+
+
+class _Merger:
+    """Numbers of the whole run for what the ranks number by themselves."""
+
+    def __init__(self) -> None:
+        self.regions: list[Region] = []
+        self.nodes: list[Node] = []
+        self.comms: list[Communicator] = []
+        self._regions: dict[Region, int] = {}
+        self._nodes: dict[Node, int] = {}
+        self._comms: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def region(self, region: Region) -> int:
+        if region not in self._regions:
+            self._regions[region] = len(self.regions)
+            self.regions.append(region)
+        return self._regions[region]
+
+    def node(self, node: Node) -> int:
+        if node not in self._nodes:
+            self._nodes[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._nodes[node]
+
+    def comm(self, comm: Communicator) -> int:
+        key = (comm.key, tuple(sorted((*comm.members, *comm.remote))))
+        if key not in self._comms:
+            self._comms[key] = len(self.comms)
+            self.comms.append(comm)
+        return self._comms[key]
+
+
+def _integers(value: Any, limit: int) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > MOST_RANKS:
+        raise ValueError("a list of ranks is wanted")
+    numbers = tuple(int(item) for item in value)
+    if any(number < 0 or number >= limit for number in numbers):
+        raise ValueError("a rank is out of range")
+    return numbers
+
+
+def _lines(path: Path, warnings: list[str]) -> list[dict[str, Any]]:
+    """Whole lines of a definitions file; a torn last line is left out, as a crash leaves it."""
+    lines: list[dict[str, Any]] = []
+    with path.open("rb") as file:
+        for number, text in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
+            if not text.endswith(b"\n"):
+                warnings.append(f"{path.name} ends within line {number}; that line is left out")
+                break
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
+                warnings.append(f"{path.name}: line {number} is not JSON; it is left out")
+                continue
+            if isinstance(line, dict) and line:
+                lines.append(line)
+    return lines
+
+
+class _RankReader:
+    """Takes the lines of one rank in."""
+
+    def __init__(self, merger: _Merger, rank: int, size: int, opening: dict[str, Any]) -> None:
+        self.merger = merger
+        self.size = size
+        self.result = RankDefinitions(rank, opening)
+        self.regions: dict[int, int] = {}
+        self.nodes: dict[int, int] = {}
+        self.comms: dict[int, int] = {}
+        self.windows: dict[int, int] = {}
+        self.groups: dict[int, tuple[int, ...]] = {}
+        self.locations: list[Location] = []
+
+    def take(self, line: dict[str, Any]) -> None:
+        kind = next(iter(line))
+        match kind:
+            case "region":
+                self.regions[int(line["region"])] = self.merger.region(
+                    Region(
+                        str(line["name"]),
+                        str(line.get("paradigm", "user")),
+                        str(line.get("role", "other")),
+                        str(line.get("file", "")),
+                        int(line.get("line", 0)),
+                    )
+                )
+            case "node":
+                parent = int(line["parent"])
+                self.nodes[int(line["node"])] = self.merger.node(
+                    Node(
+                        -1 if parent < 0 else self.nodes[parent],
+                        self.regions[int(line["region"])],
+                        str(line.get("site", "")),
+                    )
+                )
+            case "comm":
+                members = line["members"]
+                self.comms[int(line["comm"])] = self.merger.comm(
+                    Communicator(
+                        str(line["key"]),
+                        tuple(range(self.size))
+                        if members == "world"
+                        else _integers(members, self.size),
+                        _integers(line.get("remote", []), self.size),
+                        str(line.get("name", "")),
+                        _integers(line.get("dims", []), MOST_RANKS),
+                        _integers(line.get("periods", []), 2),
+                    )
+                )
+            case "window":
+                self.windows[int(line["window"])] = self.comms[int(line["comm"])]
+            case "group":
+                self.groups[int(line["group"])] = _integers(line["members"], self.size)
+            case "location":
+                self.locations.append(
+                    Location(
+                        self.result.rank,
+                        int(line["location"]),
+                        str(line.get("kind", "thread")),
+                        str(line.get("name", "")),
+                        int(line.get("device", -1)),
+                    )
+                )
+            case "counter":
+                self.result.counters.append(line)
+            case "offset":
+                self.result.offsets.append((int(line["at"]), float(line["offset"])))
+            case "heap":
+                self.result.heap = int(line["heap"])
+            case "end":
+                self.result.ended = True
+            case _:
+                self.result.notes.append(line)
+
+    def finish(self) -> RankDefinitions:
+        self.result.nodes = _table(self.nodes)
+        self.result.comms = _table(self.comms)
+        self.result.windows = _table(self.windows)
+        count = max(self.groups, default=-1) + 1
+        self.result.groups = [self.groups.get(number, ()) for number in range(count)]
+        return self.result
+
+
+def _table(numbers: dict[int, int]) -> NDArray[np.int64]:
+    """Numbers of the run by a rank's own; -1 where a rank has left one out."""
+    most = max(numbers, default=-1)
+    if most >= 1 << 26:
+        raise ValueError("a number is out of range")
+    table = np.full(most + 1, -1, np.int64)
+    for own, whole in numbers.items():
+        if own < 0:
+            raise ValueError("a number is negative")
+        table[own] = whole
+    return table
+
+
+def _about(folder: Path, warnings: list[str]) -> dict[str, Any]:
+    path = folder / "measurement.json"
+    try:
+        about = json.loads(path.read_text()) if path.stat().st_size < MOST_LINE else None
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        about = None
+    if not isinstance(about, dict):
+        warnings.append("measurement.json is not readable; what it says is left out")
+        return {}
+    return about
+
+
+def open_measurement(folder: Path) -> Measurement:
+    """Read the definitions of a measurement folder.
+
+    Raises
+    ------
+    InputError
+        The folder is not there or holds no measurement.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} is not a folder; give one that haloscope measure has written (--out)"
+        )
+    files = sorted(
+        (int(match[1]), path)
+        for path in folder.iterdir()
+        if (match := _DEFINITIONS.fullmatch(path.name)) and path.is_file()
+    )
+    if not files:
+        raise InputError(
+            f"{folder} holds no measurement (no rank-*.def); give a folder that haloscope "
+            "measure or haloscope run --measure has written"
+        )
+    warnings: list[str] = []
+    about = _about(folder, warnings)
+    merger = _Merger()
+    root = merger.node(Node(-1, merger.region(Region("program", "program"))))
+    ranks: dict[int, RankDefinitions] = {}
+    locations: list[Location] = []
+    size = 0
+    for rank, path in files:
+        lines = _lines(path, warnings)
+        opening = lines[0] if lines else {}
+        try:
+            if int(opening["rank"]) != rank or int(opening["format"]) > FORMAT:
+                raise ValueError("another rank or a newer format")
+            ranks_of_run = int(opening["size"])
+            rate = float(opening["ticks_per_second"])
+            if not (0 < ranks_of_run <= MOST_RANKS and rank < ranks_of_run and 1 <= rate <= 1e12):
+                raise ValueError("a number is out of range")
+        except (KeyError, TypeError, ValueError) as error:
+            warnings.append(f"{path.name} is left out: its first line does not fit ({error})")
+            continue
+        size = max(size, ranks_of_run)
+        reader = _RankReader(merger, rank, ranks_of_run, opening)
+        for line in lines[1:]:
+            try:
+                reader.take(line)
+            except (KeyError, TypeError, ValueError, OverflowError):
+                warnings.append(f"{path.name}: a line of {next(iter(line))!r} does not fit")
+        try:
+            ranks[rank] = reader.finish()
+        except ValueError as error:
+            warnings.append(f"{path.name} is left out: {error}")
+            continue
+        locations += _with_events(folder, rank, reader.locations, warnings)
+        if not ranks[rank].ended:
+            warnings.append(f"rank {rank} did not end in order; its data stop where it did")
+        for note in ranks[rank].notes:
+            if note.get("lost"):
+                warnings.append(f"rank {rank} lost events: {str(note['lost'])[:200]}")
+    if not ranks:
+        raise InputError(f"{folder} holds no readable rank; {warnings[0] if warnings else ''}")
+    missing = size - len(ranks)
+    if missing:
+        first = next(rank for rank in range(size) if rank not in ranks)
+        warnings.append(f"{missing} of {size} ranks are missing, rank {first} first")
+    assert root == 0
+    return Measurement(
+        folder,
+        about,
+        size,
+        merger.regions,
+        merger.nodes,
+        merger.comms,
+        sorted(locations, key=lambda place: (place.rank, place.number)),
+        ranks,
+        warnings,
+    )
+
+
+def _with_events(
+    folder: Path, rank: int, named: list[Location], warnings: list[str]
+) -> list[Location]:
+    """Locations of a rank, each with its file of events where that is there and whole."""
+    places = {place.number: place for place in named}
+    for path in folder.glob(f"rank-{rank:05d}.*.events"):
+        match = _EVENTS.fullmatch(path.name)
+        if match is None or int(match[1]) != rank:
+            continue
+        number = int(match[2])
+        try:
+            with path.open("rb") as file:
+                header = file.read(8 * HEADER_WORDS)
+            words = struct.unpack("<8Q", header)
+        except (OSError, struct.error):
+            warnings.append(f"{path.name} is left out: it is shorter than its header")
+            continue
+        if words[0] != MAGIC or words[1] != rank | number << 32:
+            warnings.append(f"{path.name} is left out: it is no file of events of this rank")
+            continue
+        place = places.setdefault(number, Location(rank, number, name=f"thread {number}"))
+        place.events = path
+    if not places:
+        places[0] = Location(rank, 0, name="main")
+    return list(places.values())

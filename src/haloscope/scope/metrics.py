@@ -1,0 +1,401 @@
+"""Every metric of the analysis, declared once: its place in the tree, unit, meaning, remedy.
+
+Values are kept exclusive along the call tree (a node without its children) and inclusive along
+this tree: `mpi` contains `mpi_communication`, which contains `late_sender`. The definitions of
+the wait states follow the pattern descriptions of the Scalasca family (Geimer et al., Concurrency
+and Computation 22, 2010); delay costs are those of Boehme et al. (ACM Transactions on Parallel
+Computing 3, 2016); point-to-point synchronisation is that of Wylie et al. (EuroPVM/MPI 2007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: `name` in files, `title` for people, `parent` ("" for a root of the tree).
+
+    `unit` is s, B, or # for counts. `meaning` says what is measured with its formula, `remedy`
+    what to do where it is large. `by_path` is False for what has no call path of its own.
+    """
+
+    name: str
+    title: str
+    parent: str
+    unit: str
+    meaning: str
+    remedy: str = ""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("time", "Time", "", "s", "Time of all threads and ranks from their begin to their end."),
+    Metric(
+        "execution", "Execution", "time", "s", "Time without measurement overhead and idle threads."
+    ),
+    Metric(
+        "computation", "Computation", "execution", "s", "Time outside of MPI, GPU and I/O calls."
+    ),
+    Metric("mpi", "MPI", "execution", "s", "Time in MPI calls."),
+    Metric(
+        "mpi_management",
+        "Management",
+        "mpi",
+        "s",
+        "Time in MPI calls that set up or take down: initialisation, communicators, windows.",
+        "Create communicators, datatypes and windows once, outside of loops.",
+    ),
+    Metric(
+        "init_completion",
+        "Init completion",
+        "mpi_management",
+        "s",
+        "Time in MPI_Init after the first rank has left it: E - max(min E, min(max B, E)).",
+        "Look at how ranks are started; large values come from slow nodes or file systems.",
+    ),
+    Metric(
+        "wait_at_finalize",
+        "Wait at Finalize",
+        "mpi_management",
+        "s",
+        "Time in MPI_Finalize until the last rank enters it: min(max B, E) - B.",
+        "Ranks end at different times: balance the last phase of the program.",
+    ),
+    Metric(
+        "mpi_synchronisation", "Synchronisation", "mpi", "s", "Time in MPI without moving data."
+    ),
+    Metric(
+        "collective_synchronisation",
+        "Collective synchronisation",
+        "mpi_synchronisation",
+        "s",
+        "Time in barriers.",
+        "Leave out barriers that only separate phases in time: messages order themselves.",
+    ),
+    Metric(
+        "wait_at_barrier",
+        "Wait at Barrier",
+        "collective_synchronisation",
+        "s",
+        "Time in a barrier until the last rank enters it: min(max B, E) - B.",
+        "The last rank is what to look at: see the delay costs for the call path that keeps it.",
+    ),
+    Metric(
+        "barrier_completion",
+        "Barrier completion",
+        "collective_synchronisation",
+        "s",
+        "Time in a barrier after the first rank has left it: E - max(min E, min(max B, E)).",
+        "The barrier itself is slow: use fewer, or look for ranks that share a core.",
+    ),
+    Metric(
+        "p2p_synchronisation",
+        "Point-to-point synchronisation",
+        "mpi_synchronisation",
+        "s",
+        "Time of sends and receives of zero bytes; an MPI_Sendrecv counts where both of its "
+        "messages are empty.",
+        "These messages carry nothing: send only to ranks that have data to get.",
+    ),
+    Metric(
+        "rma_synchronisation",
+        "One-sided synchronisation",
+        "mpi_synchronisation",
+        "s",
+        "Time in fences, post, start, complete, wait, lock, unlock and flush.",
+        "Use larger epochs, or passive targets.",
+    ),
+    Metric(
+        "wait_at_fence",
+        "Wait at Fence",
+        "rma_synchronisation",
+        "s",
+        "Time in MPI_Win_fence until the last rank enters it: min(max B, E) - B.",
+        "Balance what lies between the fences, or synchronise only those that talk.",
+    ),
+    Metric(
+        "early_fence",
+        "Early Fence",
+        "wait_at_fence",
+        "s",
+        "The part of the wait at a fence in which accesses of others to this window end.",
+        "Fence later, or put independent work before the fence.",
+    ),
+    Metric(
+        "late_post",
+        "Late Post",
+        "rma_synchronisation",
+        "s",
+        "Time in MPI_Win_start or _complete until the last target has posted its window.",
+        "Post windows earlier on the targets.",
+    ),
+    Metric(
+        "early_wait",
+        "Early Wait",
+        "rma_synchronisation",
+        "s",
+        "Time in MPI_Win_wait until the last origin enters MPI_Win_complete.",
+        "Do other work before waiting.",
+    ),
+    Metric(
+        "late_complete",
+        "Late Complete",
+        "early_wait",
+        "s",
+        "The part of Early Wait after the last access of the origin and before its complete.",
+        "Call MPI_Win_complete right after the last access.",
+    ),
+    Metric(
+        "lock_contention",
+        "Lock contention",
+        "rma_synchronisation",
+        "s",
+        "Time waiting for a window lock that another rank holds.",
+        "Hold locks shorter, or use shared ones.",
+    ),
+    Metric("mpi_communication", "Communication", "mpi", "s", "Time in MPI calls that move data."),
+    Metric(
+        "p2p_communication",
+        "Point-to-point",
+        "mpi_communication",
+        "s",
+        "Time in sends, receives and their completion, without messages of zero bytes.",
+        "Send fewer and larger messages, and overlap them with computing.",
+    ),
+    Metric(
+        "late_sender",
+        "Late Sender",
+        "p2p_communication",
+        "s",
+        "Time that a receive waits until the send begins: min(enter of send, leave of receive) - "
+        "enter of receive; of several in one call the largest.",
+        "Send earlier, receive later, or balance the work before the send.",
+    ),
+    Metric(
+        "late_sender_wrong_order",
+        "Messages in wrong order",
+        "late_sender",
+        "s",
+        "Late Sender where a message that was sent earlier is received later.",
+        "Receive in the order of sending, or use MPI_ANY_SOURCE or MPI_Waitany.",
+    ),
+    Metric(
+        "wrong_order_same_source",
+        "Wrong order, same source",
+        "late_sender_wrong_order",
+        "s",
+        "The earlier message comes from the same rank.",
+        "Receive in the order in which that rank sends.",
+    ),
+    Metric(
+        "wrong_order_different_sources",
+        "Wrong order, different sources",
+        "late_sender_wrong_order",
+        "s",
+        "The earlier message comes from another rank.",
+        "Take messages as they come: MPI_ANY_SOURCE, MPI_Waitany or non-blocking receives.",
+    ),
+    Metric(
+        "late_receiver",
+        "Late Receiver",
+        "p2p_communication",
+        "s",
+        "Time that a send is blocked until its receive is posted: enter of the receive's request - "
+        "enter of the send's completing call.",
+        "Post receives earlier (MPI_Irecv before computing) or send without blocking.",
+    ),
+    Metric(
+        "collective_communication",
+        "Collective",
+        "mpi_communication",
+        "s",
+        "Time in collective operations that move data.",
+        "Use fewer and larger collectives, smaller communicators, or non-blocking ones.",
+    ),
+    Metric(
+        "wait_at_nxn",
+        "Wait at N x N",
+        "collective_communication",
+        "s",
+        "Time in an all-to-all-like operation until the last rank enters it: min(max B, E) - B.",
+        "The last rank is what to look at: see the delay costs.",
+    ),
+    Metric(
+        "nxn_completion",
+        "N x N completion",
+        "collective_communication",
+        "s",
+        "Time in an all-to-all-like operation after the first rank has left it.",
+        "The operation itself is slow or ranks share cores.",
+    ),
+    Metric(
+        "late_broadcast",
+        "Late Broadcast",
+        "collective_communication",
+        "s",
+        "Time in a broadcast or scatter until the root enters it: min(B of root, E) - B.",
+        "Let the root prepare its data earlier, or start the broadcast without blocking.",
+    ),
+    Metric(
+        "early_reduce",
+        "Early Reduce",
+        "collective_communication",
+        "s",
+        "Time of the root of a reduction or gather until the last sender enters it.",
+        "Balance the senders, or reduce later on the root.",
+    ),
+    Metric(
+        "early_scan",
+        "Early Scan",
+        "collective_communication",
+        "s",
+        "Time in a scan until all lower ranks have entered it: max of B over ranks 0..n-1, less B.",
+        "Balance the work before the scan; lower ranks first.",
+    ),
+    Metric(
+        "scan_completion",
+        "Scan completion",
+        "collective_communication",
+        "s",
+        "Time in a scan after all lower ranks have entered it.",
+        "Large where an MPI's scan synchronises on exit: try another algorithm or MPI.",
+    ),
+    Metric(
+        "rma_communication",
+        "One-sided",
+        "mpi_communication",
+        "s",
+        "Time in puts, gets and accumulates.",
+        "Gather small accesses into large ones.",
+    ),
+    Metric(
+        "mpi_io",
+        "File I/O",
+        "mpi",
+        "s",
+        "Time in MPI-IO.",
+        "Write less often, collectively and in large pieces.",
+    ),
+    Metric("gpu", "GPU calls", "execution", "s", "Time of the host in calls of the GPU's driver."),
+    Metric(
+        "gpu_launch",
+        "Launches",
+        "gpu",
+        "s",
+        "Time of the host starting kernels, graphs and copies.",
+        "Launch fewer, larger kernels, or capture them into graphs.",
+    ),
+    Metric(
+        "gpu_wait",
+        "Host waits for device",
+        "gpu",
+        "s",
+        "Time of the host in synchronisations with a stream, event or device.",
+        "Let the host go on; synchronise only where its data are needed.",
+    ),
+    Metric("omp", "Threads", "execution", "s", "Time in OpenMP's own work."),
+    Metric("omp_management", "Thread management", "omp", "s", "Time to start and end teams."),
+    Metric(
+        "omp_barrier_wait",
+        "Wait at thread barrier",
+        "omp",
+        "s",
+        "Time in OpenMP barriers until the last thread arrives.",
+        "Balance the loop (schedule) or use fewer parallel regions.",
+    ),
+    Metric(
+        "overhead",
+        "Overhead",
+        "time",
+        "s",
+        "Time of the measurement itself: buffers written to disk, clocks compared.",
+        "Filter frequent functions (haloscope measure --score) or give larger buffers.",
+    ),
+    Metric(
+        "idle_threads",
+        "Idle threads",
+        "time",
+        "s",
+        "Time in which threads of a team have nothing to do while the first one works alone.",
+        "Make more of the program parallel, or use fewer threads and more ranks.",
+    ),
+    Metric("visits", "Visits", "", "#", "How often a call path was entered."),
+    Metric("messages_sent", "Messages sent", "", "#", "Point-to-point messages sent."),
+    Metric(
+        "empty_messages_sent",
+        "Empty messages sent",
+        "messages_sent",
+        "#",
+        "Messages of zero bytes sent.",
+        "They carry nothing: send only to ranks that have data to get.",
+    ),
+    Metric("messages_received", "Messages received", "", "#", "Point-to-point messages received."),
+    Metric(
+        "empty_messages_received",
+        "Empty messages received",
+        "messages_received",
+        "#",
+        "Messages of zero bytes received.",
+    ),
+    Metric("late_senders", "Late Senders", "", "#", "Receives that waited for their sender."),
+    Metric("late_receivers", "Late Receivers", "", "#", "Sends that waited for their receiver."),
+    Metric("collectives", "Collective operations", "", "#", "Calls of collective operations."),
+    Metric("bytes_sent", "Bytes sent", "", "B", "Bytes of point-to-point messages sent."),
+    Metric("bytes_received", "Bytes received", "", "B", "Bytes of messages received."),
+    Metric(
+        "bytes_collective", "Bytes in collectives", "", "B", "Bytes given to and got from them."
+    ),
+    Metric("bytes_rma", "Bytes one-sided", "", "B", "Bytes put and got."),
+    Metric(
+        "delay",
+        "Delay costs",
+        "",
+        "s",
+        "Waiting of others that time spent here has caused, directly or through a chain of waits.",
+        "Speed this call path up on these ranks, or give them less to do.",
+    ),
+    Metric(
+        "delay_short",
+        "Short-term costs",
+        "delay",
+        "s",
+        "Waits of others that follow directly: s d with s = min(1, w / (sum d + W)).",
+        "Speed this call path up on these ranks, or give them less to do.",
+    ),
+    Metric(
+        "delay_long",
+        "Long-term costs",
+        "delay",
+        "s",
+        "Waits of others caused by waits that this one has caused.",
+        "Speed this call path up on these ranks, or give them less to do.",
+    ),
+    Metric(
+        "critical_path",
+        "Critical path",
+        "",
+        "s",
+        "Time on the chain of activities that decides how long the run takes.",
+        "Only what lies on this path makes the run shorter.",
+    ),
+    Metric(
+        "imbalance",
+        "Critical-path imbalance",
+        "",
+        "s",
+        "Time on the critical path beyond the mean of all ranks: max(0, path - mean).",
+        "Spread this call path's work more evenly over the ranks.",
+    ),
+    Metric("gpu_kernels", "Kernels", "", "s", "Time of kernels on streams."),
+    Metric("gpu_copies", "Copies", "", "s", "Time of copies on streams."),
+    Metric("gpu_idle", "Device idle", "", "s", "Time in which no stream of a GPU has work."),
+    Metric("gpu_bytes", "Bytes copied by GPUs", "", "B", "Bytes of copies on streams."),
+)
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+NUMBER = {metric.name: number for number, metric in enumerate(METRICS)}
+
+
+def children(name: str) -> list[Metric]:
+    """Metrics right below one; of "" the roots."""
+    return [metric for metric in METRICS if metric.parent == name]

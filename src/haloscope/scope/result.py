@@ -1,0 +1,264 @@
+"""The result of an analysis: metrics by call path and location, messages by pair, waits.
+
+Kept in one HDF5 file (``analysis.h5``), which explorer, report and exports read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, MachineError
+from haloscope.scope.measurement import Communicator, Location, Measurement, Node, Region
+from haloscope.scope.metrics import BY_NAME, children
+
+FILE = "analysis.h5"
+_FORMAT = 1
+_MOST_VALUES = 1 << 31
+
+# One row a pair and call path of the sender.
+PAIRS = np.dtype(
+    [
+        ("node", "<i4"),  # call path of the send
+        ("sender", "<i4"),  # ranks
+        ("receiver", "<i4"),
+        ("messages", "<i8"),
+        ("empty", "<i8"),
+        ("bytes", "<i8"),
+        ("seconds", "<f8"),  # transfer: from the later of both enters to the receive's leave
+        ("receive_seconds", "<f8"),  # time of the receiver in the completing calls
+    ]
+)
+# One row a wait state, the longest ones where there are many; times on the run's clock.
+WAITS = np.dtype(
+    [
+        ("metric", "<i4"),  # number in metrics.METRICS
+        ("node", "<i4"),
+        ("location", "<i4"),  # of the one that waits: index into Result.locations
+        ("cause", "<i4"),  # location that it waits for
+        ("cause_node", "<i4"),  # what that one did when the wait ended
+        ("begin", "<f8"),
+        ("end", "<f8"),
+    ]
+)
+
+
+@dataclass
+class Result:
+    """What an analysis found.
+
+    Attributes
+    ----------
+    about
+        Command, mode, seconds, versions and the like, as in ``measurement.json``, and what the
+        analysis says of itself: ``partial``, ``warnings``, ``span`` (seconds on the run's
+        clock from the first event to the last), ``begin``, ``violations`` of clocks before and
+        after correction, ``critical_path`` in seconds, ``pop`` efficiencies.
+    regions, nodes, comms, locations
+        As in :class:`haloscope.scope.measurement.Measurement`; parents before children.
+    size
+        Ranks of the run.
+    values
+        By metric name, shape (nodes, locations): exclusive along the call tree, inclusive along
+        the tree of metrics. Metrics that are zero everywhere may be left out.
+    pairs
+        Messages by sender, receiver and call path of the send; dtype :data:`PAIRS`.
+    sizes
+        Messages by size, shape (nodes, 66): none, 1 byte, up to 2, up to 4, ...
+    waits
+        Wait states, dtype :data:`WAITS`, by begin.
+    """
+
+    about: dict[str, Any]
+    size: int
+    regions: list[Region]
+    nodes: list[Node]
+    comms: list[Communicator]
+    locations: list[Location]
+    values: dict[str, NDArray[np.float64]]
+    pairs: NDArray[Any] = field(default_factory=lambda: np.zeros(0, PAIRS))
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 66), np.int64))
+    waits: NDArray[Any] = field(default_factory=lambda: np.zeros(0, WAITS))
+
+    @classmethod
+    def empty(cls, measurement: Measurement) -> Result:
+        """A result without values for a measurement."""
+        return cls(
+            dict(measurement.about),
+            measurement.size,
+            measurement.regions,
+            measurement.nodes,
+            measurement.comms,
+            measurement.locations,
+            {},
+        )
+
+    def value(self, metric: str) -> NDArray[np.float64]:
+        """Values of a metric, shape (nodes, locations); zeros where there are none.
+
+        Raises
+        ------
+        KeyError
+            There is no such metric.
+        """
+        if metric not in BY_NAME:
+            raise KeyError(metric)
+        found = self.values.get(metric)
+        return found if found is not None else np.zeros((len(self.nodes), len(self.locations)))
+
+    def exclusive(self, metric: str) -> NDArray[np.float64]:
+        """Values of a metric without the metrics below it."""
+        own = self.value(metric).copy()
+        for child in children(metric):
+            own -= self.value(child.name)
+        return own
+
+    def total(self, metric: str) -> float:
+        """Sum of a metric over all call paths and locations."""
+        return float(self.value(metric).sum())
+
+    def by_rank(self, metric: str) -> NDArray[np.float64]:
+        """Sums of a metric by rank, shape (size,)."""
+        ranks = np.array([place.rank for place in self.locations], np.int64)
+        sums = np.bincount(ranks, self.value(metric).sum(axis=0), self.size)
+        return np.asarray(sums, np.float64)
+
+    def inclusive(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add children to their parents: values (nodes, ...) inclusive along the call tree."""
+        whole = np.array(values, np.float64)
+        for number in range(len(self.nodes) - 1, 0, -1):
+            parent = self.nodes[number].parent
+            if parent >= 0:
+                whole[parent] += whole[number]
+        return whole
+
+    def path_of(self, node: int) -> tuple[str, ...]:
+        """Names of the regions from the root to a node."""
+        names: list[str] = []
+        while node >= 0:
+            names.append(self.regions[self.nodes[node].region].name)
+            node = self.nodes[node].parent
+        return tuple(reversed(names))
+
+    def role_of(self, node: int) -> str:
+        """Role of a node's region, such as ``send``."""
+        return self.regions[self.nodes[node].region].role
+
+    def save(self, path: Path) -> None:
+        """Write the result, under a temporary name first.
+
+        Raises
+        ------
+        MachineError
+            The file cannot be written.
+        """
+        names = {
+            "format": _FORMAT,
+            "about": self.about,
+            "size": self.size,
+            "regions": [asdict(region) for region in self.regions],
+            "nodes": [[node.parent, node.region, node.site] for node in self.nodes],
+            "comms": [asdict(comm) for comm in self.comms],
+            "locations": [
+                {
+                    "rank": place.rank,
+                    "number": place.number,
+                    "kind": place.kind,
+                    "name": place.name,
+                    "device": place.device,
+                    "events": place.events.name if place.events else None,
+                }
+                for place in self.locations
+            ],
+        }
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with h5py.File(part, "w") as file:
+                file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
+                group = file.create_group("values")
+                for name, values in self.values.items():
+                    if np.any(values):
+                        group.create_dataset(name, data=values, compression="gzip", shuffle=True)
+                file.create_dataset("pairs", data=self.pairs)
+                file.create_dataset("sizes", data=self.sizes)
+                file.create_dataset("waits", data=self.waits)
+            part.replace(path)
+        except OSError as error:
+            raise MachineError(
+                f"{path} cannot be written ({error.strerror or error}); free some space or "
+                "choose another folder"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Read a result.
+
+        Raises
+        ------
+        InputError
+            The file is not there, or is no result.
+        """
+        if not path.is_file():
+            raise InputError(f"{path} is not there; run haloscope analyze {path.parent} first")
+        try:
+            with h5py.File(path, "r") as file:
+                text = file["names"]
+                if text.size > 1 << 30:
+                    raise ValueError("too long")
+                names = json.loads(text[()].tobytes())
+                shape = (len(names["nodes"]), len(names["locations"]))
+                if names["format"] != _FORMAT or shape[0] * shape[1] > _MOST_VALUES:
+                    raise ValueError("another format")
+                values = {}
+                for name, data in file["values"].items():
+                    if name in BY_NAME and data.shape == shape:
+                        values[name] = np.asarray(data[()], np.float64)
+                pairs, waits = file["pairs"], file["waits"]
+                if pairs.dtype != PAIRS or waits.dtype != WAITS:
+                    raise ValueError("another format")
+                folder = path.parent
+                return cls(
+                    names["about"],
+                    int(names["size"]),
+                    [Region(**region) for region in names["regions"]],
+                    [Node(*node) for node in names["nodes"]],
+                    [
+                        Communicator(
+                            comm["key"],
+                            tuple(comm["members"]),
+                            tuple(comm["remote"]),
+                            comm["name"],
+                            tuple(comm["dims"]),
+                            tuple(comm["periods"]),
+                        )
+                        for comm in names["comms"]
+                    ],
+                    [
+                        Location(
+                            place["rank"],
+                            place["number"],
+                            place["kind"],
+                            place["name"],
+                            place["device"],
+                            folder / Path(place["events"]).name if place["events"] else None,
+                        )
+                        for place in names["locations"]
+                    ],
+                    values,
+                    pairs[()],
+                    np.asarray(file["sizes"][()], np.int64),
+                    waits[()],
+                )
+        except (OSError, KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"{path} is not a result that this version reads ({error}); run haloscope "
+                f"analyze {path.parent} again"
+            ) from error

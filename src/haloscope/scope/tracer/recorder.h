@@ -1,0 +1,64 @@
+/* What the recorder offers to those who tell it what happens: the MPI wrappers, the hooks of the
+ * compiler, user regions, OpenMP. The recorder knows no MPI; it lives in the preloaded library.
+ *
+ * While nobody has called it, the recorder has allocated nothing and opened nothing. The first
+ * call reads the environment that `haloscope measure` has set:
+ *
+ *   HALOSCOPE_MEASURE   folder for the measurement, absolute; unset: every call does nothing
+ *   HALOSCOPE_MODE      trace or profile
+ *   HALOSCOPE_BUFFER    MiB of a location's buffer in trace mode
+ *   HALOSCOPE_FILTER    patterns of names that are not recorded, one a line; !pattern: but these
+ *   HALOSCOPE_PHASE     NAME or NAME:N: record only within (the N-th visit of) this region
+ *   HALOSCOPE_UNWIND    frames of the stack to look at in MPI calls, 0 for none
+ *   HALOSCOPE_COUNTERS  hardware counters to read, separated by commas
+ *
+ * All functions may be called from any thread, before MPI_Init and after MPI_Finalize too.
+ */
+#ifndef HALOSCOPE_RECORDER_H
+#define HALOSCOPE_RECORDER_H
+
+#include <stdint.h>
+#include "events.h"
+
+#define HS_FILTERED 0xffffffffu
+
+/* A region's number, made on first use. The texts are copied. HS_FILTERED where the user's filter
+ * names it: then leave hs_enter and hs_leave for it away. */
+uint32_t hs_region(const char *name, const char *paradigm, const char *role, const char *file,
+                   int line);
+
+/* Enter and leave; `site` is the address that the call returns to, or NULL. Visits nest. While
+ * measurement is paused nothing is recorded, and what was entered before stays entered. */
+void hs_enter(uint32_t region, const void *site);
+void hs_leave(uint32_t region);
+
+/* An event with its further words (events.h says how many). Its time is that of the event before
+ * it for HS_EVENT_SEND, ISEND, IRECV, PUT, GET, POST, START: they follow an hs_enter. The kinds
+ * that stand before an hs_leave read the clock, and the hs_leave after them takes that time. In
+ * profile mode messages and bytes are counted, the rest is left out. */
+void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
+              uint64_t fourth);
+
+/* Zero while nothing is recorded: paused, outside of the phase, or not measured at all. Wrappers
+ * keep their tables of requests and communicators up to date all the same. */
+int hs_recording(void);
+
+/* Clock of this process: ticks now, and ticks a second. */
+uint64_t hs_ticks(void);
+double hs_ticks_per_second(void);
+
+/* Files are named by the rank: called once, at the end of MPI_Init. What came before is kept
+ * until then. Without MPI the recorder makes itself rank 0 of 1 when the process ends. */
+void hs_attach(int rank, int size, const char *mpi, const char *threads);
+
+/* Append a line of JSON to this rank's definitions (no newline in it). */
+void hs_define(const char *line);
+
+/* Measurement off and on again, counted: as many resumes as pauses. */
+void hs_pause(void);
+void hs_resume(void);
+
+/* Told once on standard error of rank 0 or of a process without a rank: "haloscope: ...". */
+void hs_say_once(const char *text);
+
+#endif
