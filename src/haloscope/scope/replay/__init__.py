@@ -1,0 +1,152 @@
+"""Goes through a trace once more, all ranks side by side, and finds where they waited for whom.
+
+:func:`analyse` is all that others call. What each file does: ``inputs.py`` maps a measurement into
+memory, ``waits.cpp`` matches messages and finds wait states, ``causes.cpp`` goes back from waits
+to what caused them, ``patterns.py`` puts the answer into a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.scope.measurement import Measurement
+from haloscope.scope.replay.inputs import make_inputs
+from haloscope.scope.replay.patterns import Replayed, fill
+from haloscope.scope.result import Result
+
+# Beyond this many words the root causes, which need all wait states at hand, are left out.
+MOST_WORDS_FOR_CAUSES = 1_500_000_000
+
+
+def analyse(
+    measurement: Measurement,
+    threads: int = 0,
+    *,
+    causes: bool | None = None,
+    correct_clocks: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Analyse a trace.
+
+    Parameters
+    ----------
+    measurement
+        A folder with events.
+    threads
+        Threads to use; 0 for one a core. The result does not depend on it.
+    causes
+        Find root causes, critical path and imbalance too; by default where the trace is not so
+        large that its wait states do not fit into memory.
+    correct_clocks
+        Look for messages that arrive before they were sent, and correct the clocks by them.
+    progress
+        Called now and then with the number of events done.
+
+    Returns
+    -------
+    Result
+        Metrics by call path and location, messages, waits; ``about`` says what is partial.
+
+    Raises
+    ------
+    InputError
+        The folder holds no events.
+    """
+    if not any(place.events for place in measurement.locations):
+        raise InputError(
+            f"{measurement.folder} holds no events; measure with --trace to get wait states"
+        )
+    knots = None
+    about: dict[str, object] = {}
+    if correct_clocks:
+        from haloscope.scope import clocks
+
+        correction = clocks.correct(measurement)
+        knots = correction.knots or None
+        about["clock_violations"] = {"before": correction.before, "after": correction.after}
+    inputs = make_inputs(measurement, threads, knots)
+    if causes is None:
+        causes = inputs.events <= MOST_WORDS_FOR_CAUSES
+    replayed = Replayed(inputs, causes, progress)
+    result = Result.empty(measurement)
+    fill(result, measurement, replayed)
+    counts = replayed.counts
+    warnings = [*measurement.warnings, *_warnings(counts)]
+    if not causes:
+        warnings.append("root causes were left out: the trace is too large to hold all its waits")
+    used = np.array([bool(place.events) for place in measurement.locations])
+    begin = float(replayed.begins[used].min()) if used.any() else 0.0
+    end = float(replayed.ends[used].max()) if used.any() else 0.0
+    result.about |= about
+    result.about |= {
+        "mode": "trace",
+        "events": counts["events"],
+        "begin": begin,
+        "span": end - begin,
+        "partial": bool(warnings) and (bool(measurement.warnings) or _lost(counts)),
+        "warnings": warnings,
+        "unmatched_sends": counts["unmatched_sends"],
+        "unmatched_receives": counts["unmatched_receives"],
+        "scans": counts["scans"],
+        "scans_synchronising": counts["scans_synchronising"],
+        "critical_path": replayed.critical_path,
+        "causes_explained": replayed.explained,
+        "pop": efficiencies(result, end - begin),
+    }
+    return result
+
+
+def _lost(counts: dict[str, int]) -> bool:
+    lost = ("broken", "unmatched_sends", "unmatched_receives", "incomplete_collectives", "unknown")
+    return any(counts[name] for name in lost)
+
+
+def _warnings(counts: dict[str, int]) -> list[str]:
+    """What did not fit together, one line each."""
+    said = {
+        "broken": "files of events end within an event or hold what is not known",
+        "unmatched_sends": "sends have no receive",
+        "unmatched_receives": "receives have no send",
+        "incomplete_collectives": "collective operations were not entered by all ranks",
+        "unknown": "events name what was never defined",
+    }
+    return [f"{counts[name]} {text}" for name, text in said.items() if counts[name]]
+
+
+def efficiencies(result: Result, span: float) -> dict[str, float]:
+    """Efficiencies of a run as the POP project defines them, from 0 to 1.
+
+    Parallel efficiency is load balance times communication efficiency, which is serialisation
+    times transfer. What the run would take on an ideal network is taken as the time on the
+    critical path outside of MPI.
+
+    Parameters
+    ----------
+    result
+        With `time`, `computation` and, for the last two, `critical_path`.
+    span
+        Seconds from the first event to the last.
+    """
+    useful = result.by_rank("computation")
+    if span <= 0 or not useful.any():
+        return {}
+    found = {
+        "parallel_efficiency": float(useful.mean() / span),
+        "load_balance": float(useful.mean() / useful.max()),
+        "communication_efficiency": float(useful.max() / span),
+    }
+    outside = np.array(
+        [
+            result.regions[node.region].paradigm not in ("mpi", "measurement")
+            for node in result.nodes
+        ]
+    )
+    ideal = float(result.value("critical_path")[outside].sum())
+    if ideal > 0:
+        ideal = min(max(ideal, float(useful.max())), span)
+        found["serialisation_efficiency"] = float(useful.max() / ideal)
+        found["transfer_efficiency"] = ideal / span
+    return found

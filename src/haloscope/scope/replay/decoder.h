@@ -1,0 +1,87 @@
+// Goes through the words of one location: time, kind and payload of one event after the other.
+// Nothing in a file is trusted: an event that does not fit ends the location, marked as broken.
+#pragma once
+#include "events.h"
+#include "run.h"
+
+constexpr int kFurther[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+
+struct Decoder {
+  const LocationInput *in = nullptr;
+  int64_t place = 0;   // of the next word
+  int64_t ticks = 0;   // uncorrected time of the last event, since the epoch
+  int64_t knot = 0;    // the last one at or before `ticks`
+  bool broken = false;
+
+  // The event that next() has found:
+  int kind = HS_EVENT_END;
+  uint32_t payload = 0;
+  const uint64_t *words = nullptr;  // its further words
+  int64_t start = 0;                // place of its first word
+  int64_t now = 0;                  // corrected ticks, the epoch included
+
+  void open(const LocationInput &location) {
+    *this = Decoder();
+    in = &location;
+  }
+
+  // Go on from an event that was seen before.
+  void open_at(const LocationInput &location, int64_t at, int64_t ticks_before) {
+    open(location);
+    place = at;
+    ticks = ticks_before;
+  }
+
+  // False at the end of the location.
+  inline bool next() {
+    const int64_t count = in->count;
+    const uint64_t *stream = in->words;
+    for (;;) {
+      if (place >= count) return false;
+      const uint64_t first = stream[place];
+      if (__builtin_expect((first & 63) == HS_EVENT_TIME, 0)) {
+        const int64_t absolute = (int64_t)(first >> 6);
+        if (absolute < ticks) { broken = true; return false; }
+        ticks = absolute;
+        place++;
+        continue;
+      }
+      if (first == 0) return false;
+      kind = (int)(first & 63);
+      if (kind >= HS_EVENT_KINDS || place + 1 + kFurther[kind] > count) {
+        broken = true;
+        return false;
+      }
+      ticks += (int64_t)((first >> 6) & HS_MOST_DELTA);
+      payload = (uint32_t)(first >> 32);
+      start = place;
+      words = stream + place + 1;
+      place += 1 + kFurther[kind];
+      now = in->epoch + ticks;
+      if (__builtin_expect(in->knot_count > 0, 0)) now += shift();
+      return true;
+    }
+  }
+
+  int64_t shift() {
+    const Knot *knots = in->knots;
+    const int64_t at = in->epoch + ticks;
+    while (knot + 1 < in->knot_count && knots[knot + 1].tick <= at) knot++;
+    if (at <= knots[knot].tick || knot + 1 >= in->knot_count) return knots[knot].shift;
+    const double part = double(at - knots[knot].tick) / double(knots[knot + 1].tick - knots[knot].tick);
+    return knots[knot].shift + (int64_t)(part * double(knots[knot + 1].shift - knots[knot].shift));
+  }
+
+  double seconds(int64_t corrected) const { return double(corrected) * in->rate + in->zero; }
+  double seconds() const { return seconds(now); }
+
+  // The run's numbers for the rank's own; -1 where the file names what was never defined.
+  int32_t node(uint32_t own) const { return own < (uint64_t)in->node_count ? in->nodes[own] : -1; }
+  int32_t comm(uint32_t own) const { return own < (uint64_t)in->comm_count ? in->comms[own] : -1; }
+  int32_t place_in(uint32_t own) const {
+    return own < (uint64_t)in->comm_count ? in->places[own] : -1;
+  }
+  int32_t window(uint32_t own) const {
+    return own < (uint64_t)in->window_count ? in->windows[own] : -1;
+  }
+};

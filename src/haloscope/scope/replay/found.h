@@ -1,0 +1,63 @@
+// What the wait-state replay finds and the root-cause replay starts from.
+#pragma once
+#include <vector>
+#include "run.h"
+
+// Values of a location and node; names in patterns.py, in this order.
+enum Slot {
+  TIME, VISITS, P2P_SYNCHRONISATION, LATE_SENDER, WRONG_ORDER_SAME, WRONG_ORDER_DIFFERENT,
+  LATE_RECEIVER, WAIT_AT_BARRIER, BARRIER_COMPLETION, WAIT_AT_NXN, NXN_COMPLETION, LATE_BROADCAST,
+  EARLY_REDUCE, EARLY_SCAN, SCAN_COMPLETION, INIT_COMPLETION, WAIT_AT_FINALIZE, WAIT_AT_FENCE,
+  EARLY_FENCE, LATE_POST, EARLY_WAIT, LATE_COMPLETE, LOCK_CONTENTION, MESSAGES_SENT, EMPTY_SENT,
+  MESSAGES_RECEIVED, EMPTY_RECEIVED, BYTES_SENT, BYTES_RECEIVED, COLLECTIVES, BYTES_COLLECTIVE,
+  BYTES_RMA, LATE_SENDERS, LATE_RECEIVERS, IDLE_THREADS, DELAY_SHORT, DELAY_LONG, CRITICAL_PATH,
+  IMBALANCE, SLOTS
+};
+
+// A place in a location's words where decoding can begin: `ticks` are those before the event.
+struct Position {
+  int64_t place = 0;
+  int64_t ticks = 0;
+};
+
+// A wait state. `at` is where the waiting call is entered, `cause_at` where the one waited for
+// enters the call that ends the wait.
+struct Wait {
+  int32_t slot;
+  int32_t node, location;
+  int32_t cause_node, cause;  // cause: a location, -1 where its events are missing
+  int32_t collective;         // number of the synchronisation that it belongs to, -1 for messages
+  double begin, end;
+  Position at, cause_at;
+};
+
+// A collective operation that brings all its members to one point in time.
+struct Synchronisation {
+  int32_t comm;
+  std::vector<int32_t> locations;  // of the members, by place; -1 where missing
+  std::vector<Position> positions;
+  std::vector<double> enters;
+};
+
+struct Pair {
+  int32_t node, sender, receiver, unused;
+  int64_t messages, empty, bytes;
+  double seconds, receive_seconds;
+};
+
+struct Found {
+  int64_t locations = 0, nodes = 0;
+  std::vector<double> values;  // [location][node][slot]
+  std::vector<double> begins, ends;  // of each location, seconds on the run's clock
+  std::vector<Pair> pairs;
+  std::vector<int64_t> sizes;  // [node][66]
+  std::vector<Wait> waits;     // by location, in the order of their ends
+  std::vector<int64_t> wait_starts;  // of each location in `waits`
+  std::vector<Synchronisation> synchronisations;
+  int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
+          incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0;
+
+  double *at(int64_t location, int64_t node) {
+    return values.data() + (location * nodes + node) * SLOTS;
+  }
+};

@@ -1,0 +1,231 @@
+"""Hands a measurement to the replays: words mapped into memory, numbers put into arrays.
+
+The structures are those of ``run.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.cpu import available_cores
+from haloscope.scope.measurement import HEADER_WORDS, Measurement
+
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
+
+_ROLES = {
+    "send": 2,
+    "isend": 2,
+    "recv": 2,
+    "irecv": 2,
+    "wait": 2,
+    "start": 2,
+    "probe": 2,
+    "sendrecv": 3,
+    "test": 4,
+    "rma": 6,
+    "rma_sync": 7,
+}
+_COLLECTIVE = 5
+_COLLECTIVE_ROLES = {
+    "barrier", "broadcast", "scatter", "reduce", "gather", "allreduce", "allgather", "alltoall",
+    "reduce_scatter", "scan", "exscan", "neighbour", "icollective", "init", "finalize",
+}  # fmt: skip
+_PARADIGMS = {"measurement": 8, "cuda": 9, "nccl": 9, "openmp": 10}
+
+
+def role_number(paradigm: str, role: str) -> int:
+    """``Role`` of ``run.h`` for a region's paradigm and role."""
+    if paradigm == "mpi":
+        return _COLLECTIVE if role in _COLLECTIVE_ROLES else _ROLES.get(role, 1)
+    return _PARADIGMS.get(paradigm, 0)
+
+
+class _Knot(ctypes.Structure):
+    _fields_ = (("tick", ctypes.c_int64), ("shift", ctypes.c_int64))
+
+
+class LocationInput(ctypes.Structure):
+    """``LocationInput`` of ``run.h``."""
+
+    _fields_ = (
+        ("words", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("epoch", ctypes.c_int64),
+        ("rate", ctypes.c_double),
+        ("zero", ctypes.c_double),
+        ("rank", ctypes.c_int32),
+        ("is_stream", ctypes.c_int32),
+        ("nodes", ctypes.c_void_p),
+        ("node_count", ctypes.c_int64),
+        ("comms", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
+        ("comm_count", ctypes.c_int64),
+        ("windows", ctypes.c_void_p),
+        ("window_count", ctypes.c_int64),
+        ("group_starts", ctypes.c_void_p),
+        ("group_members", ctypes.c_void_p),
+        ("group_count", ctypes.c_int64),
+        ("knots", ctypes.c_void_p),
+        ("knot_count", ctypes.c_int64),
+    )
+
+
+class RunInput(ctypes.Structure):
+    """``RunInput`` of ``run.h``."""
+
+    _fields_ = (
+        ("locations", ctypes.POINTER(LocationInput)),
+        ("location_count", ctypes.c_int64),
+        ("rank_count", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("node_parents", ctypes.c_void_p),
+        ("node_roles", ctypes.c_void_p),
+        ("node_entered", ctypes.c_void_p),
+        ("node_count", ctypes.c_int64),
+        ("comm_starts", ctypes.c_void_p),
+        ("comm_members", ctypes.c_void_p),
+        ("comm_count", ctypes.c_int64),
+    )
+
+
+@dataclass
+class Inputs:
+    """A measurement as the replays take it.
+
+    Attributes
+    ----------
+    run
+        The structure that is passed by reference.
+    keep
+        Arrays that it points into.
+    """
+
+    measurement: Measurement
+    run: RunInput
+    keep: list[Any] = field(default_factory=list)
+
+    @property
+    def events(self) -> int:
+        """Words of all locations together: an upper bound of the number of events."""
+        return int(sum(self.run.locations[i].count for i in range(self.run.location_count)))
+
+
+def _pointer(array: NDArray[Any], keep: list[Any]) -> int | None:
+    keep.append(array)
+    return array.ctypes.data if array.size else None
+
+
+def _starts(groups: list[tuple[int, ...]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Lists of different lengths as one array and where each begins in it."""
+    starts = np.zeros(len(groups) + 1, np.int32)
+    np.cumsum([len(group) for group in groups], out=starts[1:])
+    members = [member for group in groups for member in group]
+    return starts, np.array(members, np.int32)
+
+
+def _entered(measurement: Measurement) -> NDArray[np.int32]:
+    """Nearest ancestor of each node that has events of its own: callers from the stack have none."""
+    entered = np.full(len(measurement.nodes), -1, np.int32)
+    for number, node in enumerate(measurement.nodes):
+        parent = node.parent
+        if parent >= 0:
+            unwound = measurement.regions[measurement.nodes[parent].region].paradigm == "unwound"
+            entered[number] = entered[parent] if unwound else parent
+    return entered
+
+
+def make_inputs(
+    measurement: Measurement,
+    threads: int = 0,
+    knots: dict[int, NDArray[np.int64]] | None = None,
+) -> Inputs:
+    """Put a trace into the structures of ``run.h``.
+
+    Parameters
+    ----------
+    measurement
+        A folder with events.
+    threads
+        Threads that a replay may use; 0 for one a core.
+    knots
+        Corrections of clocks by index of location: arrays (n, 2) of tick and shift in ticks.
+    """
+    keep: list[Any] = []
+    places = measurement.locations
+    inputs = (LocationInput * len(places))()
+    numbers: dict[int, tuple[Any, ...]] = {}
+    for rank, said in measurement.ranks.items():
+        comms = said.comms.astype(np.int32)
+        own = np.full(len(comms), -1, np.int32)
+        for number, comm in enumerate(comms):
+            if comm >= 0:
+                members = measurement.comms[comm].members
+                whole = len(members) == measurement.size and members[:1] == (0,)
+                if whole and members[rank] == rank:
+                    own[number] = rank
+                elif rank in members:
+                    own[number] = members.index(rank)
+        starts, members_of_groups = _starts(said.groups)
+        numbers[rank] = (
+            said.nodes.astype(np.int32),
+            comms,
+            own,
+            said.windows.astype(np.int32),
+            starts,
+            members_of_groups,
+        )
+    for index, place in enumerate(places):
+        one = inputs[index]
+        one.rank = place.rank
+        one.is_stream = place.kind == "stream"
+        one.rate, zero = measurement.ticks_to_seconds(place.rank)
+        # Ticks count from this rank's first one: large numbers would cost the seconds digits.
+        origin = int(measurement.ranks[place.rank].opening.get("epoch", 0))
+        one.zero = zero + origin * one.rate
+        nodes, comms, own, windows, starts, group_members = numbers[place.rank]
+        one.nodes, one.node_count = _pointer(nodes, keep), len(nodes)
+        one.comms, one.comm_count = _pointer(comms, keep), len(comms)
+        one.places = _pointer(own, keep)
+        one.windows, one.window_count = _pointer(windows, keep), len(windows)
+        one.group_starts, one.group_count = _pointer(starts, keep), len(starts) - 1
+        one.group_members = _pointer(group_members, keep)
+        if place.events is not None:
+            size = place.events.stat().st_size // 8
+            if size > HEADER_WORDS:
+                words = np.memmap(place.events, np.uint64, "r", shape=(size,))
+                keep.append(words)
+                one.epoch = int(words[2]) - origin
+                one.words = words.ctypes.data + 8 * HEADER_WORDS
+                one.count = size - HEADER_WORDS
+        if knots and index in knots:
+            table = np.ascontiguousarray(knots[index] - [origin, 0], np.int64)
+            one.knots, one.knot_count = _pointer(table, keep), len(table)
+    run = RunInput()
+    run.locations = ctypes.cast(inputs, ctypes.POINTER(LocationInput))
+    keep.append(inputs)
+    run.location_count = len(places)
+    run.rank_count = measurement.size
+    run.threads = threads or available_cores()
+    parents = np.array([node.parent for node in measurement.nodes], np.int32)
+    roles = np.array(
+        [
+            role_number(region.paradigm, region.role)
+            for region in (measurement.regions[node.region] for node in measurement.nodes)
+        ],
+        np.int32,
+    )
+    run.node_parents = _pointer(parents, keep)
+    run.node_roles = _pointer(roles, keep)
+    run.node_entered = _pointer(_entered(measurement), keep)
+    run.node_count = len(parents)
+    comm_starts, comm_members = _starts([comm.members for comm in measurement.comms])
+    run.comm_starts = _pointer(comm_starts, keep)
+    run.comm_members = _pointer(comm_members, keep)
+    run.comm_count = len(measurement.comms)
+    return Inputs(measurement, run, keep)

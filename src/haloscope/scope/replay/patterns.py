@@ -1,0 +1,265 @@
+"""Runs the wait-state replay and puts what it found into a result."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.measurement import Measurement
+from haloscope.scope.metrics import NUMBER
+from haloscope.scope.replay.inputs import HEADERS, Inputs
+from haloscope.scope.result import PAIRS, WAITS, Result
+from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
+
+_HERE = Path(__file__).parent
+_SIZES = 66
+# Names of found.h's slots; "" for what is put together below.
+_SLOTS = (
+    "time",
+    "visits",
+    "p2p_synchronisation",
+    "late_sender",
+    "wrong_order_same_source",
+    "wrong_order_different_sources",
+    "late_receiver",
+    "wait_at_barrier",
+    "barrier_completion",
+    "wait_at_nxn",
+    "nxn_completion",
+    "late_broadcast",
+    "early_reduce",
+    "early_scan",
+    "scan_completion",
+    "init_completion",
+    "wait_at_finalize",
+    "wait_at_fence",
+    "early_fence",
+    "late_post",
+    "early_wait",
+    "late_complete",
+    "lock_contention",
+    "messages_sent",
+    "empty_messages_sent",
+    "messages_received",
+    "empty_messages_received",
+    "bytes_sent",
+    "bytes_received",
+    "collectives",
+    "bytes_collective",
+    "bytes_rma",
+    "late_senders",
+    "late_receivers",
+    "idle_threads",
+    "delay_short",
+    "delay_long",
+    "critical_path",
+    "imbalance",
+)
+_WAIT = np.dtype(
+    [
+        ("slot", "<i4"),
+        ("node", "<i4"),
+        ("location", "<i4"),
+        ("cause_node", "<i4"),
+        ("cause", "<i4"),
+        ("collective", "<i4"),
+        ("begin", "<f8"),
+        ("end", "<f8"),
+        ("at", "<i8", 2),
+        ("cause_at", "<i8", 2),
+    ]
+)
+_PAIR = np.dtype(
+    [
+        ("node", "<i4"),
+        ("sender", "<i4"),
+        ("receiver", "<i4"),
+        ("unused", "<i4"),
+        ("messages", "<i8"),
+        ("empty", "<i8"),
+        ("bytes", "<i8"),
+        ("seconds", "<f8"),
+        ("receive_seconds", "<f8"),
+    ]
+)
+_PROGRESS = ctypes.CFUNCTYPE(None, ctypes.c_double)
+_MOST_WAITS_KEPT = 1_000_000
+
+
+def load() -> Any:
+    """The compiled replay, with its functions' types set."""
+    path = compile_library(
+        [_HERE / "waits.cpp", _HERE / "causes.cpp"],
+        [*HEADERS, _HERE / "found.h", EVENTS_HEADER],
+    )
+    library = ctypes.CDLL(str(path))
+    pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+    library.find_waits.restype = pointer
+    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS)
+    library.find_causes.restype = None
+    library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
+    library.drop_found.restype = None
+    library.drop_found.argtypes = (pointer,)
+    for name in ("values", "begins", "ends", "sizes"):
+        function = getattr(library, f"found_{name}")
+        function.restype = pointer
+        function.argtypes = (pointer,)
+    for name in ("pairs", "waits"):
+        function = getattr(library, f"found_{name}")
+        function.restype = pointer
+        function.argtypes = (pointer, count)
+    library.found_counts.restype = None
+    library.found_counts.argtypes = (pointer, pointer)
+    return library
+
+
+def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
+    """Copy of an array of the library's."""
+    whole = np.dtype(dtype)
+    if not address or not count:
+        return np.zeros(0, whole)
+    buffer = (ctypes.c_char * (whole.itemsize * count)).from_address(address)
+    return np.frombuffer(buffer, whole).copy()
+
+
+class Replayed:
+    """What a replay found, as arrays.
+
+    Attributes
+    ----------
+    slots
+        By name, shape (nodes, locations).
+    begins, ends
+        Of the locations, seconds on the run's clock.
+    counts
+        Events, broken locations, unmatched sends and receives, and the like.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        causes: bool = True,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        library = load()
+        run = ctypes.byref(inputs.run)
+        told = _PROGRESS(progress) if progress is not None else _PROGRESS()
+        found = library.find_waits(run, int(causes), told)
+        try:
+            self.critical_path = 0.0
+            self.explained = 0.0
+            if causes:
+                answer = (ctypes.c_double * 2)()
+                budget = max(2e7, 8.0 * inputs.events)
+                library.find_causes(run, found, budget, ctypes.cast(answer, ctypes.c_void_p))
+                self.critical_path, self.explained = answer[0], answer[1]
+            nodes, locations = inputs.run.node_count, inputs.run.location_count
+            values = _copy(
+                library.found_values(found), "<f8", nodes * locations * len(_SLOTS)
+            ).reshape(locations, nodes, len(_SLOTS))
+            self.slots = {
+                name: np.ascontiguousarray(values[:, :, number].T)
+                for number, name in enumerate(_SLOTS)
+            }
+            self.begins = _copy(library.found_begins(found), "<f8", locations)
+            self.ends = _copy(library.found_ends(found), "<f8", locations)
+            self.sizes = _copy(library.found_sizes(found), "<i8", nodes * _SIZES).reshape(
+                nodes, _SIZES
+            )
+            count = ctypes.c_int64()
+            address = library.found_pairs(found, ctypes.byref(count))
+            self.pairs = _copy(address, _PAIR, count.value)
+            address = library.found_waits(found, ctypes.byref(count))
+            self.waits = _copy(address, _WAIT, count.value)
+            counts = np.zeros(8, np.int64)
+            library.found_counts(found, counts.ctypes.data)
+        finally:
+            library.drop_found(found)
+        names = (
+            "events",
+            "broken",
+            "unmatched_sends",
+            "unmatched_receives",
+            "incomplete_collectives",
+            "scans",
+            "scans_synchronising",
+            "unknown",
+        )
+        self.counts = dict(zip(names, counts.tolist(), strict=True))
+
+
+def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
+    """Pairs as results keep them."""
+    pairs = np.zeros(len(found), PAIRS)
+    for name in PAIRS.names or ():
+        pairs[name] = found[name]
+    return pairs
+
+
+def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
+    """Wait states as results keep them: the longest ones, by begin."""
+    if len(found) > most:
+        longest = np.argpartition(found["begin"] - found["end"], most)[:most]
+        found = found[np.sort(longest)]
+    waits = np.zeros(len(found), WAITS)
+    metric = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
+    waits["metric"] = metric[found["slot"]]
+    for name in ("node", "location", "cause", "cause_node", "begin", "end"):
+        waits[name] = found[name]
+    return waits[np.argsort(waits["begin"], kind="stable")]
+
+
+def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
+    """Put values into the tree of metrics: each contains what lies below it."""
+    from haloscope.scope.categories import metric_of_role
+
+    slots = replayed.slots
+    time = slots["time"]
+    values = result.values
+    values["time"] = time
+    for name in _SLOTS:
+        if name not in ("time", "idle_threads") and np.any(slots[name]):
+            values[name] = slots[name]
+    home = [
+        metric_of_role(region.paradigm, region.role)
+        for region in (measurement.regions[node.region] for node in measurement.nodes)
+    ]
+    streams = np.array([place.kind == "stream" for place in measurement.locations])
+    host = np.where(streams[None, :], 0.0, time)
+    for name in sorted(set(home)):
+        rows = np.array([here == name for here in home])
+        values[name] = values.get(name, np.zeros_like(time)) + np.where(rows[:, None], host, 0.0)
+    zero = np.zeros_like(time)
+
+    def of(name: str) -> NDArray[np.float64]:
+        return values.get(name, zero)
+
+    # Calls whose messages are all empty synchronise.
+    empty = slots["p2p_synchronisation"]
+    values["p2p_communication"] = of("p2p_communication") - empty
+    values["p2p_synchronisation"] = empty
+    values["late_sender_wrong_order"] = of("wrong_order_same_source") + of(
+        "wrong_order_different_sources"
+    )
+    values["delay"] = of("delay_short") + of("delay_long")
+    values["mpi_communication"] = (
+        of("p2p_communication") + of("collective_communication") + of("rma_communication")
+    )
+    values["mpi_synchronisation"] = (
+        of("p2p_synchronisation") + of("collective_synchronisation") + of("rma_synchronisation")
+    )
+    values["mpi"] = (
+        of("mpi_management") + of("mpi_synchronisation") + of("mpi_communication") + of("mpi_io")
+    )
+    values["gpu"] = of("gpu") + of("gpu_launch") + of("gpu_wait")
+    values["omp"] = of("omp") + of("omp_management") + of("omp_barrier_wait")
+    values["execution"] = of("computation") + of("mpi") + of("gpu") + of("omp")
+    result.values = {name: array for name, array in values.items() if np.any(array)}
+    result.pairs = as_pairs(replayed.pairs)
+    result.sizes = replayed.sizes
+    result.waits = as_waits(replayed.waits)

@@ -1,0 +1,64 @@
+// What every kind of replay is handed: the run's locations with their words in memory, and what
+// the ranks' own numbers mean. Filled by inputs.py; the layouts must agree.
+//
+// Replays are compiled as C++ when first needed (toolchain.py) and called through ctypes.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+
+// Roles that replays tell apart; inputs.py gives each node one of these.
+enum Role : int32_t {
+  ROLE_NONE = 0,      // not MPI: program, functions, regions
+  ROLE_MPI = 1,       // MPI without a role of its own below
+  ROLE_P2P = 2,       // sends, receives, waits: blocking completion
+  ROLE_SENDRECV = 3,  // one call that sends and receives
+  ROLE_TEST = 4,      // completes without blocking
+  ROLE_COLLECTIVE = 5,
+  ROLE_RMA = 6,
+  ROLE_RMA_SYNC = 7,
+  ROLE_MEASUREMENT = 8,  // the tracer's own work
+  ROLE_GPU = 9,          // host calls of the GPU's driver, and work on streams
+  ROLE_OPENMP = 10,
+};
+
+struct Knot {  // of a correction of clocks: from `tick` on, `shift` ticks are added, growing or
+  int64_t tick;  // shrinking linearly to the next knot
+  int64_t shift;
+};
+
+struct LocationInput {
+  const uint64_t *words;  // the stream, header left out
+  int64_t count;          // words
+  int64_t epoch;          // ticks
+  double rate, zero;      // seconds on the run's clock = ticks * rate + zero
+  int32_t rank;
+  int32_t is_stream;      // of a GPU
+  const int32_t *nodes;   // the run's node by the rank's own, -1 for none
+  int64_t node_count;
+  const int32_t *comms;   // the run's communicator by the rank's own
+  const int32_t *places;  // this rank's number in that communicator, -1 where it is no member
+  int64_t comm_count;
+  const int32_t *windows;  // the run's communicator by the rank's own window
+  int64_t window_count;
+  const int32_t *group_starts;  // members of the rank's own groups: group_members[starts[g]] ...
+  const int32_t *group_members;
+  int64_t group_count;
+  const Knot *knots;
+  int64_t knot_count;
+};
+
+struct RunInput {
+  const LocationInput *locations;  // by rank, then number
+  int64_t location_count;
+  int32_t rank_count;              // ranks of the run; some may have no location here
+  int32_t threads;                 // to use
+  const int32_t *node_parents;     // by the run's node, -1 for the root
+  const int32_t *node_roles;       // Role
+  const int32_t *node_entered;     // nearest ancestor that is entered by an event of its own
+  int64_t node_count;
+  const int32_t *comm_starts;      // members of the run's communicators, as ranks of the world
+  const int32_t *comm_members;
+  int64_t comm_count;
+};
+}
