@@ -8,14 +8,14 @@
 // large-scale parallel applications, ACM Trans. Parallel Computing 3 (2016) 11.
 // Critical path and imbalance: Boehme, de Supinski, Geimer, Schulz, Wolf: Scalable critical-path
 // based performance analysis, IPDPS 2012.
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <unordered_map>
 
 #include "decoder.h"
 #include "found.h"
+#include "team.h"
 
 namespace {
 
@@ -123,6 +123,27 @@ struct Causes {
     return false;
   }
 
+  // What the causer of a wait did longer than who waits, since they last met.
+  void explain(int64_t number, const Common &c, Scratch &scratch, Scratch &own,
+               std::vector<Share> &delays) const {
+    const std::vector<Wait> &waits = found->waits;
+    const Wait &w = waits[number];
+    gather(w.cause, c.at[1], w.cause_at.place, -1e300, 1e300, 1.0, scratch);
+    gather(w.location, c.at[0], w.at.place, -1e300, 1e300, 1.0, own);
+    const auto [a, b] = waits_between(w.cause, c.time[1], w.end);
+    for (int64_t k = a; k < b; k++) scratch.add(waits[k].node, waits[k].begin - waits[k].end);
+    const auto [e, f] = waits_between(w.location, c.time[0], w.begin);
+    for (int64_t k = e; k < f; k++) own.add(waits[k].node, waits[k].begin - waits[k].end);
+    for (int32_t node : scratch.touched) {
+      const double d = std::max(0.0, scratch.seconds[node]) - std::max(0.0, own.seconds[node]);
+      if (d > 1e-9) delays.push_back({node, d});
+    }
+    std::sort(delays.begin(), delays.end(),
+              [](const Share &x, const Share &y) { return x.node < y.node; });
+    scratch.clear();
+    own.clear();
+  }
+
   double costs(double budget) {
     std::vector<Wait> &waits = found->waits;
     const int64_t count = (int64_t)waits.size();
@@ -195,31 +216,17 @@ struct Causes {
       std::sort(chosen.begin(), chosen.end());
     }
     for (int64_t i : chosen) kept += waits[i].end - waits[i].begin;
-    // What the causer did longer.
     std::vector<std::vector<Share>> delays(count);
-#pragma omp parallel num_threads(std::max(1, run->threads))
-    {
+    std::atomic<size_t> taken{0};
+    Team team(std::max(1, run->threads));
+    team.run([&](int) {
       Scratch scratch(run->node_count), own(run->node_count);
-#pragma omp for schedule(dynamic, 64)
-      for (size_t n = 0; n < chosen.size(); n++) {
-        const Wait &w = waits[chosen[n]];
-        const Common &c = since[chosen[n]];
-        gather(w.cause, c.at[1], w.cause_at.place, -1e300, 1e300, 1.0, scratch);
-        gather(w.location, c.at[0], w.at.place, -1e300, 1e300, 1.0, own);
-        const auto [a, b] = waits_between(w.cause, c.time[1], w.end);
-        for (int64_t k = a; k < b; k++) scratch.add(waits[k].node, waits[k].begin - waits[k].end);
-        const auto [e, f] = waits_between(w.location, c.time[0], w.begin);
-        for (int64_t k = e; k < f; k++) own.add(waits[k].node, waits[k].begin - waits[k].end);
-        for (int32_t node : scratch.touched) {
-          const double d = std::max(0.0, scratch.seconds[node]) - std::max(0.0, own.seconds[node]);
-          if (d > 1e-9) delays[chosen[n]].push_back({node, d});
-        }
-        std::sort(delays[chosen[n]].begin(), delays[chosen[n]].end(),
-                  [](const Share &x, const Share &y) { return x.node < y.node; });
-        scratch.clear();
-        own.clear();
+      for (;;) {
+        const size_t first = taken.fetch_add(64), past = std::min(chosen.size(), first + 64);
+        if (first >= past) break;
+        for (size_t n = first; n < past; n++) explain(chosen[n], since[chosen[n]], scratch, own, delays[chosen[n]]);
       }
-    }
+    });
     // Costs, backwards in time: a wait hands on what it has been charged with.
     std::vector<uint8_t> is_chosen(count, 0);
     for (int64_t i : chosen) is_chosen[i] = 1;

@@ -11,8 +11,6 @@
 // Definitions: Geimer et al., Concurrency and Computation 22 (2010) 702, and the pattern
 // descriptions of the Scalasca family; point-to-point synchronisation and Early Scan: Wylie et
 // al., EuroPVM/MPI 2007. B is the enter, E the leave of a call.
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -23,6 +21,7 @@
 
 #include "decoder.h"
 #include "found.h"
+#include "team.h"
 
 namespace {
 
@@ -33,23 +32,22 @@ constexpr int64_t kNone = -1;
 enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
 
 struct Send {
-  double enter, done_enter = 0, done_leave = 0, receive_enter = 0, last_access = 0;
+  double enter, receive_enter = 0, last_access = 0;
   uint64_t bytes;
   Position at;
   int64_t next = kNone;
   int32_t node, location, receiver, comm, tag, family;
   int32_t receive_location = -1, receive_node = -1;
   Position receive_at;
-  bool matched = false, done = false, cancelled = false, used = false;
+  bool matched = false, cancelled = false, used = false;
 };
 
 struct Receive {
-  double posted, enter = 0, leave = 0, share = 0;
+  double posted, enter = 0, leave = 0;
   double send_enter = 0, last_access = 0;
-  uint64_t bytes;
   Position posted_at;
   int64_t next = kNone;
-  int32_t node = -1, location, sender, comm, tag, family, posted_node;
+  int32_t location, sender, comm, tag, family, posted_node, together = 1;
   int32_t send_location = -1, send_node = -1;
   Position send_at;
   bool matched = false;
@@ -120,10 +118,13 @@ struct Window {
   int64_t end() const { return base + (int64_t)items.size(); }
   T &operator[](int64_t number) { return items[number - base]; }
   bool holds(int64_t number) const { return number >= base && number < end(); }
-  int64_t push(const T &item) { items.push_back(item); return end() - 1; }
+  int64_t push(const T &item) {
+    items.push_back(item);
+    return end() - 1;
+  }
   void drop_before(int64_t number) {
     const int64_t count = std::min(number, end()) - base;
-    if (count <= 0 || (count < 4096 && count * 2 < (int64_t)items.size())) return;
+    if (count <= 0 || (count < 256 && count * 2 < (int64_t)items.size())) return;
     items.erase(items.begin(), items.begin() + count);
     base += count;
   }
@@ -232,11 +233,6 @@ struct Lock {
   double lock_enter, lock_leave, unlock_enter, unlock_leave;
 };
 
-struct Frame {
-  int64_t enter;
-  int32_t node;
-};
-
 // What a call has told of itself between its ENTER and its LEAVE.
 struct Visit {
   int64_t enter = 0;
@@ -249,7 +245,8 @@ struct Visit {
 
 struct LocationState {
   Decoder decoder;
-  std::vector<Frame> stack;
+  std::vector<int32_t> stack = std::vector<int32_t>(64);
+  int32_t depth = 0;
   Visit visit;
   int64_t last = 0, first = 0;
   int32_t current = -1;
@@ -262,9 +259,9 @@ struct RankState {
   std::vector<int32_t> locations;
   Window<Send> sends;
   Window<Receive> receives;
-  std::deque<Call> calls;
+  Window<Call> calls;
   Window<int64_t> dones;  // numbers of sends, in the order of their completion
-  std::deque<Collective> collectives;
+  Window<Collective> collectives;
   std::vector<int64_t> instances;  // next one of each of the rank's own communicators
   std::unordered_map<int32_t, std::vector<int32_t>> start_groups, post_groups;  // by window
   std::unordered_map<int32_t, double> last_access;                  // by window
@@ -277,7 +274,7 @@ struct RankState {
   PairTable pairs;
   std::vector<LateMessage> late;
   double latest_late = -1e300;
-  std::vector<Wait> waits;
+  std::deque<Wait> waits;
 };
 
 struct SendNote {
@@ -339,7 +336,8 @@ struct Replay {
       case HS_EVENT_ENTER: {
         const int32_t node = d.node(d.payload);
         charge(l, now);
-        l.stack.push_back({now, l.current});
+        if (__builtin_expect(l.depth == (int32_t)l.stack.size(), 0)) l.stack.resize(2 * l.depth);
+        l.stack[l.depth++] = l.current;
         l.current = node;
         if (__builtin_expect(node < 0, 0)) { unknown[thread]++; break; }
         l.values[node * (int64_t)SLOTS + VISITS] += 1;
@@ -353,16 +351,15 @@ struct Replay {
           v.first_done = r.dones.end();
           v.receives = v.dones = v.messages = v.filled = 0;
           v.collective = false;
-          v.depth = (int32_t)l.stack.size();
+          v.depth = l.depth;
         }
         break;
       }
       case HS_EVENT_LEAVE: {
         charge(l, now);
-        if (l.stack.empty()) break;
-        if (l.visit.open && l.visit.depth == (int32_t)l.stack.size()) close_visit(thread, index, l, r, now);
-        l.current = l.stack.back().node;
-        l.stack.pop_back();
+        if (l.depth == 0) break;
+        if (l.visit.open && l.visit.depth == l.depth) close_visit(thread, index, l, r, now);
+        l.current = l.stack[--l.depth];
         break;
       }
       default:
@@ -389,13 +386,12 @@ struct Replay {
     return s;
   }
 
-  Receive new_receive(LocationState &l, uint32_t from, int32_t comm, uint32_t tag, uint64_t bytes,
+  Receive new_receive(LocationState &l, uint32_t from, int32_t comm, uint32_t tag,
                       int32_t family) {
     Receive m;
     m.posted = as_seconds(l, l.visit.enter);
     m.posted_at = l.visit.at;
     m.posted_node = l.current;
-    m.bytes = bytes;
     m.sender = (int32_t)from;
     m.comm = comm;
     m.tag = (int32_t)tag;
@@ -466,7 +462,7 @@ struct Replay {
       case HS_EVENT_RECV: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
         count_received(l, bytes);
-        await(l, index, r, new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), bytes, MESSAGE));
+        await(l, index, r, new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE));
         break;
       }
       case HS_EVENT_IRECV: {
@@ -481,7 +477,7 @@ struct Replay {
       case HS_EVENT_IRECV_DONE: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
         count_received(l, bytes);
-        Receive m = new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), bytes, MESSAGE);
+        Receive m = new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE);
         Request &q = r.requests.at(w[2]);
         if (q.open) {
           m.posted = q.enter;
@@ -547,7 +543,7 @@ struct Replay {
             post(thread, r, new_send(l, index, (uint32_t)other, comm, 0, 1, POST_START));
             post(thread, r, new_send(l, index, (uint32_t)other, comm, 0, 1, POST_COMPLETE));
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, 1, POST_START));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, POST_START));
           }
         }
         (d.kind == HS_EVENT_POST ? r.post_groups : r.start_groups)[(int32_t)d.payload] = group;
@@ -566,9 +562,9 @@ struct Replay {
             const auto last = r.last_access.find((int32_t)d.payload);
             s.last_access = last == r.last_access.end() ? s.enter : last->second;
             post(thread, r, s);
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, 1, POST_COMPLETE));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, POST_COMPLETE));
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, 1, COMPLETE_WAIT));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, COMPLETE_WAIT));
           }
         }
         v.messages++;
@@ -618,7 +614,7 @@ struct Replay {
     c.root = -1;
     c.node = -1;
     c.location = location;
-    ranks[locations[location].decoder.in->rank].collectives.push_back(c);
+    ranks[locations[location].decoder.in->rank].collectives.push(c);
   }
 
   void close_visit(int thread, int32_t index, LocationState &l, RankState &r, int64_t now) {
@@ -632,16 +628,9 @@ struct Replay {
         Receive &m = r.receives[v.first_receive + i];
         m.enter = enter;
         m.leave = leave;
-        m.node = l.current;
-        m.share = (leave - enter) / v.receives;
+        m.together = v.receives;
       }
-      for (int32_t i = 0; i < v.dones; i++) {
-        Send &s = r.sends[r.dones[v.first_done + i]];
-        s.done = true;
-        s.done_enter = enter;
-        s.done_leave = leave;
-      }
-      r.calls.push_back({enter, leave, v.at, v.first_receive, v.first_done, v.receives, v.dones,
+      r.calls.push({enter, leave, v.at, v.first_receive, v.first_done, v.receives, v.dones,
                          l.current, index, role == ROLE_TEST, empty});
     }
     if (v.messages > 0 && v.filled == 0 && l.current >= 0)
@@ -661,7 +650,7 @@ struct Replay {
       bool contributes = payload;
       if (c.operation == HS_OP_REDUCE || c.operation == HS_OP_GATHER || c.operation == HS_OP_GATHERV)
         contributes = payload && !root;
-      r.collectives.push_back(c);
+      r.collectives.push(c);
       arrivals[thread][c.comm % threads].push_back({c.comm, c.place, c.operation, index, c.node,
                                                     (uint32_t)c.root, c.instance, enter, leave,
                                                     contributes, payload, v.at});
@@ -748,7 +737,7 @@ struct Replay {
     p.empty += s.bytes == 0;
     p.bytes += (int64_t)s.bytes;
     p.seconds += std::max(0.0, m.leave - std::max(s.enter, m.enter));
-    p.receive_seconds += m.share;
+    p.receive_seconds += (m.leave - m.enter) / m.together;
   }
 
   void match_mail(int thread) {
@@ -849,8 +838,8 @@ struct Replay {
   // Calls and collectives of a rank whose partners are all known, in order.
   void settle(int thread, int32_t rank, bool last) {
     RankState &r = ranks[rank];
-    while (!r.calls.empty()) {
-      const Call &call = r.calls.front();
+    for (; r.calls.head < r.calls.end(); r.calls.head++) {
+      const Call &call = r.calls[r.calls.head];
       if (!last) {
         bool ready = true;
         for (int32_t i = 0; i < call.receives && ready; i++) {
@@ -867,17 +856,15 @@ struct Replay {
       for (int32_t i = 0; i < call.dones; i++) r.sends[r.dones[call.first_done + i]].used = true;
       r.receives.head = call.first_receive + call.receives;
       r.dones.head = call.first_done + call.dones;
-      r.calls.pop_front();
     }
-    while (!r.collectives.empty()) {
-      const Collective &c = r.collectives.front();
+    for (; r.collectives.head < r.collectives.end(); r.collectives.head++) {
+      const Collective &c = r.collectives[r.collectives.head];
       Instance *i = comms[c.comm].at(c.instance);
       if (i != nullptr && !i->complete && !last) break;
       if (i != nullptr) {
         if (i->complete) settle_collective(thread, r, c, *i);
         i->left--;
       }
-      r.collectives.pop_front();
     }
   }
 
@@ -1052,6 +1039,8 @@ struct Replay {
     RankState &r = ranks[rank];
     r.receives.drop_before(std::min(r.matched_to, r.receives.head));
     r.dones.drop_before(r.dones.head);
+    r.calls.drop_before(r.calls.head);
+    r.collectives.drop_before(r.collectives.head);
     int64_t &head = r.sends.head;
     while (head < r.sends.end()) {
       const Send &s = r.sends[head];
@@ -1140,34 +1129,28 @@ struct Replay {
         comms[c].present += !missing(run->comm_members[m]);
     }
     // Stretches: the first is short, then as long as keeps the wanted number of events in memory.
-    const int64_t wanted = std::max<int64_t>(200000, 600000 * threads);
+    const int64_t wanted = std::max<int64_t>(60000, 50 * present);
     const int64_t most = std::max<int64_t>(20000, 4 * wanted / std::max<int64_t>(1, present));
     double stretch = 1e-3, until = begin + stretch;
     std::atomic<bool> more{words > 0};
-    std::vector<int64_t> before(threads, 0);
     std::vector<uint8_t> alive(threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const int thread = omp_get_thread_num();
+    Team team(threads);
+    team.run([&](int thread) {
       while (more) {
         bool here = false;
         for (int32_t rank = 0; rank < run->rank_count; rank++)
           if (owner[rank] == thread && !ranks[rank].locations.empty()) here |= decode(thread, rank, until, most);
         alive[thread] = here;
-#pragma omp barrier
+        team.meet();
         match_mail(thread);
-#pragma omp barrier
-#pragma omp single
-        number_instances();
+        team.meet([&] { number_instances(); });
         const bool last = std::none_of(alive.begin(), alive.end(), [](uint8_t a) { return a; });
         for (int32_t rank = 0; rank < run->rank_count; rank++) {
           if (owner[rank] != thread || ranks[rank].locations.empty()) continue;
           settle(thread, rank, last);
           if (!last) drop(rank);
         }
-#pragma omp barrier
-#pragma omp single
-        {
+        team.meet([&] {
           int64_t total = 0;
           for (int t = 0; t < threads; t++) total += events[t];
           const int64_t done = total - seen;
@@ -1182,9 +1165,9 @@ struct Replay {
               c.base++;
             }
           if (progress) progress(double(total));
-        }
+        });
       }
-    }
+    });
     finish_up(finish);
   }
 
@@ -1210,10 +1193,9 @@ struct Replay {
       found->scans += scans[t];
       found->scans_synchronising += synchronising[t];
     }
-    std::vector<std::vector<Wait>> by_location(L);
+    std::vector<int64_t> waits_of(L, 0);
     for (RankState &r : ranks) {
-      for (const Wait &w : r.waits) by_location[w.location].push_back(w);
-      std::vector<Wait>().swap(r.waits);
+      for (const Wait &w : r.waits) waits_of[w.location]++;
       found->pairs.insert(found->pairs.end(), r.pairs.list.begin(), r.pairs.list.end());
       for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
         const Send &s = r.sends[k];
@@ -1228,16 +1210,28 @@ struct Replay {
     for (Communicator &c : comms)
       for (auto &i : c.instances) found->incomplete_collectives += i->arrived > 0 && !i->complete;
     found->wait_starts.assign(L + 1, 0);
-    for (int64_t i = 0; i < L; i++) {
-      std::stable_sort(by_location[i].begin(), by_location[i].end(),
-                       [](const Wait &a, const Wait &b) { return a.end < b.end; });
-      found->wait_starts[i + 1] = found->wait_starts[i] + (int64_t)by_location[i].size();
-    }
-    found->waits.reserve(found->wait_starts[L]);
-    for (auto &list : by_location) {
-      found->waits.insert(found->waits.end(), list.begin(), list.end());
-      std::vector<Wait>().swap(list);
-    }
+    for (int64_t i = 0; i < L; i++) found->wait_starts[i + 1] = found->wait_starts[i] + waits_of[i];
+    found->waits.resize(found->wait_starts[L]);
+    Team team(threads);
+    team.run([&](int thread) {
+      for (int32_t rank = 0; rank < run->rank_count; rank++)
+        if (owner[rank] == thread) hand_over(ranks[rank]);
+    });
+  }
+
+  void hand_over(RankState &r) {
+      std::vector<int64_t> at(r.locations.size());
+      for (size_t k = 0; k < at.size(); k++) at[k] = found->wait_starts[r.locations[k]];
+      for (const Wait &w : r.waits)
+        for (size_t k = 0; k < at.size(); k++)
+          if (r.locations[k] == w.location) found->waits[at[k]++] = w;
+      std::deque<Wait>().swap(r.waits);
+      auto earlier = [](const Wait &a, const Wait &b) { return a.end < b.end; };
+      for (int32_t location : r.locations) {
+        const auto first = found->waits.begin() + found->wait_starts[location];
+        const auto last = found->waits.begin() + found->wait_starts[location + 1];
+        if (!std::is_sorted(first, last, earlier)) std::stable_sort(first, last, earlier);
+      }
   }
 };
 
