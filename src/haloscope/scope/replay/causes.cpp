@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <unordered_map>
+#include <deque>
 
 #include "decoder.h"
 #include "found.h"
@@ -27,6 +27,45 @@ struct Common {  // a point in time that two locations had in common
 struct Share {
   int32_t node;
   double seconds;
+};
+
+struct Explained {  // shares of a wait: who holds them, how many, from where on
+  int32_t thread = 0, count = 0;
+  int64_t first = 0;
+};
+
+// When two locations last met by a message that one of them waited for.
+class PairsMet {
+ public:
+  Common &get(int32_t low, int32_t high) {
+    const uint64_t key = (uint64_t)(uint32_t)low << 32 | (uint32_t)high;
+    uint64_t place = mix(key);
+    while (slots_[place] >= 0) {
+      if (keys_[slots_[place]] == key) return met_[slots_[place]];
+      place = (place + 1) & (slots_.size() - 1);
+    }
+    slots_[place] = (int32_t)keys_.size();
+    keys_.push_back(key);
+    met_.emplace_back();
+    if (keys_.size() * 2 > slots_.size()) {
+      slots_.assign(slots_.size() * 4, -1);
+      for (size_t i = 0; i < keys_.size(); i++) {
+        uint64_t p = mix(keys_[i]);
+        while (slots_[p] >= 0) p = (p + 1) & (slots_.size() - 1);
+        slots_[p] = (int32_t)i;
+      }
+    }
+    return met_.back();
+  }
+
+ private:
+  std::vector<int32_t> slots_ = std::vector<int32_t>(1024, -1);
+  std::vector<uint64_t> keys_;
+  std::vector<Common> met_;
+  uint64_t mix(uint64_t key) const {
+    uint64_t h = key * 0x9e3779b97f4a7c15ull;
+    return (h ^ h >> 29) & (slots_.size() - 1);
+  }
 };
 
 // Time by call path in a stretch of a location's events.
@@ -48,7 +87,13 @@ struct Scratch {
 struct Causes {
   const RunInput *run;
   Found *found;
-  std::vector<std::vector<int32_t>> met;  // synchronisations of each location, in order
+  struct Met {
+    double enter;
+    int32_t number, place;
+  };
+  std::vector<std::vector<Met>> met;  // synchronisations of each location, in order
+  std::vector<size_t> cursors;
+  std::vector<int32_t> around;  // of each wait: its causer's waits until then
 
   // From one place to another (its event excluded), between two times.
   void gather(int32_t location, Position from, int64_t to, double begin, double end, double sign,
@@ -80,14 +125,17 @@ struct Causes {
     }
   }
 
-  // Waits of a location that begin in [from, to): numbers in found->waits.
-  std::pair<int64_t, int64_t> waits_between(int32_t location, double from, double to) const {
-    const auto first = found->waits.begin() + found->wait_starts[location];
-    const auto last = found->waits.begin() + found->wait_starts[location + 1];
-    auto before = [](const Wait &w, double t) { return w.begin < t; };
-    const auto a = std::lower_bound(first, last, from, before);
-    const auto b = std::lower_bound(a, last, to, before);
-    return {a - found->waits.begin(), b - found->waits.begin()};
+  // Waits of a location that begin in [from, to): numbers in found->waits, looked for around one.
+  std::pair<int64_t, int64_t> waits_between(int32_t location, double from, double to,
+                                            int64_t around) const {
+    const std::vector<Wait> &waits = found->waits;
+    const int64_t first = found->wait_starts[location], past = found->wait_starts[location + 1];
+    int64_t b = std::min(std::max(around, first), past);
+    while (b < past && waits[b].begin < to) b++;
+    while (b > first && waits[b - 1].begin >= to) b--;
+    int64_t a = b;
+    while (a > first && waits[a - 1].begin >= from) a--;
+    return {a, b};
   }
 
   int32_t place_of(const Synchronisation &s, int32_t location) const {
@@ -100,106 +148,146 @@ struct Causes {
     return -1;
   }
 
-  // The last synchronisation of both before a time on the clock of the first.
-  bool last_met(int32_t a, int32_t b, double before, Common &out) const {
+  // The last synchronisation of both before a time on the clock of the first. Asked in the order
+  // of time, so that the cursor only goes forward.
+  void last_met(int32_t a, int32_t b, double before, Common &out) {
     const auto &list = met[a];
-    int tries = 0;
-    auto it = std::partition_point(list.begin(), list.end(), [&](int32_t n) {
-      const Synchronisation &s = found->synchronisations[n];
-      const int32_t p = place_of(s, a);
-      return p >= 0 && s.enters[p] < before;
-    });
-    while (it != list.begin() && tries++ < 16) {
-      --it;
-      const Synchronisation &s = found->synchronisations[*it];
-      const int32_t pa = place_of(s, a), pb = place_of(s, b);
-      if (pa < 0 || pb < 0) continue;
-      out.at[0] = s.positions[pa];
-      out.at[1] = s.positions[pb];
-      out.time[0] = s.enters[pa];
-      out.time[1] = s.enters[pb];
-      return true;
+    size_t &cursor = cursors[a];
+    while (cursor < list.size() && list[cursor].enter < before) cursor++;
+    constexpr size_t kTries = 16;
+    for (size_t k = cursor; k > 0 && cursor - k < kTries; k--) {
+      const Met &m = list[k - 1];
+      const Synchronisation &s = found->synchronisations[m.number];
+      const int32_t place = place_of(s, b);
+      if (place < 0) continue;
+      out.at[0] = s.positions[m.place];
+      out.at[1] = s.positions[place];
+      out.time[0] = s.enters[m.place];
+      out.time[1] = s.enters[place];
+      return;
     }
-    return false;
   }
 
   // What the causer of a wait did longer than who waits, since they last met.
-  void explain(int64_t number, const Common &c, Scratch &scratch, Scratch &own,
-               std::vector<Share> &delays) const {
+  Explained explain(int64_t number, const Common &c, Scratch &scratch, Scratch &own, int thread,
+                    std::deque<Share> &shares) const {
     const std::vector<Wait> &waits = found->waits;
     const Wait &w = waits[number];
     gather(w.cause, c.at[1], w.cause_at.place, -1e300, 1e300, 1.0, scratch);
     gather(w.location, c.at[0], w.at.place, -1e300, 1e300, 1.0, own);
-    const auto [a, b] = waits_between(w.cause, c.time[1], w.end);
+    const auto [a, b] = waits_between(w.cause, c.time[1], w.end, around[number]);
     for (int64_t k = a; k < b; k++) scratch.add(waits[k].node, waits[k].begin - waits[k].end);
-    const auto [e, f] = waits_between(w.location, c.time[0], w.begin);
+    const auto [e, f] = waits_between(w.location, c.time[0], w.begin, number);
     for (int64_t k = e; k < f; k++) own.add(waits[k].node, waits[k].begin - waits[k].end);
+    Explained answer{thread, 0, (int64_t)shares.size()};
+    std::sort(scratch.touched.begin(), scratch.touched.end());
     for (int32_t node : scratch.touched) {
       const double d = std::max(0.0, scratch.seconds[node]) - std::max(0.0, own.seconds[node]);
-      if (d > 1e-9) delays.push_back({node, d});
+      if (d > 1e-9) shares.push_back({node, d});
     }
-    std::sort(delays.begin(), delays.end(),
-              [](const Share &x, const Share &y) { return x.node < y.node; });
+    answer.count = (int32_t)((int64_t)shares.size() - answer.first);
     scratch.clear();
     own.clear();
+    return answer;
+  }
+
+  // Numbers of all waits by their ends; each location's are in that order already.
+  std::vector<int32_t> by_end() const {
+    const std::vector<Wait> &waits = found->waits;
+    std::vector<int32_t> order(waits.size());
+    for (size_t i = 0; i < order.size(); i++) order[i] = (int32_t)i;
+    auto earlier = [&](int32_t a, int32_t b) {
+      return waits[a].end != waits[b].end ? waits[a].end < waits[b].end : a < b;
+    };
+    std::vector<int64_t> edges = found->wait_starts;
+    while (edges.size() > 2) {
+      std::vector<int64_t> next;
+      for (size_t k = 0; k + 2 < edges.size(); k += 2) {
+        std::inplace_merge(order.begin() + edges[k], order.begin() + edges[k + 1],
+                           order.begin() + edges[k + 2], earlier);
+        next.push_back(edges[k]);
+      }
+      if (edges.size() % 2 == 0) next.push_back(edges[edges.size() - 2]);
+      next.push_back(edges.back());
+      edges.swap(next);
+    }
+    return order;
+  }
+
+  // Waits that are worth an explanation: the longest, which make up nearly all of the time.
+  double threshold() const {
+    constexpr double kShare = 0.999;
+    std::vector<float> lengths;
+    double sum = 0;
+    for (const Wait &w : found->waits) {
+      lengths.push_back((float)(w.end - w.begin));
+      sum += w.end - w.begin;
+    }
+    // Counted in bins of a power of two each: exact order does not matter here.
+    double bins[128] = {0};
+    for (float length : lengths) bins[std::min(127, std::max(0, 64 + std::ilogb(std::max(length, 1e-18f))))] += length;
+    double below = 0;
+    int bin = 0;
+    while (bin < 127 && below + bins[bin] <= (1 - kShare) * sum) below += bins[bin++];
+    return std::ldexp(1.0, bin - 64);
   }
 
   double costs(double budget) {
     std::vector<Wait> &waits = found->waits;
     const int64_t count = (int64_t)waits.size();
     met.assign(run->location_count, {});
-    for (size_t n = 0; n < found->synchronisations.size(); n++)
-      for (int32_t location : found->synchronisations[n].locations)
-        if (location >= 0) met[location].push_back((int32_t)n);
-    for (int32_t a = 0; a < run->location_count; a++)
-      std::sort(met[a].begin(), met[a].end(), [&](int32_t x, int32_t y) {
-        const Synchronisation &s = found->synchronisations[x], &t = found->synchronisations[y];
-        const double u = s.enters[place_of(s, a)], v = t.enters[place_of(t, a)];
-        return u != v ? u < v : x < y;
-      });
-    std::vector<int64_t> order(count);
-    for (int64_t i = 0; i < count; i++) order[i] = i;
-    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return waits[a].end != waits[b].end ? waits[a].end < waits[b].end : a < b;
-    });
+    cursors.assign(run->location_count, 0);
+    for (size_t n = 0; n < found->synchronisations.size(); n++) {
+      const Synchronisation &s = found->synchronisations[n];
+      for (size_t place = 0; place < s.locations.size(); place++)
+        if (s.locations[place] >= 0)
+          met[s.locations[place]].push_back({s.enters[place], (int32_t)n, (int32_t)place});
+    }
+    auto earlier_met = [](const Met &x, const Met &y) {
+      return x.enter != y.enter ? x.enter < y.enter : x.number < y.number;
+    };
+    for (auto &list : met)
+      if (!std::is_sorted(list.begin(), list.end(), earlier_met))
+        std::sort(list.begin(), list.end(), earlier_met);
+    const std::vector<int32_t> order = by_end();
     // Since when: in the order of time.
     std::vector<Common> since(count);
-    std::unordered_map<int64_t, Common> messages;
-    for (int64_t i : order) {
+    PairsMet messages;
+    around.assign(count, 0);
+    std::vector<int64_t> until = found->wait_starts;
+    for (int32_t i : order) {
       const Wait &w = waits[i];
+      until[w.location]++;
       if (w.cause < 0) continue;
       Common best;
       last_met(w.location, w.cause, w.begin, best);
       const bool swapped = w.cause < w.location;
-      const int64_t key = (int64_t)std::min(w.location, w.cause) << 32 | std::max(w.location, w.cause);
-      const auto found_message = messages.find(key);
-      if (found_message != messages.end()) {
-        const Common &m = found_message->second;
-        if (m.time[swapped] > best.time[0]) {
-          best.at[0] = m.at[swapped];
-          best.at[1] = m.at[!swapped];
-          best.time[0] = m.time[swapped];
-          best.time[1] = m.time[!swapped];
-        }
+      Common &m = messages.get(std::min(w.location, w.cause), std::max(w.location, w.cause));
+      if (m.time[swapped] > best.time[0]) {
+        best.at[0] = m.at[swapped];
+        best.at[1] = m.at[!swapped];
+        best.time[0] = m.time[swapped];
+        best.time[1] = m.time[!swapped];
       }
       since[i] = best;
+      around[i] = (int32_t)until[w.cause];
       if (w.collective < 0) {
-        Common m;
         m.at[swapped] = w.at;
         m.at[!swapped] = w.cause_at;
         m.time[swapped] = w.begin;
         m.time[!swapped] = w.end;
-        messages[key] = m;
       }
     }
     // Where stretches add up to too much, the short waits are left without an explanation.
     std::vector<int64_t> chosen;
     double work = 0, asked = 0, kept = 0;
+    const double least = threshold();
     for (int64_t i = 0; i < count; i++)
       if (waits[i].cause >= 0) {
+        asked += waits[i].end - waits[i].begin;
+        if (waits[i].end - waits[i].begin < least) continue;
         chosen.push_back(i);
         work += double(waits[i].at.place - since[i].at[0].place + waits[i].cause_at.place - since[i].at[1].place);
-        asked += waits[i].end - waits[i].begin;
       }
     if (work > budget) {
       std::sort(chosen.begin(), chosen.end(), [&](int64_t a, int64_t b) {
@@ -216,15 +304,16 @@ struct Causes {
       std::sort(chosen.begin(), chosen.end());
     }
     for (int64_t i : chosen) kept += waits[i].end - waits[i].begin;
-    std::vector<std::vector<Share>> delays(count);
+    std::vector<Explained> delays(count);
+    std::vector<std::deque<Share>> shares(std::max(1, run->threads));
     std::atomic<size_t> taken{0};
     Team team(std::max(1, run->threads));
-    team.run([&](int) {
+    team.run([&](int thread) {
       Scratch scratch(run->node_count), own(run->node_count);
       for (;;) {
         const size_t first = taken.fetch_add(64), past = std::min(chosen.size(), first + 64);
         if (first >= past) break;
-        for (size_t n = first; n < past; n++) explain(chosen[n], since[chosen[n]], scratch, own, delays[chosen[n]]);
+        for (size_t n = first; n < past; n++) delays[chosen[n]] = explain(chosen[n], since[chosen[n]], scratch, own, thread, shares[thread]);
       }
     });
     // Costs, backwards in time: a wait hands on what it has been charged with.
@@ -236,14 +325,16 @@ struct Causes {
       const Wait &w = waits[i];
       if (!is_chosen[i]) continue;
       double sum = 0, waited = 0;
-      for (const Share &d : delays[i]) sum += d.seconds;
-      const auto [a, b] = waits_between(w.cause, since[i].time[1], w.end);
+      const Explained &e = delays[i];
+      for (int32_t k = 0; k < e.count; k++) sum += shares[e.thread][e.first + k].seconds;
+      const auto [a, b] = waits_between(w.cause, since[i].time[1], w.end, around[i]);
       for (int64_t k = a; k < b; k++)
         if (waits[k].end <= w.end && k != i) waited += waits[k].end - waits[k].begin;
       if (sum + waited <= 0) continue;
       const double s = std::min(1.0, (w.end - w.begin) / (sum + waited));
       const double l = std::min(1.0, inherited[i] / (sum + waited));
-      for (const Share &d : delays[i]) {
+      for (int32_t k = 0; k < e.count; k++) {
+        const Share &d = shares[e.thread][e.first + k];
         double *values = found->at(w.cause, d.node);
         values[DELAY_SHORT] += s * d.seconds;
         values[DELAY_LONG] += l * d.seconds;
