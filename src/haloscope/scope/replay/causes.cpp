@@ -95,33 +95,94 @@ struct Causes {
   std::vector<size_t> cursors;
   std::vector<int32_t> around;  // of each wait: its causer's waits until then
 
-  // From one place to another (its event excluded), between two times.
-  void gather(int32_t location, Position from, int64_t to, double begin, double end, double sign,
-              Scratch &out) const {
+  // Time by call path from one place to another (its event excluded), in seconds. Lengths of time
+  // are those of the location's own clock, so that corrections of clocks do not change them.
+  void gather(int32_t location, Position from, int64_t to, Scratch &out) const {
+    Walk walk{from.place, from.ticks, from.ticks, -1, true};
     const LocationInput &in = run->locations[location];
+    const Marks &marks = found->marks[location];
+    const auto first = std::lower_bound(marks.places.begin(), marks.places.end(), from.place);
+    const auto last = std::upper_bound(first, marks.places.end(), to);
+    if (last - first > 1) {
+      const size_t a = first - marks.places.begin(), b = last - marks.places.begin() - 1;
+      walk_to(in, marks.places[a], walk, out);
+      const int64_t *old = marks.sums.data() + marks.starts[a];
+      const int64_t *now = marks.sums.data() + marks.starts[b];
+      const int64_t known = marks.count(a);
+      for (int64_t k = 0; k < marks.count(b); k++) {
+        const int64_t spent = now[k] - (k < known ? old[k] : 0);
+        if (spent > 0) out.add(marks.active[k], double(spent) * in.rate);
+      }
+      walk = {marks.places[b], marks.ticks[b], marks.ticks[b], marks.currents[b], false};
+    }
+    walk_to(in, to, walk, out);
+    if (to < in.count) {  // what was entered last goes on until the event there
+      Decoder d;
+      d.open_at(in, to, walk.ticks);
+      if (d.next()) out.add(walk.current, double(d.ticks - walk.last) * in.rate);
+    }
+  }
+
+  struct Walk {
+    int64_t place, ticks, last;
+    int32_t current;
+    bool fresh;  // what is entered is not known before the first ENTER
+  };
+
+  // Events up to a place that has been decoded before: they fit.
+  void walk_to(const LocationInput &in, int64_t to, Walk &w, Scratch &out) const {
+    while (w.place < to) {
+      const uint64_t word = in.words[w.place];
+      const int kind = (int)(word & 63);
+      if (kind == HS_EVENT_TIME) {
+        w.ticks = (int64_t)(word >> 6);
+        w.place++;
+        continue;
+      }
+      w.ticks += (int64_t)((word >> 6) & HS_MOST_DELTA);
+      w.place += 1 + kFurther[kind];
+      if (kind != HS_EVENT_ENTER && kind != HS_EVENT_LEAVE && kind != HS_EVENT_PAUSE &&
+          kind != HS_EVENT_RESUME)
+        continue;
+      const uint32_t own = (uint32_t)(word >> 32);
+      const int32_t node =
+          kind == HS_EVENT_ENTER && own < (uint64_t)in.node_count ? in.nodes[own] : -1;
+      if (w.fresh) {
+        w.current = node >= 0 ? run->node_entered[node] : -1;
+        w.last = w.ticks;
+        w.fresh = false;
+      }
+      if (kind != HS_EVENT_RESUME) out.add(w.current, double(w.ticks - w.last) * in.rate);
+      w.last = w.ticks;
+      if (kind == HS_EVENT_ENTER) w.current = node;
+      else if (kind == HS_EVENT_LEAVE && w.current >= 0) w.current = run->node_entered[w.current];
+    }
+  }
+
+  // The same between two times on the run's clock.
+  void gather_between(int32_t location, Position from, double begin, double end,
+                      Scratch &out) const {
     Decoder d;
-    d.open_at(in, from.place, from.ticks);
+    d.open_at(run->locations[location], from.place, from.ticks);
     int32_t current = -1;
     double last = begin;
     bool first = true, paused = false;
     while (d.next()) {
-      const double now = std::min(d.seconds(), end);
+      const double now = d.seconds();
       if (first) {
-        last = std::max(begin, d.seconds());
+        last = std::max(begin, now);
         first = false;
-        if (d.kind == HS_EVENT_ENTER && d.node(d.payload) >= 0) current = run->node_entered[d.node(d.payload)];
+        if (d.kind == HS_EVENT_ENTER && d.node(d.payload) >= 0)
+          current = run->node_entered[d.node(d.payload)];
       }
-      if (d.kind == HS_EVENT_ENTER || d.kind == HS_EVENT_LEAVE || d.kind == HS_EVENT_PAUSE ||
-          d.kind == HS_EVENT_RESUME || d.start >= to || d.seconds() >= end) {
-        if (now > last) {
-          if (!paused) out.add(current, sign * (now - last));
-          last = now;
-        }
-        if (d.start >= to || d.seconds() >= end) return;
-        if (d.kind == HS_EVENT_ENTER) current = d.node(d.payload);
-        else if (d.kind == HS_EVENT_LEAVE) current = current >= 0 ? run->node_entered[current] : -1;
-        else paused = d.kind == HS_EVENT_PAUSE;
+      if (std::min(now, end) > last) {
+        if (!paused) out.add(current, std::min(now, end) - last);
+        last = std::min(now, end);
       }
+      if (now >= end) return;
+      if (d.kind == HS_EVENT_ENTER) current = d.node(d.payload);
+      else if (d.kind == HS_EVENT_LEAVE) current = current >= 0 ? run->node_entered[current] : -1;
+      else if (d.kind == HS_EVENT_PAUSE || d.kind == HS_EVENT_RESUME) paused = d.kind == HS_EVENT_PAUSE;
     }
   }
 
@@ -173,17 +234,18 @@ struct Causes {
                     std::deque<Share> &shares) const {
     const std::vector<Wait> &waits = found->waits;
     const Wait &w = waits[number];
-    gather(w.cause, c.at[1], w.cause_at.place, -1e300, 1e300, 1.0, scratch);
-    gather(w.location, c.at[0], w.at.place, -1e300, 1e300, 1.0, own);
+    gather(w.cause, c.at[1], w.cause_at.place, scratch);
+    gather(w.location, c.at[0], w.at.place, own);
     const auto [a, b] = waits_between(w.cause, c.time[1], w.end, around[number]);
     for (int64_t k = a; k < b; k++) scratch.add(waits[k].node, waits[k].begin - waits[k].end);
     const auto [e, f] = waits_between(w.location, c.time[0], w.begin, number);
     for (int64_t k = e; k < f; k++) own.add(waits[k].node, waits[k].begin - waits[k].end);
     Explained answer{thread, 0, (int64_t)shares.size()};
     std::sort(scratch.touched.begin(), scratch.touched.end());
+    scratch.touched.erase(std::unique(scratch.touched.begin(), scratch.touched.end()), scratch.touched.end());
     for (int32_t node : scratch.touched) {
       const double d = std::max(0.0, scratch.seconds[node]) - std::max(0.0, own.seconds[node]);
-      if (d > 1e-9) shares.push_back({node, d});
+      if (d > 0) shares.push_back({node, d});
     }
     answer.count = (int32_t)((int64_t)shares.size() - answer.first);
     scratch.clear();
@@ -380,7 +442,7 @@ struct Causes {
     Scratch scratch(run->node_count);
     std::vector<double> on_path(run->node_count, 0.0);
     for (const Segment &s : path) {
-      gather(s.location, s.from, INT64_MAX, s.begin, s.end, 1.0, scratch);
+      gather_between(s.location, s.from, s.begin, s.end, scratch);
       for (int32_t node : scratch.touched) {
         found->at(s.location, node)[CRITICAL_PATH] += scratch.seconds[node];
         on_path[node] += scratch.seconds[node];

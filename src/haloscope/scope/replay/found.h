@@ -39,6 +39,19 @@ struct Synchronisation {
   std::vector<double> enters;
 };
 
+// Time by call path summed up from the begin of a location to places in it, so that the time of a
+// stretch is a difference and not another walk through its events.
+struct Marks {
+  static constexpr int64_t kWords = 64;  // between two marks, at least
+  std::vector<int32_t> active;           // nodes in the order in which they were first entered
+  std::vector<int64_t> places, ticks, starts;
+  std::vector<int32_t> currents;         // what is entered there
+  std::vector<int64_t> sums;             // of active[0 ...] from starts[k] on, ticks
+  int64_t count(size_t k) const {
+    return (k + 1 < starts.size() ? starts[k + 1] : (int64_t)sums.size()) - starts[k];
+  }
+};
+
 struct Pair {
   int32_t node, sender, receiver, unused;
   int64_t messages, empty, bytes;
@@ -54,6 +67,7 @@ struct Found {
   std::vector<Wait> waits;     // by location, in the order of their ends
   std::vector<int64_t> wait_starts;  // of each location in `waits`
   std::vector<Synchronisation> synchronisations;
+  std::vector<Marks> marks;  // by location
   int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
           incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0;
 

@@ -118,13 +118,39 @@ def load() -> Any:
     return library
 
 
-def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
-    """Copy of an array of the library's."""
+def _view(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
+    """An array of the library's as it lies there."""
     whole = np.dtype(dtype)
     if not address or not count:
         return np.zeros(0, whole)
     buffer = (ctypes.c_char * (whole.itemsize * count)).from_address(address)
-    return np.frombuffer(buffer, whole).copy()
+    return np.frombuffer(buffer, whole)
+
+
+def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
+    """Copy of an array of the library's."""
+    return _view(address, dtype, count).copy()
+
+
+def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
+    """Pairs as results keep them."""
+    pairs = np.zeros(len(found), PAIRS)
+    for name in PAIRS.names or ():
+        pairs[name] = found[name]
+    return pairs
+
+
+def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
+    """Wait states as results keep them: the longest ones, by begin."""
+    if len(found) > most:
+        longest = np.argpartition(found["begin"] - found["end"], most)[:most]
+        found = found[np.sort(longest)]
+    waits = np.zeros(len(found), WAITS)
+    metric = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
+    waits["metric"] = metric[found["slot"]]
+    for name in ("node", "location", "cause", "cause_node", "begin", "end"):
+        waits[name] = found[name]
+    return waits[np.argsort(waits["begin"], kind="stable")]
 
 
 class Replayed:
@@ -136,6 +162,8 @@ class Replayed:
         By name, shape (nodes, locations).
     begins, ends
         Of the locations, seconds on the run's clock.
+    waits
+        Wait states as results keep them, and ``wait_count`` of them in all.
     counts
         Events, broken locations, unmatched sends and receives, and the like.
     """
@@ -175,7 +203,8 @@ class Replayed:
             address = library.found_pairs(found, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
             address = library.found_waits(found, ctypes.byref(count))
-            self.waits = _copy(address, _WAIT, count.value)
+            self.wait_count = count.value
+            self.waits = as_waits(_view(address, _WAIT, count.value))
             counts = np.zeros(8, np.int64)
             library.found_counts(found, counts.ctypes.data)
         finally:
@@ -191,27 +220,6 @@ class Replayed:
             "unknown",
         )
         self.counts = dict(zip(names, counts.tolist(), strict=True))
-
-
-def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
-    """Pairs as results keep them."""
-    pairs = np.zeros(len(found), PAIRS)
-    for name in PAIRS.names or ():
-        pairs[name] = found[name]
-    return pairs
-
-
-def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
-    """Wait states as results keep them: the longest ones, by begin."""
-    if len(found) > most:
-        longest = np.argpartition(found["begin"] - found["end"], most)[:most]
-        found = found[np.sort(longest)]
-    waits = np.zeros(len(found), WAITS)
-    metric = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
-    waits["metric"] = metric[found["slot"]]
-    for name in ("node", "location", "cause", "cause_node", "begin", "end"):
-        waits[name] = found[name]
-    return waits[np.argsort(waits["begin"], kind="stable")]
 
 
 def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
@@ -262,4 +270,4 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     result.values = {name: array for name, array in values.items() if np.any(array)}
     result.pairs = as_pairs(replayed.pairs)
     result.sizes = replayed.sizes
-    result.waits = as_waits(replayed.waits)
+    result.waits = replayed.waits

@@ -11,6 +11,8 @@
 // Definitions: Geimer et al., Concurrency and Computation 22 (2010) 702, and the pattern
 // descriptions of the Scalasca family; point-to-point synchronisation and Early Scan: Wylie et
 // al., EuroPVM/MPI 2007. B is the enter, E the leave of a call.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -251,6 +253,8 @@ struct LocationState {
   int64_t last = 0, first = 0;
   int32_t current = -1;
   bool started = false, ended = false, looked = false;
+  int64_t next_mark = INT64_MAX;
+  int64_t given_back = 0;  // words whose pages have been given back
   double *values = nullptr;
   std::vector<int64_t> ticks;  // exclusive, by node
 };
@@ -286,7 +290,7 @@ struct Replay {
   const RunInput *run;
   Found *found;
   int threads;
-  bool keep_causes;
+  bool keep_causes, stream = false;
   std::vector<LocationState> locations;
   std::vector<RankState> ranks;
   std::vector<Communicator> comms;
@@ -340,7 +344,9 @@ struct Replay {
         l.stack[l.depth++] = l.current;
         l.current = node;
         if (__builtin_expect(node < 0, 0)) { unknown[thread]++; break; }
-        l.values[node * (int64_t)SLOTS + VISITS] += 1;
+        double &visits = l.values[node * (int64_t)SLOTS + VISITS];
+        if (__builtin_expect(visits == 0, 0) && keep_causes) found->marks[index].active.push_back(node);
+        visits += 1;
         const int32_t role = run->node_roles[node];
         if (role >= ROLE_MPI && role <= ROLE_RMA_SYNC && !l.visit.open) {
           Visit &v = l.visit;
@@ -360,11 +366,23 @@ struct Replay {
         if (l.depth == 0) break;
         if (l.visit.open && l.visit.depth == l.depth) close_visit(thread, index, l, r, now);
         l.current = l.stack[--l.depth];
+        if (__builtin_expect(d.place >= l.next_mark, 0)) mark(index, l);
         break;
       }
       default:
         other(thread, index, l, r, now);
     }
+  }
+
+  void mark(int32_t index, LocationState &l) {
+    Marks &m = found->marks[index];
+    m.places.push_back(l.decoder.place);
+    m.ticks.push_back(l.decoder.ticks);
+    m.currents.push_back(l.current);
+    m.starts.push_back((int64_t)m.sums.size());
+    for (int32_t node : m.active) m.sums.push_back(l.ticks[node]);
+    // As far apart as keeps them small beside the events.
+    l.next_mark = l.decoder.place + std::max(Marks::kWords, 2 * (int64_t)m.active.size());
   }
 
   double *values_here(LocationState &l) {
@@ -1049,6 +1067,20 @@ struct Replay {
       head++;
     }
     r.sends.drop_before(head);
+    if (stream)
+      for (int32_t index : r.locations) give_back(locations[index]);
+  }
+
+  // Pages of a large trace that have been read stay with the system, not with this process.
+  static void give_back(LocationState &l) {
+    constexpr int64_t kWords = 1 << 19;
+    const int64_t place = l.decoder.place;
+    if (place - l.given_back < kWords) return;
+    const uintptr_t page = 4096, begin = (uintptr_t)(l.decoder.in->words + l.given_back);
+    const uintptr_t from = (begin + page - 1) / page * page;
+    const uintptr_t to = (uintptr_t)(l.decoder.in->words + place) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    l.given_back = place;
   }
 
   void lock_contention() {
@@ -1091,6 +1123,7 @@ struct Replay {
     found->nodes = N;
     found->values.assign(L * N * (int64_t)SLOTS, 0.0);
     found->begins.assign(L, 0);
+    found->marks.resize(L);
     found->ends.assign(L, 0);
     locations.resize(L);
     ranks = std::vector<RankState>(run->rank_count);
@@ -1109,6 +1142,7 @@ struct Replay {
       locations[i].values = found->at(i, 0);
       locations[i].ticks.assign(N, 0);
       locations[i].ended = in.count == 0;
+      if (keep_causes) locations[i].next_mark = Marks::kWords;
       if (in.is_stream || in.rank < 0 || in.rank >= run->rank_count) continue;
       if (in.count > 0) {
         if (ranks[in.rank].locations.empty()) present++;
@@ -1128,6 +1162,8 @@ struct Replay {
       for (int32_t m = run->comm_starts[c]; m < run->comm_starts[c + 1]; m++)
         comms[c].present += !missing(run->comm_members[m]);
     }
+    constexpr int64_t kLarge = 1 << 27;  // words: a GiB
+    stream = words > kLarge;
     // Stretches: the first is short, then as long as keeps the wanted number of events in memory.
     const int64_t wanted = std::max<int64_t>(60000, 50 * present);
     const int64_t most = std::max<int64_t>(20000, 4 * wanted / std::max<int64_t>(1, present));

@@ -1,0 +1,522 @@
+// What the causal replays share: ranks that run side by side in one thread, each until it needs
+// what another has not done yet; messages matched as MPI does; instances of collectives.
+//
+// A model (logical_clock.cpp, whatif.cpp) handles one event after the other and says whether the
+// rank can go on. What it computes depends on what happened before what, never on the order in
+// which ranks are run. Ranks are run by their times, earliest first, so that what is on its way
+// stays as little as it was in the program.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "decoder.h"
+
+namespace causal {
+
+enum class Step { GO_ON, BLOCKED };
+
+// ---- a table with open addressing, from which one can erase ----
+
+inline uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t h = a * 0x9e3779b97f4a7c15ull ^ (b + 0x632be59bd9b4e019ull) * 0xc2b2ae3d27d4eb4full;
+  h ^= h >> 32;
+  return h * 0xd6e8feb86659fd93ull ^ h >> 29;
+}
+
+struct Key {
+  uint64_t a = 0, b = 0;
+  bool operator==(const Key &other) const { return a == other.a && b == other.b; }
+};
+
+template <class Value>
+class Table {
+ public:
+  Value *find(const Key &key) {
+    for (uint64_t at = home(key);; at = (at + 1) & mask_) {
+      if (!used_[at]) return nullptr;
+      if (slots_[at].first == key) return &slots_[at].second;
+    }
+  }
+  Value &get(const Key &key) {  // made where there is none
+    if (Value *found = find(key)) return *found;
+    if ((count_ + 1) * 3 > (mask_ + 1) * 2) grow();
+    uint64_t at = home(key);
+    while (used_[at]) at = (at + 1) & mask_;
+    used_[at] = 1;
+    slots_[at] = {key, Value()};
+    count_++;
+    return slots_[at].second;
+  }
+  void erase(const Key &key) {
+    uint64_t hole = home(key);
+    while (used_[hole] && !(slots_[hole].first == key)) hole = (hole + 1) & mask_;
+    if (!used_[hole]) return;
+    for (uint64_t at = (hole + 1) & mask_; used_[at]; at = (at + 1) & mask_) {
+      const uint64_t wanted = home(slots_[at].first);
+      if (((at - wanted) & mask_) >= ((at - hole) & mask_)) {
+        slots_[hole] = slots_[at];
+        hole = at;
+      }
+    }
+    used_[hole] = 0;
+    count_--;
+  }
+  void clear() {
+    std::fill(used_.begin(), used_.end(), 0);
+    count_ = 0;
+  }
+  uint64_t size() const { return count_; }
+
+ private:
+  uint64_t home(const Key &key) const { return mixed(key.a, key.b) & mask_; }
+  void grow() {
+    std::vector<std::pair<Key, Value>> slots(slots_.size() * 2);
+    std::vector<uint8_t> used(used_.size() * 2, 0);
+    slots.swap(slots_);
+    used.swap(used_);
+    mask_ = slots_.size() - 1;
+    for (size_t i = 0; i < slots.size(); i++) {
+      if (!used[i]) continue;
+      uint64_t at = home(slots[i].first);
+      while (used_[at]) at = (at + 1) & mask_;
+      used_[at] = 1;
+      slots_[at] = slots[i];
+    }
+  }
+  uint64_t mask_ = 15, count_ = 0;
+  std::vector<std::pair<Key, Value>> slots_ = std::vector<std::pair<Key, Value>>(16);
+  std::vector<uint8_t> used_ = std::vector<uint8_t>(16, 0);
+};
+
+// ---- events of one or several locations that share a clock, in the order of time ----
+
+class Stream {
+ public:
+  void add(const LocationInput &location, int64_t number) {
+    Decoder decoder;
+    decoder.open(location);
+    parts_.push_back(decoder);
+    numbers_.push_back(number);
+    alive_.push_back(1);
+  }
+  bool empty() const { return parts_.empty(); }
+  bool next() {
+    if (parts_.size() == 1) return alive_[0] = parts_[0].next();
+    if (!begun_) {
+      begun_ = true;
+      for (size_t i = 0; i < parts_.size(); i++) alive_[i] = parts_[i].next();
+      return choose();
+    }
+    if (!alive_[at_]) return false;
+    alive_[at_] = parts_[at_].next();
+    if (alive_[at_] && tick(at_) <= limit_) return true;
+    return choose();
+  }
+  Decoder &now() { return parts_[at_]; }
+  size_t part() const { return at_; }  // of this stream
+  int64_t location() const { return numbers_[at_]; }
+  size_t parts() const { return parts_.size(); }
+  bool is_broken(size_t part) const { return parts_[part].broken; }
+
+ private:
+  int64_t tick(size_t part) const { return parts_[part].in->epoch + parts_[part].ticks; }
+  bool choose() {
+    size_t best = parts_.size();
+    limit_ = INT64_MAX;
+    for (size_t i = 0; i < parts_.size(); i++) {
+      if (!alive_[i]) continue;
+      if (best == parts_.size()) best = i;
+      else if (tick(i) < tick(best)) limit_ = tick(best), best = i;
+      else limit_ = std::min(limit_, tick(i));
+    }
+    if (best == parts_.size()) return false;
+    at_ = best;
+    return true;
+  }
+  std::vector<Decoder> parts_;
+  std::vector<int64_t> numbers_;
+  std::vector<uint8_t> alive_;
+  size_t at_ = 0;
+  int64_t limit_ = 0;
+  bool begun_ = false;
+};
+
+// What a posted receive will turn out to be. MPI matches in the order in which receives are
+// posted, while a trace says only where one is completed what it was: so a second decoder runs
+// ahead, not further than kFar words at a time, to see.
+struct Promise {
+  bool known = false;
+  uint32_t sender = HS_NOBODY;
+  uint64_t channel = 0, bytes = 0;
+};
+
+class Foresight {
+ public:
+  // The stream stands at an IRECV; returns what comes of it.
+  Promise at_post(Stream &stream) {
+    if (coming_.empty()) {
+      ahead_ = stream;
+      open_.clear();
+      post(ahead_.now().payload);
+    }
+    for (int64_t steps = 0; !coming_.front().known && steps < kFar && ahead_.next(); steps++) {
+      const Decoder &d = ahead_.now();
+      if (d.kind == HS_EVENT_IRECV) post(d.payload);
+      else if (d.kind == HS_EVENT_IRECV_DONE) close(d.words[2], {true, d.payload, d.words[0], d.words[1]});
+      else if (d.kind == HS_EVENT_CANCELLED) close(d.payload, {true, HS_NOBODY, 0, 0});
+    }
+    const Promise found = coming_.front();
+    coming_.pop_front();
+    first_++;
+    return found;
+  }
+
+ private:
+  static constexpr int64_t kFar = 1 << 16;
+  void post(uint32_t request) {
+    open_.get({request, 0}) = first_ + (int64_t)coming_.size();
+    coming_.emplace_back();
+  }
+  void close(uint64_t request, const Promise &found) {
+    const int64_t *number = open_.find({(uint32_t)request, 0});
+    if (!number) return;
+    if (*number >= first_) coming_[*number - first_] = found;
+    open_.erase({(uint32_t)request, 0});
+  }
+  Stream ahead_;
+  std::deque<Promise> coming_;
+  int64_t first_ = 0;
+  Table<int64_t> open_;
+};
+
+// ---- messages: sends and posted receives of a channel meet in order ----
+
+inline Key channel_key(uint32_t sender, uint32_t receiver, int32_t comm, uint64_t tag) {
+  return {(uint64_t)sender << 32 | receiver, (uint64_t)(uint32_t)comm << 32 | (uint32_t)tag};
+}
+
+enum MessageState : uint8_t { SENT = 1, POSTED = 2, RECEIVER_DONE = 4, SENDER_DONE = 8 };
+
+template <class Send, class Post>
+struct Message {
+  Send send;
+  Post post;
+  int32_t next = -1;
+  int32_t receiver_waits = -1, sender_waits = -1;  // units
+  uint8_t state = 0;
+};
+
+template <class Send, class Post>
+class Messages {
+ public:
+  using One = Message<Send, Post>;
+  One &operator[](int32_t number) { return pool_[number]; }
+
+  int32_t send(const Key &channel, const Send &send) {
+    const int32_t number = meet(channel, SENT);
+    pool_[number].send = send;
+    return number;
+  }
+  int32_t post(const Key &channel, const Post &post) {
+    const int32_t number = meet(channel, POSTED);
+    pool_[number].post = post;
+    return number;
+  }
+  // One side needs the message no more.
+  void done(int32_t number, MessageState side) {
+    One &one = pool_[number];
+    one.state |= side;
+    if ((one.state & (RECEIVER_DONE | SENDER_DONE)) != (RECEIVER_DONE | SENDER_DONE)) return;
+    if ((one.state & (SENT | POSTED)) != (SENT | POSTED)) return;  // still in its queue
+    free_.push_back(number);
+  }
+  // Sends that nobody has received, once all is done.
+  int64_t unmatched() {
+    int64_t count = 0;
+    for (const One &one : pool_)
+      if ((one.state & SENT) && !(one.state & POSTED)) count++;
+    return count;
+  }
+
+ private:
+  struct Queue {
+    int32_t first = -1, last = -1;
+  };
+  int32_t meet(const Key &channel, MessageState side) {
+    Queue &queue = queues_.get(channel);
+    if (queue.first >= 0 && !(pool_[queue.first].state & side)) {
+      const int32_t number = queue.first;
+      pool_[number].state |= side;
+      queue.first = pool_[number].next;
+      if (queue.first < 0) queues_.erase(channel);
+      return number;
+    }
+    int32_t number;
+    if (free_.empty()) {
+      number = (int32_t)pool_.size();
+      pool_.emplace_back();
+    } else {
+      number = free_.back();
+      free_.pop_back();
+      pool_[number] = One();
+    }
+    pool_[number].state = side;
+    if (queue.first < 0) queue.first = number;
+    else pool_[queue.last].next = number;
+    queue.last = number;
+    return number;
+  }
+  std::vector<One> pool_;
+  std::vector<int32_t> free_;
+  Table<Queue> queues_;
+};
+
+// ---- collectives: the n-th of a communicator on each of its members belong together ----
+
+enum class Flow { NONE, ALL_TO_ALL, ONE_TO_ALL, ALL_TO_ONE, UPWARDS, LOOSE };
+
+// How data flow for sure. LOOSE: operations that may bring their members together but need not
+// (an MPI_Alltoallv may carry nothing between two ranks), so that only what was seen is taken.
+inline Flow flow_of(uint32_t operation) {
+  switch (operation) {
+    case HS_OP_BARRIER: case HS_OP_ALLREDUCE: case HS_OP_ALLGATHER: case HS_OP_ALLGATHERV:
+    case HS_OP_ALLTOALL: case HS_OP_REDUCE_SCATTER: case HS_OP_REDUCE_SCATTER_BLOCK:
+      return Flow::ALL_TO_ALL;
+    case HS_OP_BROADCAST: case HS_OP_SCATTER: case HS_OP_SCATTERV: return Flow::ONE_TO_ALL;
+    case HS_OP_REDUCE: case HS_OP_GATHER: case HS_OP_GATHERV: return Flow::ALL_TO_ONE;
+    case HS_OP_SCAN: case HS_OP_EXSCAN: return Flow::UPWARDS;
+    case HS_OP_ALLTOALLV: case HS_OP_ALLTOALLW: case HS_OP_NEIGHBOUR: case HS_OP_INIT:
+    case HS_OP_FINALIZE: case HS_OP_CREATE: case HS_OP_FENCE:
+      return Flow::LOOSE;
+    default: return Flow::NONE;
+  }
+}
+
+template <class Entry>
+struct Instance {
+  uint32_t operation = 0, root = HS_NOBODY;  // root: a rank of the world
+  int32_t arrived = 0, taken = 0;
+  int32_t root_place = -1;
+  int32_t lowest_missing = 0;                // all places below have arrived or never will
+  std::vector<Entry> entries;                // by place
+  std::vector<uint8_t> here;                 // by place
+  std::vector<int32_t> waiting;              // units
+  bool ready = false;                        // a model's own: prepared for those that leave
+};
+
+template <class Entry>
+class Collectives {
+ public:
+  void open(const RunInput &run, const std::vector<int32_t> &units_of_rank) {
+    run_ = &run;
+    comms_.resize(run.comm_count);
+    next_.assign(run.comm_count ? run.comm_starts[run.comm_count] : 0, 0);
+    present_.assign(next_.size(), 0);
+    for (int64_t comm = 0; comm < run.comm_count; comm++)
+      for (int32_t i = run.comm_starts[comm]; i < run.comm_starts[comm + 1]; i++) {
+        const int32_t rank = run.comm_members[i];
+        present_[i] = rank >= 0 && rank < run.rank_count && units_of_rank[rank] > 0;
+        comms_[comm].present += present_[i];
+      }
+  }
+  int32_t size(int32_t comm) const {
+    return run_->comm_starts[comm + 1] - run_->comm_starts[comm];
+  }
+  int32_t rank(int32_t comm, int32_t place) const {
+    return run_->comm_members[run_->comm_starts[comm] + place];
+  }
+  // The next instance of this member; -1 for a communicator that this file does not explain.
+  int64_t enter(int32_t comm, int32_t place, uint32_t operation, uint32_t root, const Entry &entry) {
+    if (comm < 0 || place < 0 || comm >= run_->comm_count || place >= size(comm)) return -1;
+    const int64_t number = next_[run_->comm_starts[comm] + place]++;
+    Comm &c = comms_[comm];
+    if (number < c.base) return -1;
+    while (c.base + (int64_t)c.instances.size() <= number) {
+      c.instances.emplace_back();
+      Instance<Entry> &fresh = c.instances.back();
+      fresh.entries.resize(size(comm));
+      fresh.here.assign(size(comm), 0);
+    }
+    Instance<Entry> &one = c.instances[number - c.base];
+    if (one.arrived == 0) one.operation = operation, one.root = root;
+    one.entries[place] = entry;
+    one.here[place] = 1;
+    one.arrived++;
+    if ((uint32_t)rank(comm, place) == one.root) one.root_place = place;
+    const uint8_t *present = &present_[run_->comm_starts[comm]];
+    while (one.lowest_missing < size(comm) &&
+           (one.here[one.lowest_missing] || !present[one.lowest_missing]))
+      one.lowest_missing++;
+    return number;
+  }
+  Instance<Entry> &at(int32_t comm, int64_t number) {
+    return comms_[comm].instances[number - comms_[comm].base];
+  }
+  bool complete(int32_t comm, const Instance<Entry> &one) const {
+    return one.arrived >= comms_[comm].present;
+  }
+  // Whether all that this member needs is there.
+  bool enough(int32_t comm, const Instance<Entry> &one, int32_t place) const {
+    switch (flow_of(one.operation)) {
+      case Flow::NONE: return true;
+      case Flow::ONE_TO_ALL: return one.root_place >= 0 || complete(comm, one);
+      case Flow::ALL_TO_ONE: return one.root_place != place || complete(comm, one);
+      case Flow::UPWARDS: return one.lowest_missing >= place;
+      default: return complete(comm, one);
+    }
+  }
+  // A member has left; what all have left is dropped.
+  void leave(int32_t comm, int64_t number) {
+    Comm &c = comms_[comm];
+    at(comm, number).taken++;
+    while (!c.instances.empty() && c.instances.front().taken >= c.present) {
+      c.instances.pop_front();
+      c.base++;
+    }
+  }
+  // Whether some rank that has not entered is still under way.
+  bool hopeful(int32_t comm, const Instance<Entry> &one, const std::vector<int32_t> &live) const {
+    for (int32_t place = 0; place < size(comm); place++) {
+      const int32_t member = rank(comm, place);
+      if (!one.here[place] && member >= 0 && member < run_->rank_count && live[member] > 0)
+        return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Comm {
+    int64_t base = 0;
+    int32_t present = 0;
+    std::deque<Instance<Entry>> instances;
+  };
+  const RunInput *run_ = nullptr;
+  std::vector<Comm> comms_;
+  std::vector<int64_t> next_;     // by communicator and place
+  std::vector<uint8_t> present_;  // by communicator and place: has events here
+};
+
+// ---- what runs: a rank, or a location of it ----
+
+struct Unit {
+  Stream stream;
+  Foresight foresight;
+  int32_t number = 0, rank = 0;
+  bool pending = false;  // its event could not be handled yet
+  bool blocked = false, granted = false, ended = false;
+  int32_t provider = -1;                 // rank that it waits for
+  int32_t comm = -1;                     // or the collective that it waits for
+  int64_t instance = -1;
+};
+
+// Runs `model.handle(unit)` for every event of every unit. Units have `time()`, a double.
+template <class Model, class AUnit>
+class Replay {
+ public:
+  std::vector<AUnit> units;
+  std::vector<int32_t> units_of_rank, live;  // by rank: all, and those that have not ended
+  int64_t events = 0, forced = 0, broken = 0;
+
+  AUnit &add(int32_t rank) {
+    units.emplace_back();
+    units.back().number = (int32_t)units.size() - 1;
+    units.back().rank = rank;
+    units_of_rank[rank]++;
+    return units.back();
+  }
+
+  // The unit cannot go on before `rank` has. False where it has to, as that is not to come.
+  bool wait_for(AUnit &unit, int32_t rank) {
+    if (unit.granted) return unit.granted = false;
+    if (gave_up_ || rank < 0 || rank >= (int32_t)live.size() || live[rank] == 0) return false;
+    unit.provider = rank;
+    unit.comm = -1;
+    return unit.blocked = true;
+  }
+  bool wait_in(AUnit &unit, int32_t comm, int64_t instance) {
+    if (unit.granted) return unit.granted = false;
+    if (gave_up_) return false;
+    unit.provider = -1;
+    unit.comm = comm;
+    unit.instance = instance;
+    return unit.blocked = true;
+  }
+  void wake(int32_t number) {
+    if (number < 0 || !units[number].blocked) return;
+    units[number].blocked = false;
+    queue_.push({units[number].time(), number});
+  }
+
+  void run(Model &model) {
+    live = units_of_rank;
+    for (AUnit &unit : units) queue_.push({0.0, unit.number});
+    for (;;) {
+      while (!queue_.empty()) {
+        AUnit &unit = units[queue_.top().second];
+        queue_.pop();
+        advance(model, unit);
+      }
+      if (!release(model)) return;
+    }
+  }
+
+ private:
+  static constexpr int kTurn = 2048;         // events before another unit gets its turn
+  static constexpr int64_t kMostForced = 10000;
+
+  void advance(Model &model, AUnit &unit) {
+    for (int turn = 0; turn < kTurn; turn++) {
+      if (!unit.pending) {
+        if (!unit.stream.next()) {
+          unit.ended = true;
+          live[unit.rank]--;
+          for (size_t i = 0; i < unit.stream.parts(); i++) broken += unit.stream.is_broken(i);
+          model.end(unit);
+          return;
+        }
+        events++;
+      }
+      unit.pending = model.handle(unit) == Step::BLOCKED;
+      if (unit.pending) return;
+    }
+    queue_.push({unit.time(), unit.number});
+  }
+
+  // All units are blocked or have ended: lets those go on whose wait is in vain. In a trace that
+  // is whole there are none.
+  bool release(Model &model) {
+    int32_t earliest = -1;
+    bool any = false;
+    for (AUnit &unit : units) {
+      if (!unit.blocked) continue;
+      const bool vain = unit.comm >= 0 ? !model.hopeful(unit.comm, unit.instance)
+                                       : live[unit.provider] == 0;
+      if (vain) {
+        any = unit.granted = true;
+        wake(unit.number);
+      } else if (earliest < 0 || unit.time() < units[earliest].time()) {
+        earliest = unit.number;
+      }
+    }
+    if (any) return true;
+    if (earliest < 0) return false;
+    if (++forced >= kMostForced) gave_up_ = true;
+    units[earliest].granted = true;
+    wake(earliest);
+    return true;
+  }
+
+  struct Later {
+    bool operator()(const std::pair<double, int32_t> &a, const std::pair<double, int32_t> &b) const {
+      return a.first != b.first ? a.first > b.first : a.second > b.second;
+    }
+  };
+  std::priority_queue<std::pair<double, int32_t>, std::vector<std::pair<double, int32_t>>, Later>
+      queue_;
+  bool gave_up_ = false;
+};
+
+}  // namespace causal
