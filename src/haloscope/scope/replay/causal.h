@@ -104,7 +104,7 @@ class Stream {
   }
   bool empty() const { return parts_.empty(); }
   bool next() {
-    if (parts_.size() == 1) return alive_[0] = parts_[0].next();
+    if (parts_.size() == 1) return parts_[0].next();
     if (!begun_) {
       begun_ = true;
       for (size_t i = 0; i < parts_.size(); i++) alive_[i] = parts_[i].next();
@@ -298,21 +298,23 @@ inline Flow flow_of(uint32_t operation) {
 template <class Entry>
 struct Instance {
   uint32_t operation = 0, root = HS_NOBODY;  // root: a rank of the world
-  int32_t arrived = 0, taken = 0;
+  int32_t arrived = 0, taken = 0, missing = 0;
   int32_t root_place = -1;
-  int32_t lowest_missing = 0;                // all places below have arrived or never will
-  std::vector<Entry> entries;                // by place
-  std::vector<uint8_t> here;                 // by place
-  std::vector<int32_t> waiting;              // units
-  bool ready = false;                        // a model's own: prepared for those that leave
+  int32_t lowest_missing = 0;   // all places below have arrived or never will
+  std::vector<Entry> entries;   // by place
+  std::vector<uint8_t> here;    // by place
+  std::vector<int32_t> waiting; // units
+  typename Entry::Summary summary; // a model's own
 };
 
 template <class Entry>
 class Collectives {
  public:
+  using One = Instance<Entry>;
+
   void open(const RunInput &run, const std::vector<int32_t> &units_of_rank) {
     run_ = &run;
-    comms_.resize(run.comm_count);
+    comms_ = std::vector<Comm>(run.comm_count);
     next_.assign(run.comm_count ? run.comm_starts[run.comm_count] : 0, 0);
     present_.assign(next_.size(), 0);
     for (int64_t comm = 0; comm < run.comm_count; comm++)
@@ -331,72 +333,91 @@ class Collectives {
   // The next instance of this member; -1 for a communicator that this file does not explain.
   int64_t enter(int32_t comm, int32_t place, uint32_t operation, uint32_t root, const Entry &entry) {
     if (comm < 0 || place < 0 || comm >= run_->comm_count || place >= size(comm)) return -1;
-    const int64_t number = next_[run_->comm_starts[comm] + place]++;
+    const int32_t start = run_->comm_starts[comm];
     Comm &c = comms_[comm];
-    if (number < c.base) return -1;
+    if (!present_[start + place]) return -1;
+    const int64_t number = next_[start + place]++;
     while (c.base + (int64_t)c.instances.size() <= number) {
       c.instances.emplace_back();
-      Instance<Entry> &fresh = c.instances.back();
+      One &fresh = c.instances.back();
       fresh.entries.resize(size(comm));
       fresh.here.assign(size(comm), 0);
+      fresh.missing = c.present;
+      look(start, fresh);
     }
-    Instance<Entry> &one = c.instances[number - c.base];
+    One &one = c.instances[number - c.base];
     if (one.arrived == 0) one.operation = operation, one.root = root;
     one.entries[place] = entry;
     one.here[place] = 1;
     one.arrived++;
+    one.missing--;
     if ((uint32_t)rank(comm, place) == one.root) one.root_place = place;
-    const uint8_t *present = &present_[run_->comm_starts[comm]];
-    while (one.lowest_missing < size(comm) &&
-           (one.here[one.lowest_missing] || !present[one.lowest_missing]))
-      one.lowest_missing++;
+    look(start, one);
     return number;
   }
-  Instance<Entry> &at(int32_t comm, int64_t number) {
+  One &at(int32_t comm, int64_t number) {
     return comms_[comm].instances[number - comms_[comm].base];
   }
-  bool complete(int32_t comm, const Instance<Entry> &one) const {
-    return one.arrived >= comms_[comm].present;
-  }
   // Whether all that this member needs is there.
-  bool enough(int32_t comm, const Instance<Entry> &one, int32_t place) const {
+  bool enough(const One &one, int32_t place) const {
     switch (flow_of(one.operation)) {
       case Flow::NONE: return true;
-      case Flow::ONE_TO_ALL: return one.root_place >= 0 || complete(comm, one);
-      case Flow::ALL_TO_ONE: return one.root_place != place || complete(comm, one);
+      case Flow::ONE_TO_ALL: return one.root_place >= 0 || one.missing == 0;
+      case Flow::ALL_TO_ONE: return one.root_place != place || one.missing == 0;
       case Flow::UPWARDS: return one.lowest_missing >= place;
-      default: return complete(comm, one);
+      default: return one.missing == 0;
     }
   }
   // A member has left; what all have left is dropped.
   void leave(int32_t comm, int64_t number) {
-    Comm &c = comms_[comm];
     at(comm, number).taken++;
-    while (!c.instances.empty() && c.instances.front().taken >= c.present) {
-      c.instances.pop_front();
-      c.base++;
-    }
+    drop(comms_[comm]);
   }
-  // Whether some rank that has not entered is still under way.
-  bool hopeful(int32_t comm, const Instance<Entry> &one, const std::vector<int32_t> &live) const {
+  template <class Function>
+  void each(Function function) {  // of what has not been dropped
+    for (int32_t comm = 0; comm < (int32_t)comms_.size(); comm++)
+      for (One &one : comms_[comm].instances) function(comm, one);
+  }
+  // Counts no more on members whose ranks have ended. True where there were some.
+  bool bury(int32_t comm, const std::vector<int32_t> &live) {
+    Comm &c = comms_[comm];
+    const int32_t start = run_->comm_starts[comm];
+    bool any = false;
     for (int32_t place = 0; place < size(comm); place++) {
-      const int32_t member = rank(comm, place);
-      if (!one.here[place] && member >= 0 && member < run_->rank_count && live[member] > 0)
-        return true;
+      if (!present_[start + place] || live[rank(comm, place)] > 0) continue;
+      present_[start + place] = 0;
+      c.present--;
+      any = true;
+      for (One &one : c.instances) one.missing -= !one.here[place];
     }
-    return false;
+    for (One &one : c.instances) look(start, one);
+    drop(c);
+    return any;
   }
 
  private:
   struct Comm {
     int64_t base = 0;
     int32_t present = 0;
-    std::deque<Instance<Entry>> instances;
+    std::deque<One> instances;
   };
+  void look(int32_t start, One &one) const {
+    const int32_t count = (int32_t)one.here.size();
+    while (one.lowest_missing < count &&
+           (one.here[one.lowest_missing] || !present_[start + one.lowest_missing]))
+      one.lowest_missing++;
+  }
+  void drop(Comm &c) {
+    while (!c.instances.empty() && c.instances.front().missing == 0 &&
+           c.instances.front().taken == c.instances.front().arrived) {
+      c.instances.pop_front();
+      c.base++;
+    }
+  }
   const RunInput *run_ = nullptr;
   std::vector<Comm> comms_;
   std::vector<int64_t> next_;     // by communicator and place
-  std::vector<uint8_t> present_;  // by communicator and place: has events here
+  std::vector<uint8_t> present_;  // by communicator and place: has events that are still to come
 };
 
 // ---- what runs: a rank, or a location of it ----
@@ -408,8 +429,7 @@ struct Unit {
   bool pending = false;  // its event could not be handled yet
   bool blocked = false, granted = false, ended = false;
   int32_t provider = -1;                 // rank that it waits for
-  int32_t comm = -1;                     // or the collective that it waits for
-  int64_t instance = -1;
+  int32_t comm = -1, place = -1;         // or communicator whose members it waits for, and its own
 };
 
 // Runs `model.handle(unit)` for every event of every unit. Units have `time()`, a double.
@@ -436,12 +456,12 @@ class Replay {
     unit.comm = -1;
     return unit.blocked = true;
   }
-  bool wait_in(AUnit &unit, int32_t comm, int64_t instance) {
+  bool wait_in(AUnit &unit, int32_t comm, int32_t place) {
     if (unit.granted) return unit.granted = false;
     if (gave_up_) return false;
     unit.provider = -1;
     unit.comm = comm;
-    unit.instance = instance;
+    unit.place = place;
     return unit.blocked = true;
   }
   void wake(int32_t number) {
@@ -481,21 +501,30 @@ class Replay {
       }
       unit.pending = model.handle(unit) == Step::BLOCKED;
       if (unit.pending) return;
+      unit.granted = false;
     }
     queue_.push({unit.time(), unit.number});
   }
 
-  // All units are blocked or have ended: lets those go on whose wait is in vain. In a trace that
-  // is whole there are none.
+  // All units are blocked or have ended: lets those go on that wait in vain, as what they wait for
+  // has ended. Where there are none, the trace contradicts itself, and the earliest goes on.
   bool release(Model &model) {
+    std::vector<int32_t> comms;
+    for (const AUnit &unit : units)
+      if (unit.blocked && unit.comm >= 0) comms.push_back(unit.comm);
+    std::sort(comms.begin(), comms.end());
+    comms.erase(std::unique(comms.begin(), comms.end()), comms.end());
+    std::vector<int32_t> buried;
+    for (int32_t comm : comms)
+      if (model.bury(comm)) buried.push_back(comm);
     int32_t earliest = -1;
     bool any = false;
     for (AUnit &unit : units) {
       if (!unit.blocked) continue;
-      const bool vain = unit.comm >= 0 ? !model.hopeful(unit.comm, unit.instance)
-                                       : live[unit.provider] == 0;
-      if (vain) {
-        any = unit.granted = true;
+      if (unit.comm >= 0 ? std::binary_search(buried.begin(), buried.end(), unit.comm)
+                         : live[unit.provider] == 0) {
+        unit.granted = unit.comm < 0;
+        any = true;
         wake(unit.number);
       } else if (earliest < 0 || unit.time() < units[earliest].time()) {
         earliest = unit.number;

@@ -19,9 +19,12 @@
 
 namespace {
 
-struct Common {  // a point in time that two locations had in common
+// A point in time that two locations had in common: where each entered the call in which they met,
+// when that was, and when they met.
+struct Common {
   Position at[2];
   double time[2] = {-1e300, -1e300};
+  double met = -1e300;
 };
 
 struct Share {
@@ -88,7 +91,7 @@ struct Causes {
   const RunInput *run;
   Found *found;
   struct Met {
-    double enter;
+    double enter, met;
     int32_t number, place;
   };
   std::vector<std::vector<Met>> met;  // synchronisations of each location, in order
@@ -225,6 +228,7 @@ struct Causes {
       out.at[1] = s.positions[place];
       out.time[0] = s.enters[m.place];
       out.time[1] = s.enters[place];
+      out.met = m.met;
       return;
     }
   }
@@ -301,9 +305,10 @@ struct Causes {
     cursors.assign(run->location_count, 0);
     for (size_t n = 0; n < found->synchronisations.size(); n++) {
       const Synchronisation &s = found->synchronisations[n];
+      const double together = *std::max_element(s.enters.begin(), s.enters.end());
       for (size_t place = 0; place < s.locations.size(); place++)
         if (s.locations[place] >= 0)
-          met[s.locations[place]].push_back({s.enters[place], (int32_t)n, (int32_t)place});
+          met[s.locations[place]].push_back({s.enters[place], together, (int32_t)n, (int32_t)place});
     }
     auto earlier_met = [](const Met &x, const Met &y) {
       return x.enter != y.enter ? x.enter < y.enter : x.number < y.number;
@@ -330,6 +335,7 @@ struct Causes {
         best.at[1] = m.at[!swapped];
         best.time[0] = m.time[swapped];
         best.time[1] = m.time[!swapped];
+        best.met = m.met;
       }
       since[i] = best;
       around[i] = (int32_t)until[w.cause];
@@ -338,6 +344,7 @@ struct Causes {
         m.at[!swapped] = w.cause_at;
         m.time[swapped] = w.begin;
         m.time[!swapped] = w.end;
+        m.met = w.end;
       }
     }
     // Where stretches add up to too much, the short waits are left without an explanation.
@@ -389,7 +396,7 @@ struct Causes {
       double sum = 0, waited = 0;
       const Explained &e = delays[i];
       for (int32_t k = 0; k < e.count; k++) sum += shares[e.thread][e.first + k].seconds;
-      const auto [a, b] = waits_between(w.cause, since[i].time[1], w.end, around[i]);
+      const auto [a, b] = waits_between(w.cause, since[i].met, w.end, around[i]);
       for (int64_t k = a; k < b; k++)
         if (waits[k].end <= w.end && k != i) waited += waits[k].end - waits[k].begin;
       if (sum + waited <= 0) continue;
@@ -411,7 +418,8 @@ struct Causes {
     int32_t location = -1;
     for (int32_t i = 0; i < run->location_count; i++)
       if (run->locations[i].count > 0 && !run->locations[i].is_stream &&
-          (location < 0 || found->ends[i] > found->ends[location]))
+          (location < 0 || std::make_pair(found->finalised[i], found->ends[i]) >
+                               std::make_pair(found->finalised[location], found->ends[location])))
         location = i;
     if (location < 0) return 0;
     struct Segment {

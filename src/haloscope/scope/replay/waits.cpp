@@ -41,7 +41,7 @@ struct Send {
   int32_t node, location, receiver, comm, tag, family;
   int32_t receive_location = -1, receive_node = -1;
   Position receive_at;
-  bool matched = false, cancelled = false, used = false;
+  bool matched = false, cancelled = false, used = false, queued = false;
 };
 
 struct Receive {
@@ -49,10 +49,10 @@ struct Receive {
   double send_enter = 0, last_access = 0;
   Position posted_at;
   int64_t next = kNone;
-  int32_t location, sender, comm, tag, family, posted_node, together = 1;
+  int32_t location, posted_location, sender, comm, tag, family, posted_node, together = 1;
   int32_t send_location = -1, send_node = -1;
   Position send_at;
-  bool matched = false;
+  bool matched = false, used = false;
 };
 
 // A call that completed messages.
@@ -176,6 +176,7 @@ struct Request {
   int64_t send = kNone;
   int32_t node = -1;
   Position at;
+  int32_t location = -1;
   bool open = false;
 };
 
@@ -232,6 +233,7 @@ struct PairTable {
 struct Lock {
   int32_t comm, target, location, lock_node, unlock_node;
   bool exclusive;
+  Position lock_at, unlock_at;
   double lock_enter, lock_leave, unlock_enter, unlock_leave;
 };
 
@@ -239,8 +241,9 @@ struct Lock {
 struct Visit {
   int64_t enter = 0;
   Position at;
-  int64_t first_receive = 0, first_done = 0;
-  int32_t receives = 0, dones = 0, messages = 0, filled = 0, depth = 0;
+  std::vector<int64_t> receives, dones;  // numbers of the rank's receives and sends
+  int64_t accessed = -1;                 // comm, target of a put or get
+  int32_t accessed_window = -1, messages = 0, filled = 0, depth = 0;
   bool open = false, collective = false;
   Collective call;
 };
@@ -264,7 +267,7 @@ struct RankState {
   Window<Send> sends;
   Window<Receive> receives;
   Window<Call> calls;
-  Window<int64_t> dones;  // numbers of sends, in the order of their completion
+  Window<int64_t> taken, dones;  // numbers of receives and sends, in the order of their calls
   Window<Collective> collectives;
   std::vector<int64_t> instances;  // next one of each of the rank's own communicators
   std::unordered_map<int32_t, std::vector<int32_t>> start_groups, post_groups;  // by window
@@ -324,8 +327,8 @@ struct Replay {
 
   void await(LocationState &l, int32_t location, RankState &r, Receive receive) {
     receive.location = location;
-    r.receives.push(receive);
-    l.visit.receives++;
+    if (receive.posted_location < 0) receive.posted_location = location;
+    l.visit.receives.push_back(r.receives.push(receive));
   }
 
   // One event of a location, which its decoder has found.
@@ -353,9 +356,10 @@ struct Replay {
           v.open = true;
           v.enter = now;
           v.at = {d.start, d.ticks - (int64_t)((d.in->words[d.start] >> 6) & HS_MOST_DELTA)};
-          v.first_receive = r.receives.end();
-          v.first_done = r.dones.end();
-          v.receives = v.dones = v.messages = v.filled = 0;
+          v.receives.clear();
+          v.dones.clear();
+          v.accessed = -1;
+          v.messages = v.filled = 0;
           v.collective = false;
           v.depth = l.depth;
         }
@@ -410,6 +414,7 @@ struct Replay {
     m.posted = as_seconds(l, l.visit.enter);
     m.posted_at = l.visit.at;
     m.posted_node = l.current;
+    m.posted_location = -1;
     m.sender = (int32_t)from;
     m.comm = comm;
     m.tag = (int32_t)tag;
@@ -449,6 +454,9 @@ struct Replay {
     if (l.current < 0 || !l.visit.open) return;  // what belongs to no call says nothing
     Visit &v = l.visit;
     const uint64_t *w = d.words;
+    const bool is_message = d.kind == HS_EVENT_SEND || d.kind == HS_EVENT_ISEND ||
+                            d.kind == HS_EVENT_RECV || d.kind == HS_EVENT_IRECV_DONE;
+    if (is_message && d.payload == HS_NOBODY) return;
     switch (d.kind) {
       case HS_EVENT_SEND:
       case HS_EVENT_ISEND: {
@@ -457,8 +465,7 @@ struct Replay {
         Send s = new_send(l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), bytes, MESSAGE);
         const int64_t number = post(thread, r, s);
         if (d.kind == HS_EVENT_SEND) {
-          r.dones.push(number);
-          v.dones++;
+          v.dones.push_back(number);
         } else {
           Request &q = r.requests.at(w[2]);
           q.open = true;
@@ -471,8 +478,7 @@ struct Replay {
         if (q.open && q.send != kNone && r.sends.holds(q.send)) {
           v.messages++;
           v.filled += r.sends[q.send].bytes > 0;
-          r.dones.push(q.send);
-          v.dones++;
+          v.dones.push_back(q.send);
         }
         r.requests.close(d.payload);
         break;
@@ -490,6 +496,7 @@ struct Replay {
         q.enter = as_seconds(l, v.enter);
         q.node = l.current;
         q.at = v.at;
+        q.location = index;
         break;
       }
       case HS_EVENT_IRECV_DONE: {
@@ -501,6 +508,7 @@ struct Replay {
           m.posted = q.enter;
           m.posted_at = q.at;
           m.posted_node = q.node;
+          m.posted_location = q.location;
         }
         r.requests.close(w[2]);
         await(l, index, r, m);
@@ -544,10 +552,9 @@ struct Replay {
       case HS_EVENT_PUT:
       case HS_EVENT_GET: {
         values_here(l)[BYTES_RMA] += double(w[1]);
-        const double leave = as_seconds(l, now);
-        r.last_access[(int32_t)w[0]] = leave;
         const int32_t comm = d.window((uint32_t)w[0]);
-        if (comm >= 0) r.accesses[(int64_t)comm << 32 | d.payload] = leave;
+        v.accessed_window = (int32_t)w[0];
+        v.accessed = comm >= 0 ? (int64_t)comm << 32 | d.payload : -1;
         break;
       }
       case HS_EVENT_POST:
@@ -596,6 +603,7 @@ struct Replay {
         k.exclusive = w[0] >> 32;
         k.location = index;
         k.lock_node = l.current;
+        k.lock_at = v.at;
         k.lock_enter = as_seconds(l, v.enter);
         k.lock_leave = as_seconds(l, now);
         r.open_locks.push_back(k);
@@ -607,6 +615,7 @@ struct Replay {
           if (r.open_locks[i].comm != comm || r.open_locks[i].target != (int32_t)(uint32_t)w[0]) continue;
           Lock k = r.open_locks[i];
           k.unlock_node = l.current;
+          k.unlock_at = v.at;
           k.unlock_enter = as_seconds(l, v.enter);
           k.unlock_leave = as_seconds(l, now);
           r.locks.push_back(k);
@@ -639,17 +648,21 @@ struct Replay {
     Visit &v = l.visit;
     v.open = false;
     const double enter = as_seconds(l, v.enter), leave = as_seconds(l, now);
-    if (v.receives || v.dones) {
+    if (v.accessed >= 0) r.accesses[v.accessed] = r.last_access[v.accessed_window] = leave;
+    const int32_t receives = (int32_t)v.receives.size(), dones = (int32_t)v.dones.size();
+    if (receives || dones) {
       const int32_t role = l.current >= 0 ? run->node_roles[l.current] : 0;
       const bool empty = v.messages > 0 && v.filled == 0;
-      for (int32_t i = 0; i < v.receives; i++) {
-        Receive &m = r.receives[v.first_receive + i];
+      r.calls.push({enter, leave, v.at, r.taken.end(), r.dones.end(), receives, dones, l.current,
+                    index, role == ROLE_TEST, empty});
+      for (int64_t number : v.receives) {
+        Receive &m = r.receives[number];
         m.enter = enter;
         m.leave = leave;
-        m.together = v.receives;
+        m.together = receives;
+        r.taken.push(number);
       }
-      r.calls.push({enter, leave, v.at, v.first_receive, v.first_done, v.receives, v.dones,
-                         l.current, index, role == ROLE_TEST, empty});
+      for (int64_t number : v.dones) r.dones.push(number);
     }
     if (v.messages > 0 && v.filled == 0 && l.current >= 0)
       l.values[l.current * (int64_t)SLOTS + P2P_SYNCHRONISATION] += leave - enter;
@@ -665,9 +678,10 @@ struct Replay {
       values[BYTES_COLLECTIVE] += double(c.sent) + double(c.received);
       const bool payload = c.sent + c.received > 0;
       const bool root = (uint32_t)c.root == (uint32_t)l.decoder.in->rank;
-      bool contributes = payload;
+      bool contributes = c.sent > 0;
       if (c.operation == HS_OP_REDUCE || c.operation == HS_OP_GATHER || c.operation == HS_OP_GATHERV)
-        contributes = payload && !root;
+        contributes = contributes && !root;
+      if (c.operation == HS_OP_FINALIZE) found->finalised[index] = enter;
       r.collectives.push(c);
       arrivals[thread][c.comm % threads].push_back({c.comm, c.place, c.operation, index, c.node,
                                                     (uint32_t)c.root, c.instance, enter, leave,
@@ -738,7 +752,7 @@ struct Replay {
   static void match(Send &s, Receive &m) {
     s.matched = m.matched = true;
     s.receive_enter = m.posted;
-    s.receive_location = m.location;
+    s.receive_location = m.posted_location;
     s.receive_node = m.posted_node;
     s.receive_at = m.posted_at;
     m.send_enter = s.enter;
@@ -758,7 +772,8 @@ struct Replay {
     p.receive_seconds += (m.leave - m.enter) / m.together;
   }
 
-  void match_mail(int thread) {
+  // A receive that ends after `until` waits: what cancels its sender's message may still come.
+  void match_mail(int thread, double until) {
     for (int from = 0; from < threads; from++) {
       auto &box = mail[from][thread];
       for (const SendNote &note : box) {
@@ -774,6 +789,7 @@ struct Replay {
           note_pair(target, note.receiver, s, m, note.sender);
         } else {
           s.next = kNone;
+          s.queued = true;
           if (c.first_send == kNone) c.first_send = note.number;
           else source.sends[c.last_send].next = note.number;
           c.last_send = note.number;
@@ -786,11 +802,14 @@ struct Replay {
       RankState &r = ranks[rank];
       for (; r.matched_to < r.receives.end(); r.matched_to++) {
         Receive &m = r.receives[r.matched_to];
+        if (m.leave > until) break;
         if ((uint32_t)m.sender >= (uint32_t)run->rank_count || ranks[m.sender].locations.empty()) continue;
         Channel &c = r.channels.get(m.sender, m.comm, m.tag, m.family);
         RankState &source = ranks[m.sender];
-        while (c.first_send != kNone && source.sends[c.first_send].cancelled)
+        while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
+          source.sends[c.first_send].queued = false;
           c.first_send = source.sends[c.first_send].next;
+        }
         if (c.first_send != kNone && c.first_receive == kNone) {
           Send &s = source.sends[c.first_send];
           c.first_send = s.next;
@@ -861,7 +880,7 @@ struct Replay {
       if (!last) {
         bool ready = true;
         for (int32_t i = 0; i < call.receives && ready; i++) {
-          const Receive &m = r.receives[call.first_receive + i];
+          const Receive &m = r.receives[r.taken[call.first_receive + i]];
           ready = m.matched || missing(m.sender);
         }
         for (int32_t i = 0; i < call.dones && ready; i++) {
@@ -872,7 +891,8 @@ struct Replay {
       }
       settle_call(r, call);
       for (int32_t i = 0; i < call.dones; i++) r.sends[r.dones[call.first_done + i]].used = true;
-      r.receives.head = call.first_receive + call.receives;
+      for (int32_t i = 0; i < call.receives; i++) r.receives[r.taken[call.first_receive + i]].used = true;
+      r.taken.head = call.first_receive + call.receives;
       r.dones.head = call.first_done + call.dones;
     }
     for (; r.collectives.head < r.collectives.end(); r.collectives.head++) {
@@ -900,7 +920,7 @@ struct Replay {
     double longest[4] = {0, 0, 0, 0};
     const Receive *latest[4] = {nullptr, nullptr, nullptr, nullptr};
     for (int32_t i = 0; i < call.receives; i++) {
-      const Receive &m = r.receives[call.first_receive + i];
+      const Receive &m = r.receives[r.taken[call.first_receive + i]];
       if (!m.matched) continue;
       const double wait = std::min(m.send_enter, call.leave) - call.enter;
       if (wait > longest[m.family]) { longest[m.family] = wait; latest[m.family] = &m; }
@@ -953,7 +973,7 @@ struct Replay {
   void note_order(RankState &r, const Call &call) {
     if (r.late.empty()) return;
     for (int32_t i = 0; i < call.receives; i++) {
-      const Receive &m = r.receives[call.first_receive + i];
+      const Receive &m = r.receives[r.taken[call.first_receive + i]];
       if (!m.matched || m.family != MESSAGE || m.send_enter >= r.latest_late) continue;
       for (size_t k = 0; k < r.late.size();) {
         if (r.late[k].send_enter > m.send_enter) {
@@ -975,7 +995,7 @@ struct Replay {
     double *values = found->at(c.location, c.node);
     const double B = c.enter, E = c.leave;
     const double until_last = std::min(i.max_enter, E) - B;
-    const double completion = E - std::max(i.min_leave, std::min(i.max_enter, E));
+    const double completion = E - std::max({i.min_leave, std::min(i.max_enter, E), B});
     const bool payload = c.sent + c.received > 0;
     auto wait = [&](int slot, double amount, int32_t place) {
       if (amount <= 0 || place < 0 || place == c.place) return;
@@ -986,14 +1006,14 @@ struct Replay {
     switch (c.operation) {
       case HS_OP_BARRIER:
         wait(WAIT_AT_BARRIER, until_last, i.last);
-        values[BARRIER_COMPLETION] += std::max(0.0, completion);
+        values[BARRIER_COMPLETION] += completion;
         break;
       case HS_OP_ALLREDUCE: case HS_OP_ALLGATHER: case HS_OP_ALLGATHERV: case HS_OP_ALLTOALL:
       case HS_OP_ALLTOALLV: case HS_OP_ALLTOALLW: case HS_OP_REDUCE_SCATTER:
       case HS_OP_REDUCE_SCATTER_BLOCK:
         if (!payload || i.last < 0) break;
         wait(WAIT_AT_NXN, until_last, i.last);
-        values[NXN_COMPLETION] += std::max(0.0, completion);
+        values[NXN_COMPLETION] += completion;
         break;
       case HS_OP_BROADCAST: case HS_OP_SCATTER: case HS_OP_SCATTERV:
         if (!payload || i.root_place < 0 || i.root_place == c.place) break;
@@ -1018,7 +1038,7 @@ struct Replay {
         break;
       }
       case HS_OP_INIT:
-        values[INIT_COMPLETION] += std::max(0.0, completion);
+        values[INIT_COMPLETION] += completion;
         break;
       case HS_OP_FINALIZE:
         wait(WAIT_AT_FINALIZE, until_last, i.last);
@@ -1055,14 +1075,17 @@ struct Replay {
 
   void drop(int32_t rank) {
     RankState &r = ranks[rank];
-    r.receives.drop_before(std::min(r.matched_to, r.receives.head));
+    while (r.receives.head < r.matched_to && r.receives[r.receives.head].used) r.receives.head++;
+    r.receives.drop_before(r.receives.head);
+    r.taken.drop_before(r.taken.head);
     r.dones.drop_before(r.dones.head);
     r.calls.drop_before(r.calls.head);
     r.collectives.drop_before(r.collectives.head);
     int64_t &head = r.sends.head;
     while (head < r.sends.end()) {
       const Send &s = r.sends[head];
-      const bool finished = (s.matched || s.cancelled || missing(s.receiver)) && (s.used || s.family != MESSAGE || s.cancelled);
+      const bool finished = (s.matched || missing(s.receiver) || (s.cancelled && !s.queued)) &&
+                            (s.used || s.cancelled || s.family != MESSAGE);
       if (!finished) break;
       head++;
     }
@@ -1094,7 +1117,7 @@ struct Replay {
     // Time in lock and unlock during which another holds the same window, who gives it up first.
     for (size_t i = 0; i < all.size(); i++) {
       const Lock &own = all[i];
-      double in_lock = 0, in_unlock = 0, lock_to = own.lock_enter, unlock_to = own.unlock_enter;
+      double lock_to = own.lock_enter, unlock_to = own.unlock_enter;
       size_t first = i;
       while (first > 0 && all[first - 1].comm == own.comm && all[first - 1].target == own.target &&
              i - first < 256)
@@ -1102,17 +1125,18 @@ struct Replay {
       for (size_t k = first; k < i; k++) {
         const Lock &held = all[k];
         if (held.location == own.location || !(held.exclusive || own.exclusive)) continue;
-        auto overlap = [&](double from, double to, double &done) {
-          const double begin = std::max({from, held.lock_leave, done}), end = std::min(to, held.unlock_leave);
-          if (end <= begin) return 0.0;
+        auto overlap = [&](double to, double &done, int32_t node, Position at) {
+          const double begin = std::max(held.lock_leave, done), end = std::min(to, held.unlock_leave);
+          if (end <= begin || node < 0) return;
           done = end;
-          return end - begin;
+          found->at(own.location, node)[LOCK_CONTENTION] += end - begin;
+          ranks[locations[own.location].decoder.in->rank].waits.push_back(
+              {LOCK_CONTENTION, node, own.location, held.unlock_node, held.location, -1, begin, end,
+               at, held.unlock_at});
         };
-        in_lock += overlap(own.lock_enter, own.lock_leave, lock_to);
-        in_unlock += overlap(own.unlock_enter, own.unlock_leave, unlock_to);
+        overlap(own.lock_leave, lock_to, own.lock_node, own.lock_at);
+        overlap(own.unlock_leave, unlock_to, own.unlock_node, own.unlock_at);
       }
-      if (in_lock > 0 && own.lock_node >= 0) found->at(own.location, own.lock_node)[LOCK_CONTENTION] += in_lock;
-      if (in_unlock > 0 && own.unlock_node >= 0) found->at(own.location, own.unlock_node)[LOCK_CONTENTION] += in_unlock;
     }
   }
 
@@ -1124,6 +1148,7 @@ struct Replay {
     found->values.assign(L * N * (int64_t)SLOTS, 0.0);
     found->begins.assign(L, 0);
     found->marks.resize(L);
+    found->finalised.assign(L, -1e300);
     found->ends.assign(L, 0);
     locations.resize(L);
     ranks = std::vector<RankState>(run->rank_count);
@@ -1178,9 +1203,9 @@ struct Replay {
           if (owner[rank] == thread && !ranks[rank].locations.empty()) here |= decode(thread, rank, until, most);
         alive[thread] = here;
         team.meet();
-        match_mail(thread);
-        team.meet([&] { number_instances(); });
         const bool last = std::none_of(alive.begin(), alive.end(), [](uint8_t a) { return a; });
+        match_mail(thread, last ? 1e300 : until);
+        team.meet([&] { number_instances(); });
         for (int32_t rank = 0; rank < run->rank_count; rank++) {
           if (owner[rank] != thread || ranks[rank].locations.empty()) continue;
           settle(thread, rank, last);

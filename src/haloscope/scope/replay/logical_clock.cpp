@@ -1,0 +1,390 @@
+// The controlled logical clock: counts where effects come before their causes, and shifts events
+// so that none does.
+//
+// A rank's clock is corrected as a whole (its threads and streams share it) by a shift that
+// depends on time. Three passes over the events, of which the first is all where nothing is wrong:
+//   FORWARD  a receive is put not before its send and the least latency. The shift that this takes
+//            shrinks from there on, by kDecay of the time that goes by: later intervals keep their
+//            lengths, and the clock comes back to the measured one.
+//   LIMITS   before a jump, events are to be shifted too, along a ramp of the slope kRamp; this
+//            writes down the sends that may not be moved so far, as their receives stay.
+//   COUNT    what is still wrong afterwards.
+// Rabenseifner, "The controlled logical clock - a global time for trace-based software monitoring
+// of parallel applications in workstation clusters", Euromicro PDP 1997; Becker, Rabenseifner,
+// Wolf and Linford, Parallel Computing 35 (2009) 595, for collectives; Becker, Geimer,
+// Rabenseifner and Wolf, Cluster Computing 16 (2013) 3.
+//
+// t: time as measured, c: corrected, both in seconds on the run's clock; shifts are in ticks.
+#include <exception>
+#include <memory>
+
+#include "causal.h"
+#include "ramps.h"
+
+namespace {
+
+using causal::Flow;
+using causal::Step;
+
+constexpr double kDecay = 0.01;     // of the time that goes by after a jump
+constexpr double kRamp = 0.02;      // of the time that goes by before it
+constexpr double kMargin = 2;        // ticks that rounding may cost, at each end of a message
+constexpr double kTolerance = 0.1;   // ticks, for what is counted
+
+enum class Pass { FORWARD, LIMITS, COUNT };
+
+struct Moment {
+  double t = 0, c = 0;
+  int64_t tick = 0, shift = 0;
+  double need = 0;  // LIMITS: ticks by which the ramps would move it further
+};
+
+struct Nothing {};
+
+struct Entry {
+  struct Summary {
+    int32_t last = -1, latest = -1;  // places that enter last, as measured and as corrected
+    bool made = false;
+  };
+  Moment begin;
+  double end = INFINITY;
+  uint64_t sent = 0, received = 0;
+};
+
+// What the passes find of a rank.
+struct Found {
+  double rate = 0;
+  std::vector<Knot> forward, final;
+  std::vector<Limit> limits;
+  std::vector<Knot> wanted;  // forward and the ramps, before limits
+};
+
+struct Request {
+  int32_t message = -1, comm = -1, place = -1;
+  int64_t instance = -1;
+};
+
+struct Rank : causal::Unit {
+  std::vector<Moment> entered;  // by part of the stream: the last enter of an MPI call
+  double shift = 0;             // FORWARD: at `since`
+  int64_t since = 0;
+  size_t wanted = 0;            // LIMITS: knot that was passed last
+  int32_t message = -1;         // that it is blocked on
+  int64_t instance = -1;        // that it is blocked on
+  double time() { return stream.empty() ? 0 : stream.now().seconds(); }
+};
+
+class Clock {
+ public:
+  Clock(const RunInput &run, const int32_t *hosts, double latency, Pass pass,
+        std::vector<Found> &found)
+      : run_(run), hosts_(hosts), latency_(latency), pass_(pass), found_(found) {
+    rates_.assign(run.rank_count, 0);
+    requests_.resize(run.rank_count);
+    replay_.units_of_rank.assign(run.rank_count, 0);
+    locations_.assign(run.locations, run.locations + run.location_count);
+    Rank *unit = nullptr;
+    for (LocationInput &location : locations_) {
+      if (location.is_stream || location.count == 0) continue;
+      const std::vector<Knot> &knots =
+          pass == Pass::COUNT ? found[location.rank].final : found[location.rank].forward;
+      if (pass != Pass::FORWARD) location.knots = knots.data(), location.knot_count = knots.size();
+      rates_[location.rank] = found[location.rank].rate = location.rate;
+      if (!unit || unit->rank != location.rank) unit = &replay_.add(location.rank);
+      unit->stream.add(location, &location - locations_.data());
+    }
+    for (Rank &one : replay_.units) one.entered.resize(one.stream.parts());
+    collectives_.open(run, replay_.units_of_rank);
+  }
+
+  void run() {
+    replay_.run(*this);
+    if (pass_ == Pass::LIMITS) collectives_.each([&](int32_t comm, auto &one) { bound(comm, one); });
+  }
+  int64_t violations = 0;
+  int64_t forced() const { return replay_.forced; }
+
+  Step handle(Rank &u) {
+    Decoder &d = u.stream.now();
+    switch (d.kind) {
+      case HS_EVENT_ENTER: {
+        const int32_t node = d.node(d.payload);
+        const int32_t role = node >= 0 ? run_.node_roles[node] : ROLE_NONE;
+        if (role >= ROLE_MPI && role <= ROLE_RMA_SYNC) u.entered[u.stream.part()] = moment(u, d);
+        return Step::GO_ON;
+      }
+      case HS_EVENT_SEND:
+      case HS_EVENT_ISEND:
+        if (d.payload < (uint32_t)run_.rank_count) {
+          const int32_t number = messages_.send(
+              causal::channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32),
+              moment(u, d));
+          if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
+          messages_.done(number, causal::SENDER_DONE);
+        }
+        return Step::GO_ON;
+      case HS_EVENT_IRECV: {
+        const causal::Promise found = u.foresight.at_post(u.stream);
+        if (found.known && found.sender < (uint32_t)run_.rank_count)
+          request(u, d.payload).message = post(u, found.sender, found.channel);
+        return Step::GO_ON;
+      }
+      case HS_EVENT_RECV:
+      case HS_EVENT_IRECV_DONE: return receive(u, d);
+      case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); return Step::GO_ON;
+      case HS_EVENT_COLLECTIVE: {
+        const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
+        if (u.instance < 0)
+          u.instance = enter(comm, place, d, {u.entered[u.stream.part()], INFINITY, d.words[1], d.words[2]});
+        return leave(u, comm, place);
+      }
+      case HS_EVENT_ICOLLECTIVE: {
+        const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
+        const int64_t instance = enter(comm, place, d, {moment(u, d), INFINITY, d.words[1], d.words[2]});
+        if (instance >= 0) request(u, (uint32_t)d.words[3]) = {-1, comm, place, instance};
+        return Step::GO_ON;
+      }
+      case HS_EVENT_ICOLLECTIVE_DONE: {
+        const Request *found = requests_[u.rank].find({d.payload, 0});
+        if (!found || found->instance < 0) return Step::GO_ON;
+        const Request one = *found;
+        u.instance = one.instance;
+        const Step step = leave(u, one.comm, one.place);
+        if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
+        return step;
+      }
+      default: return Step::GO_ON;
+    }
+  }
+  void end(Rank &u) {
+    if (pass_ == Pass::FORWARD) shift_at(u, INT64_MAX);
+  }
+  bool bury(int32_t comm) { return collectives_.bury(comm, replay_.live); }
+
+ private:
+  Moment moment(Rank &u, Decoder &d) {
+    Moment m;
+    m.tick = d.in->epoch + d.ticks;
+    m.t = m.c = d.seconds();
+    if (pass_ == Pass::FORWARD) {
+      if (u.shift > 0) m.c += shift_at(u, m.tick) * d.in->rate;
+    } else if (pass_ == Pass::LIMITS && d.in->knot_count > 0) {
+      m.shift = d.now - m.tick;
+      m.need = value_at(found_[u.rank].wanted, u.wanted, m.tick) - (double)m.shift;
+    }
+    return m;
+  }
+  // FORWARD: the shift now; what has shrunk to nothing becomes a knot.
+  double shift_at(Rank &u, int64_t tick) {
+    if (u.shift <= 0) return 0;
+    const int64_t gone = u.since + (int64_t)std::ceil(u.shift / kDecay);
+    if (tick < gone) return u.shift - kDecay * double(tick - u.since);
+    found_[u.rank].forward.push_back({gone, 0});
+    u.shift = 0;
+    return 0;
+  }
+  // An event that may not come before a moment elsewhere and the latency.
+  void follows(Rank &u, Decoder &d, double t, double c, double latency, int32_t other) {
+    const double rates = d.in->rate + rates_[other];
+    const Moment own = moment(u, d);
+    const double late = t + latency - own.t;
+    violations += late > kTolerance * rates;
+    if (pass_ != Pass::FORWARD) return;
+    const bool moved = c != t || own.c != own.t;
+    double missing = c + latency - own.c;
+    if (moved) missing += kMargin * rates;
+    if (missing <= (moved ? 0 : kTolerance * rates)) return;
+    if (!moved) missing += kMargin * rates;
+    std::vector<Knot> &knots = found_[u.rank].forward;
+    const double before = shift_at(u, own.tick);
+    u.shift = std::ceil(before + missing / d.in->rate);
+    u.since = own.tick;
+    if (knots.empty() || knots.back().tick < own.tick)
+      knots.push_back({own.tick, (int64_t)std::floor(before)});
+    else if (knots.size() >= 2 && knots[knots.size() - 2].tick == own.tick)
+      knots.pop_back();  // raised twice at one tick
+    knots.push_back({own.tick, (int64_t)u.shift});
+  }
+  // LIMITS: an event that must stay before the corrected time `end`.
+  void precedes(int32_t rank, const Moment &m, double end, double margin) {
+    if (m.need <= 0) return;
+    const double rate = rates_[rank], slack = (end - m.c - margin) / rate;
+    if (slack >= m.need) return;
+    found_[rank].limits.push_back({m.tick, (double)m.shift + std::max(0.0, std::floor(slack))});
+  }
+
+  Request &request(Rank &u, uint32_t number) { return requests_[u.rank].get({number, 0}); }
+  int32_t post(Rank &u, uint32_t sender, uint64_t channel) {
+    const int32_t comm = u.stream.now().comm((uint32_t)channel);
+    return messages_.post(causal::channel_key(sender, u.rank, comm, channel >> 32), Nothing());
+  }
+  Step receive(Rank &u, Decoder &d) {
+    const uint32_t sender = d.payload;
+    if (sender >= (uint32_t)run_.rank_count) return Step::GO_ON;
+    if (u.message < 0 && d.kind == HS_EVENT_IRECV_DONE) {
+      const causal::Key key{(uint32_t)d.words[2], 0};
+      if (const Request *found = requests_[u.rank].find(key)) u.message = found->message;
+      requests_[u.rank].erase(key);
+    }
+    if (u.message < 0) u.message = post(u, sender, d.words[0]);
+    auto &m = messages_[u.message];
+    if (!(m.state & causal::SENT) && replay_.wait_for(u, (int32_t)sender)) {
+      m.receiver_waits = u.number;
+      return Step::BLOCKED;
+    }
+    if (m.state & causal::SENT) {
+      const double latency = latency_of((int32_t)sender, u.rank);
+      follows(u, d, m.send.t, m.send.c, latency, (int32_t)sender);
+      if (pass_ == Pass::LIMITS)
+        precedes((int32_t)sender, m.send, d.seconds() - latency, kMargin * (d.in->rate + rates_[sender]));
+    }
+    messages_.done(u.message, causal::RECEIVER_DONE);
+    u.message = -1;
+    return Step::GO_ON;
+  }
+  double latency_of(int32_t a, int32_t b) const {
+    return hosts_[a] >= 0 && hosts_[a] == hosts_[b] ? 0 : latency_;
+  }
+
+  int64_t enter(int32_t comm, int32_t place, const Decoder &d, const Entry &entry) {
+    const uint32_t operation = (uint32_t)d.words[0];
+    const int64_t instance =
+        collectives_.enter(comm, place, operation, (uint32_t)(d.words[0] >> 32), entry);
+    if (instance < 0) return -1;
+    auto &one = collectives_.at(comm, instance);
+    size_t kept = 0;
+    for (int32_t number : one.waiting) {
+      if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
+      else one.waiting[kept++] = number;
+    }
+    one.waiting.resize(kept);
+    return instance;
+  }
+  static bool gives(const causal::Instance<Entry> &one, int32_t place) {
+    return one.here[place] && (one.operation == HS_OP_BARRIER || one.entries[place].sent > 0);
+  }
+  static bool gets(const causal::Instance<Entry> &one, int32_t place) {
+    return one.here[place] && (one.operation == HS_OP_BARRIER || one.entries[place].received > 0);
+  }
+  Step leave(Rank &u, int32_t comm, int32_t place) {
+    if (u.instance < 0) return Step::GO_ON;
+    auto &one = collectives_.at(comm, u.instance);
+    if (!collectives_.enough(one, place) && replay_.wait_in(u, comm, place)) {
+      one.waiting.push_back(u.number);
+      return Step::BLOCKED;
+    }
+    Decoder &d = u.stream.now();
+    const int32_t count = collectives_.size(comm);
+    const bool looked = gets(one, place) && count > 1;
+    int32_t from = -1, to = -1;  // places that come before this one
+    switch (looked ? causal::flow_of(one.operation) : Flow::NONE) {
+      case Flow::ALL_TO_ALL: from = 0, to = count; break;
+      case Flow::ONE_TO_ALL:
+        if (one.root_place >= 0 && one.root_place != place) from = one.root_place, to = from + 1;
+        break;
+      case Flow::ALL_TO_ONE:
+        if (one.root_place == place) from = 0, to = count;
+        break;
+      case Flow::UPWARDS: from = 0, to = place; break;
+      default: break;
+    }
+    if (from >= 0) {
+      const bool whole = from == 0 && to == count;
+      Entry::Summary &all = one.summary;
+      if (!whole || !all.made) {
+        all = Entry::Summary();
+        for (int32_t i = from; i < to; i++) {
+          if (!gives(one, i)) continue;
+          const Moment &begin = one.entries[i].begin;
+          if (all.last < 0 || begin.t > one.entries[all.last].begin.t) all.last = i;
+          if (all.latest < 0 || begin.c > one.entries[all.latest].begin.c) all.latest = i;
+        }
+        all.made = whole && one.missing == 0;
+      }
+      if (all.last >= 0)
+        follows(u, d, one.entries[all.last].begin.t, one.entries[all.latest].begin.c, 0,
+                collectives_.rank(comm, all.latest));
+    }
+    one.entries[place].end = d.seconds();
+    if (pass_ == Pass::LIMITS && one.missing == 0 && one.taken + 1 == one.arrived) bound(comm, one);
+    collectives_.leave(comm, u.instance);
+    u.instance = -1;
+    return Step::GO_ON;
+  }
+  // LIMITS: how far the members' enters may be moved, when all have left.
+  void bound(int32_t comm, causal::Instance<Entry> &one) {
+    const int32_t count = collectives_.size(comm);
+    const Flow flow = causal::flow_of(one.operation);
+    double end = INFINITY;
+    if (count < 2 || flow == Flow::NONE || flow == Flow::LOOSE) return;
+    auto end_of = [&](int32_t i) { return gets(one, i) ? one.entries[i].end : INFINITY; };
+    for (int32_t i = 0; i < count && flow != Flow::UPWARDS; i++)
+      if (flow == Flow::ALL_TO_ALL || (i == one.root_place) == (flow == Flow::ALL_TO_ONE))
+        end = std::min(end, end_of(i));
+    for (int32_t i = count - 1; i >= 0; i--) {
+      if (gives(one, i) && (flow != Flow::ONE_TO_ALL || i == one.root_place)) {
+        const int32_t rank = collectives_.rank(comm, i);
+        precedes(rank, one.entries[i].begin, end, kMargin * 2 * rates_[rank]);
+      }
+      if (flow == Flow::UPWARDS) end = std::min(end, end_of(i));
+    }
+  }
+
+  const RunInput &run_;
+  const int32_t *hosts_;
+  const double latency_;
+  const Pass pass_;
+  std::vector<Found> &found_;
+  std::vector<LocationInput> locations_;
+  std::vector<double> rates_;  // by rank: seconds a tick
+  std::vector<causal::Table<Request>> requests_;
+  causal::Messages<Moment, Nothing> messages_;
+  causal::Collectives<Entry> collectives_;
+  causal::Replay<Clock, Rank> replay_;
+};
+
+}  // namespace
+
+// `counts`: violations before and after, 1 where the trace contradicts itself. `hosts` numbers
+// each rank's host, -1 where it is not known. Null where memory is short.
+extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double latency,
+                               int64_t *counts, double *largest) {
+  try {
+    auto found = std::make_unique<std::vector<Found>>(run->rank_count);
+    auto pass = [&](Pass which) {
+      Clock clock(*run, hosts, latency, which, *found);
+      clock.run();
+      counts[2] |= clock.forced() > 0;
+      return clock.violations;
+    };
+    counts[1] = counts[2] = 0;
+    *largest = 0;
+    counts[0] = pass(Pass::FORWARD);
+    if (counts[0] == 0) return found.release();
+    for (Found &rank : *found) rank.wanted = with_ramps(rank.forward, {}, kRamp);
+    pass(Pass::LIMITS);
+    for (Found &rank : *found) {
+      std::vector<Limit> &limits = rank.limits;
+      std::sort(limits.begin(), limits.end(), [](const Limit &a, const Limit &b) {
+        return a.tick != b.tick ? a.tick < b.tick : a.shift < b.shift;
+      });
+      auto same = [](const Limit &a, const Limit &b) { return a.tick == b.tick; };
+      limits.erase(std::unique(limits.begin(), limits.end(), same), limits.end());
+      rank.final = with_ramps(rank.forward, limits, kRamp);
+      for (const Knot &knot : rank.final) *largest = std::max(*largest, double(knot.shift) * rank.rate);
+    }
+    counts[1] = pass(Pass::COUNT);
+    return found.release();
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+// Knots of a rank; into `knots` where that is not null.
+extern "C" int64_t clock_knots(const void *result, int32_t rank, Knot *knots) {
+  const std::vector<Knot> &found = (*(const std::vector<Found> *)result)[rank].final;
+  if (knots) std::copy(found.begin(), found.end(), knots);
+  return (int64_t)found.size();
+}
+
+extern "C" void clock_free(void *result) { delete (std::vector<Found> *)result; }
