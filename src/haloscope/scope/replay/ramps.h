@@ -29,12 +29,13 @@ class Ramp {
   bool active = false;
 
   // The steepest parts come last: of all ramps that grow steeper and respect the limits, this is
-  // the highest, the lower convex hull of the limits and the jump's end.
-  void lead_to(int64_t tick, int64_t shift, const std::vector<Limit> &limits, double slope) {
+  // the highest, the lower convex hull of the limits and the jump's end. None reaches back behind
+  // the tick `begin`.
+  void lead_to(int64_t tick, int64_t shift, int64_t begin, const std::vector<Limit> &limits,
+               double slope) {
     slope_ = slope;
     active = true;
     vertices_.clear();
-    const int64_t begin = tick - (int64_t)std::ceil(double(shift) / slope);
     auto first = std::lower_bound(limits.begin(), limits.end(), begin,
                                   [](const Limit &limit, int64_t at) { return limit.tick < at; });
     auto add = [&](Limit point) {
@@ -96,8 +97,15 @@ inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::v
   for (size_t i = jumps.size() - 1; i-- > 0;) {
     const Knot &left = jumps[i], &right = jumps[i + 1];
     if (left.tick == right.tick) {
-      if (!ramp.active || ramp.value(right.tick) <= (double)right.shift)
-        ramp.lead_to(right.tick, right.shift, limits, slope);
+      if (!ramp.active || ramp.value(right.tick) <= (double)right.shift) {
+        size_t j = i;  // the first knot to the left that no ramp is above
+        auto above = [&](const Knot &knot) {
+          return right.shift - slope * double(right.tick - knot.tick) > (double)knot.shift;
+        };
+        while (j > 0 && above(jumps[j])) j--;
+        const int64_t foot = right.tick - (int64_t)std::ceil(double(right.shift) / slope);
+        ramp.lead_to(right.tick, right.shift, above(jumps[j]) ? foot : jumps[j].tick, limits, slope);
+      }
       continue;
     }
     const double fall = double(right.shift - left.shift) / double(right.tick - left.tick);
@@ -109,7 +117,9 @@ inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::v
       if (ramped < flat(tick)) {  // they cross; from here to the left the jumps' own is higher
         const double gap = ramp.value(before) - flat(before);
         const double part = gap / (gap + flat(tick) - ramped);
-        const int64_t cross = before - (int64_t)(part * double(before - tick));
+        const int64_t cross = before - (int64_t)std::ceil(part * double(before - tick));
+        // Two knots: one in their middle could lift steep ramps above a limit.
+        if (cross + 1 < before) put(cross + 1, ramp.value(cross + 1));
         if (cross > left.tick && cross < before) put(cross, std::ceil(flat(cross)));
         ramp.active = false;
       } else {

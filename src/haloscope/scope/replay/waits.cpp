@@ -29,7 +29,9 @@ namespace {
 
 constexpr int kSizes = 66;
 constexpr int kLateSendersKept = 64;  // late messages that a later one may turn out to precede
+constexpr size_t kMostHeld = 65536;  // receives of a rank that wait for ones posted before them
 constexpr int64_t kNone = -1;
+constexpr double kEver = 1e300;
 
 enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
 
@@ -48,7 +50,7 @@ struct Receive {
   double posted, enter = 0, leave = 0;
   double send_enter = 0, last_access = 0;
   Position posted_at;
-  int64_t next = kNone;
+  int64_t next = kNone, order = 0;  // order: in which it was posted
   int32_t location, posted_location, sender, comm, tag, family, posted_node, together = 1;
   int32_t send_location = -1, send_node = -1;
   Position send_at;
@@ -173,7 +175,7 @@ struct Channels {
 
 struct Request {
   double enter = 0;
-  int64_t send = kNone;
+  int64_t send = kNone, order = -1;
   int32_t node = -1;
   Position at;
   int32_t location = -1;
@@ -275,7 +277,9 @@ struct RankState {
   std::unordered_map<int64_t, double> accesses;                     // comm, target: last leave
   std::vector<std::pair<int64_t, double>> fence_accesses;
   std::vector<Lock> open_locks, locks;
-  int64_t matched_to = 0;  // receives given to their channels
+  int64_t matched_to = 0;     // receives that have been looked at for matching
+  Window<uint8_t> posted;     // receives by the order of posting: 1 while they are open
+  std::vector<int64_t> held;  // receives completed before others that were posted earlier
   Requests requests;
   Channels channels;
   PairTable pairs;
@@ -327,7 +331,10 @@ struct Replay {
 
   void await(LocationState &l, int32_t location, RankState &r, Receive receive) {
     receive.location = location;
-    if (receive.posted_location < 0) receive.posted_location = location;
+    if (receive.posted_location < 0) {
+      receive.posted_location = location;
+      receive.order = r.posted.push(1);
+    }
     l.visit.receives.push_back(r.receives.push(receive));
   }
 
@@ -497,6 +504,7 @@ struct Replay {
         q.node = l.current;
         q.at = v.at;
         q.location = index;
+        q.order = r.posted.push(1);
         break;
       }
       case HS_EVENT_IRECV_DONE: {
@@ -509,6 +517,7 @@ struct Replay {
           m.posted_at = q.at;
           m.posted_node = q.node;
           m.posted_location = q.location;
+          m.order = q.order;
         }
         r.requests.close(w[2]);
         await(l, index, r, m);
@@ -517,11 +526,13 @@ struct Replay {
       case HS_EVENT_CANCELLED: {
         Request &q = r.requests.at(d.payload);
         if (q.open && q.send != kNone && r.sends.holds(q.send)) r.sends[q.send].cancelled = true;
+        if (q.open && q.send == kNone && r.posted.holds(q.order)) r.posted[q.order] = 0;
         r.requests.close(d.payload);
         break;
       }
       case HS_EVENT_COLLECTIVE: {
         Collective &c = v.call;
+        v.collective = false;
         c.comm = d.comm(d.payload);
         c.place = d.place_in(d.payload);
         c.operation = (int32_t)(w[0] & 0xffffffff);
@@ -772,6 +783,40 @@ struct Replay {
     p.receive_seconds += (m.leave - m.enter) / m.together;
   }
 
+  // Messages of a channel go to receives in the order in which these were posted, not completed.
+  void match_receives(RankState &r, int32_t rank, bool all) {
+    auto earlier = [&](int64_t a, int64_t b) { return r.receives[a].order < r.receives[b].order; };
+    if (!std::is_sorted(r.held.begin(), r.held.end(), earlier))
+      std::sort(r.held.begin(), r.held.end(), earlier);
+    while (r.posted.head < r.posted.end() && !r.posted[r.posted.head]) r.posted.head++;
+    const size_t forced = all ? r.held.size() : r.held.size() > kMostHeld ? r.held.size() / 2 : 0;
+    size_t done = 0;
+    for (; done < r.held.size(); done++) {
+      const int64_t number = r.held[done];
+      Receive &m = r.receives[number];
+      if (done >= forced && m.order >= r.posted.head) break;
+      Channel &c = r.channels.get(m.sender, m.comm, m.tag, m.family);
+      RankState &source = ranks[m.sender];
+      while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
+        source.sends[c.first_send].queued = false;
+        c.first_send = source.sends[c.first_send].next;
+      }
+      if (c.first_send != kNone && c.first_receive == kNone) {
+        Send &s = source.sends[c.first_send];
+        c.first_send = s.next;
+        match(s, m);
+        note_pair(r, rank, s, m, m.sender);
+      } else {
+        m.next = kNone;
+        if (c.first_receive == kNone) c.first_receive = number;
+        else r.receives[c.last_receive].next = number;
+        c.last_receive = number;
+      }
+    }
+    r.held.erase(r.held.begin(), r.held.begin() + done);
+    r.posted.drop_before(r.posted.head);
+  }
+
   // A receive that ends after `until` waits: what cancels its sender's message may still come.
   void match_mail(int thread, double until) {
     for (int from = 0; from < threads; from++) {
@@ -801,27 +846,12 @@ struct Replay {
       if (owner[rank] != thread) continue;
       RankState &r = ranks[rank];
       for (; r.matched_to < r.receives.end(); r.matched_to++) {
-        Receive &m = r.receives[r.matched_to];
+        const Receive &m = r.receives[r.matched_to];
         if (m.leave > until) break;
-        if ((uint32_t)m.sender >= (uint32_t)run->rank_count || ranks[m.sender].locations.empty()) continue;
-        Channel &c = r.channels.get(m.sender, m.comm, m.tag, m.family);
-        RankState &source = ranks[m.sender];
-        while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
-          source.sends[c.first_send].queued = false;
-          c.first_send = source.sends[c.first_send].next;
-        }
-        if (c.first_send != kNone && c.first_receive == kNone) {
-          Send &s = source.sends[c.first_send];
-          c.first_send = s.next;
-          match(s, m);
-          note_pair(r, rank, s, m, m.sender);
-        } else {
-          m.next = kNone;
-          if (c.first_receive == kNone) c.first_receive = r.matched_to;
-          else r.receives[c.last_receive].next = r.matched_to;
-          c.last_receive = r.matched_to;
-        }
+        if (r.posted.holds(m.order)) r.posted[m.order] = 0;
+        if (!missing(m.sender)) r.held.push_back(r.matched_to);
       }
+      match_receives(r, rank, until == kEver);
     }
     for (int from = 0; from < threads; from++) {
       for (const Access &a : access_mail[from][thread])
@@ -1204,7 +1234,7 @@ struct Replay {
         alive[thread] = here;
         team.meet();
         const bool last = std::none_of(alive.begin(), alive.end(), [](uint8_t a) { return a; });
-        match_mail(thread, last ? 1e300 : until);
+        match_mail(thread, last ? kEver : until);
         team.meet([&] { number_instances(); });
         for (int32_t rank = 0; rank < run->rank_count; rank++) {
           if (owner[rank] != thread || ranks[rank].locations.empty()) continue;

@@ -1,0 +1,645 @@
+// Runs a trace again with one thing changed, and says how long it would have taken.
+//
+// Every location goes through its events at three times at once: t as measured, b as replayed
+// with nothing changed, c with the change. Outside of MPI the three go on alike, but where the
+// change is to computing. A call of MPI has a begin, a measured length and moments elsewhere that
+// it depends on: when messages were sent, receives posted, collectives entered. It ends at
+//     max(begin + own, moment + transfer for each moment),
+// where the parts are chosen so that b gives t again:
+//   the call waited (the last moment is after its begin): transfer of the last moment is what is
+//   left of the call after it, own the usual length of such calls that did not wait;
+//   it did not wait: own is its length, transfer the usual one of such calls that did.
+// The usual ones are means by kind of call and size, without what is far off. Dimemas and its kin
+// do alike with given figures: Labarta, Girona, Pillet, Cortes, Gregoris, Euro-Par 1996.
+#include <exception>
+#include <memory>
+
+#include "causal.h"
+#include "costs.h"
+
+extern "C" {
+enum Change : int32_t { NO_EMPTY = 1, BALANCED = 2, FASTER = 3, IDEAL = 4, NETWORK = 5 };
+
+enum NodeFlag : uint8_t {
+  SCALED = 1,       // computing that the change is to
+  OPENS = 2,        // an outermost visit of its region
+  SYNCHRONOUS = 4,  // sends that always wait for their receive
+  KEPT = 8,         // MPI_Init and MPI_Finalize: no network changes them
+};
+
+struct Settings {
+  int32_t change;
+  const uint8_t *flags;  // by node
+  double factor;         // FASTER: on the time of computing
+  double latency, bandwidth;
+};
+
+struct Prediction {
+  double measured, baseline, predicted;
+  double *by_rank;  // end of each rank with the change, since the run's begin; NaN: no events
+  int64_t events, forced, unmatched_sends, unmatched_receives, empty_messages, emptied_calls,
+      tests, waiting_sends, eager_most, least_visits, most_visits;
+};
+}
+
+namespace {
+
+using causal::Flow;
+using causal::Step;
+
+struct Moment {
+  double t = 0, b = 0, c = 0;
+  Moment later(double seconds) const { return {t + seconds, b + seconds, c + seconds}; }
+  void raise(const Moment &other) {
+    t = std::max(t, other.t), b = std::max(b, other.b), c = std::max(c, other.c);
+  }
+};
+const Moment kNever{-INFINITY, -INFINITY, -INFINITY};
+
+struct Sent {
+  Moment at;
+  double arrives = 0;  // NETWORK
+  double entered = 0, left = NAN;  // of the call that completes it, as measured
+  uint64_t bytes = 0;
+  int32_t receiver = -1;
+  bool alone = false;  // nothing was received in that call
+};
+
+struct Entry {
+  struct Summary {
+    std::vector<std::pair<double, Moment>> steps;  // latest of all who had entered by a time
+    Moment all = kNever;
+    bool made = false;
+  };
+  Moment begin;
+  uint64_t sent = 0, received = 0;
+};
+
+struct Request {
+  int32_t message = -1, comm = -1, place = -1;
+  int64_t instance = -1;
+  uint64_t bytes = 0;
+};
+
+struct Dependence {
+  Moment on;
+  double bytes = 0;
+  bool empty = false, reply = false;  // reply: of a send, on its receive
+};
+
+struct Frame {  // of a call of MPI
+  int32_t node = -1, role = 0, inner = 0;  // inner: visits within that are not MPI
+  int32_t operation = 0, members = 0;      // of a collective
+  int32_t full = 0, empty = 0;             // parts of messages
+  int kind = costs::NOTHING;
+  Moment begin;
+  size_t dependences = 0, sends = 0;       // where its own begin
+  uint64_t bytes = 0;
+  bool receives = false;
+};
+
+struct Line : causal::Unit {
+  int64_t location = 0;
+  Moment now;
+  double first = 0, link_free = -INFINITY;
+  int32_t node = -1;
+  bool begun = false, uses_mpi = false;
+  std::vector<Frame> frames;
+  std::vector<Dependence> dependences;
+  std::vector<int32_t> sends;  // whose replies the call may need
+  size_t replied = 0;
+  int32_t message = -1;        // that it is blocked on
+  int64_t blocked_in = -1;     // instance that it is blocked on
+  int64_t visit = -1;          // BALANCED
+  double factor = 1, extra = 0;
+  double time() { return now.t; }
+};
+
+struct Visits {  // BALANCED, of a line: seconds of computing in each visit
+  std::vector<double> seconds;
+};
+
+class WhatIf {
+ public:
+  // Learns where `learnt` is null, otherwise predicts by what was learnt.
+  WhatIf(const RunInput &run, const Settings &settings, const costs::Table *learnt,
+         const std::vector<int64_t> &locations)
+      : run_(run), set_(settings), learnt_(learnt) {
+    requests_.resize(run.rank_count);
+    replay_.units_of_rank.assign(run.rank_count, 0);
+    for (int64_t number : locations) {
+      Line &line = replay_.add(run.locations[number].rank);
+      line.stream.add(run.locations[number], number);
+      line.location = number;
+      if (settings.change == FASTER) line.factor = settings.factor;
+    }
+    collectives_.open(run, replay_.units_of_rank);
+    if (learnt && settings.change == BALANCED) balance();
+  }
+  void run() { replay_.run(*this); }
+
+  costs::Table costs;
+  Prediction counts{};
+  std::vector<Line> &lines() { return replay_.units; }
+
+  void finish(Prediction &out) {
+    out = counts;
+    out.events = replay_.events;
+    out.forced = replay_.forced;
+    out.unmatched_sends = messages_.unmatched();
+    out.eager_most = learnt_ ? learnt_->eager_most : 0;
+  }
+
+  Step handle(Line &u) {
+    Decoder &d = u.stream.now();
+    const double t = d.seconds();
+    if (!u.begun) {
+      u.begun = true;
+      u.first = t;
+      u.now = {t, t, t};
+    }
+    switch (d.kind) {
+      case HS_EVENT_ENTER: enter(u, d.node(d.payload), t); break;
+      case HS_EVENT_LEAVE: return leave(u, d.node(d.payload), t);
+      case HS_EVENT_SEND: send(u, d, t, nullptr); break;
+      case HS_EVENT_ISEND: {
+        Request request;
+        send(u, d, t, &request);
+        requests_[u.rank].get({(uint32_t)d.words[2], 0}) = request;
+        break;
+      }
+      case HS_EVENT_ISEND_DONE:
+        if (const Request *found = request_of(u, d.payload)) {
+          if (!u.frames.empty()) part(u.frames.back(), found->bytes, costs::WAIT);
+          if (found->message >= 0 && u.frames.empty()) messages_.done(found->message, causal::SENDER_DONE);
+          else if (found->message >= 0) u.sends.push_back(found->message);
+          requests_[u.rank].erase({d.payload, 0});
+        }
+        break;
+      case HS_EVENT_RECV:
+      case HS_EVENT_IRECV_DONE: return receive(u, d, t);
+      case HS_EVENT_IRECV: {
+        const causal::Promise found = u.foresight.at_post(u.stream);
+        if (!u.frames.empty())
+          part(u.frames.back(), found.known && found.sender != HS_NOBODY ? found.bytes : 1, costs::NOTHING);
+        if (found.known && found.sender < (uint32_t)run_.rank_count)
+          requests_[u.rank].get({d.payload, 0}).message =
+              post(u, d, found.sender, found.channel, moment(u, t));
+        break;
+      }
+      case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); break;
+      case HS_EVENT_COLLECTIVE: {
+        const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
+        const Moment begin = u.frames.empty() ? moment(u, t) : u.frames.back().begin;
+        if (u.blocked_in < 0) u.blocked_in = join(comm, place, d, begin);
+        return part_from(u, comm, place, t);
+      }
+      case HS_EVENT_ICOLLECTIVE: {
+        const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
+        const int64_t instance = join(comm, place, d, moment(u, t));
+        if (instance >= 0)
+          requests_[u.rank].get({(uint32_t)d.words[3], 0}) = {-1, comm, place, instance, 0};
+        break;
+      }
+      case HS_EVENT_ICOLLECTIVE_DONE: {
+        const Request *found = request_of(u, d.payload);
+        if (!found || found->instance < 0) break;
+        const Request one = *found;
+        u.blocked_in = one.instance;
+        const Step step = part_from(u, one.comm, one.place, t);
+        if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
+        return step;
+      }
+      default: break;
+    }
+    return Step::GO_ON;
+  }
+  void end(Line &u) {
+    if (u.begun) flush(u, std::max(u.now.t, u.stream.now().seconds()));
+  }
+  bool bury(int32_t comm) { return collectives_.bury(comm, replay_.live); }
+
+ private:
+  uint8_t flags(int32_t node) const { return node >= 0 ? set_.flags[node] : 0; }
+
+  // ---- time ----
+
+  // The moment of an event at measured time t.
+  Moment moment(const Line &u, double t) const {
+    if (!u.frames.empty() && u.frames.back().inner == 0) {
+      const Moment &begin = u.frames.back().begin;
+      return begin.later(std::max(0.0, t - begin.t));
+    }
+    Moment now = u.now;
+    const double seconds = std::max(0.0, t - now.t);
+    now.t += seconds;
+    now.b += seconds;
+    now.c += seconds * (flags(u.node) & SCALED ? u.factor : 1);
+    return now;
+  }
+  void flush(Line &u, double t) { u.now = moment(u, t); }
+
+  void enter(Line &u, int32_t node, double t) {
+    flush(u, t);
+    u.node = node;
+    const int32_t role = node >= 0 ? run_.node_roles[node] : ROLE_NONE;
+    if (role >= ROLE_MPI && role <= ROLE_RMA_SYNC) {
+      u.uses_mpi = true;
+      Frame frame;
+      frame.node = node, frame.role = role, frame.begin = u.now;
+      frame.dependences = u.dependences.size(), frame.sends = u.sends.size();
+      u.frames.push_back(frame);
+      counts.tests += role == ROLE_TEST;
+    } else if (!u.frames.empty()) {
+      u.frames.back().inner++;
+    }
+    if (set_.change == BALANCED && learnt_ && flags(node) & OPENS) begin_visit(u);
+  }
+  Step leave(Line &u, int32_t node, double t) {
+    if (!u.frames.empty() && u.frames.back().inner == 0) {
+      if (settle(u, t) == Step::BLOCKED) return Step::BLOCKED;
+      end_call(u, u.frames.back(), t);
+      u.dependences.resize(u.frames.back().dependences);
+      u.sends.resize(u.frames.back().sends);
+      u.frames.pop_back();
+    } else {
+      flush(u, t);
+      if (!u.frames.empty()) u.frames.back().inner--;
+      if (flags(node) & OPENS) u.now.c += u.extra, u.extra = 0;
+    }
+    if (!u.frames.empty() && u.frames.back().inner == 0) u.frames.back().begin = u.now;
+    u.node = node >= 0 ? run_.node_entered[node] : -1;
+    return Step::GO_ON;
+  }
+
+  // ---- messages ----
+
+  void part(Frame &frame, uint64_t bytes, int kind) {
+    (bytes ? frame.full : frame.empty)++;
+    frame.bytes = std::max(frame.bytes, bytes);
+    if (frame.kind == costs::NOTHING) frame.kind = kind;
+    else if (frame.kind == costs::SEND && kind == costs::RECEIVE) frame.kind = costs::EXCHANGE;
+  }
+  const Request *request_of(const Line &u, uint32_t number) {
+    return requests_[u.rank].find({number, 0});
+  }
+  void send(Line &u, Decoder &d, double t, Request *request) {
+    const uint64_t bytes = d.words[1];
+    if (d.payload >= (uint32_t)run_.rank_count) return;
+    if (!u.frames.empty()) part(u.frames.back(), bytes, costs::SEND);
+    counts.empty_messages += bytes == 0;
+    Sent sent;
+    sent.at = moment(u, t);
+    sent.bytes = bytes;
+    sent.receiver = (int32_t)d.payload;
+    if (set_.change == NETWORK) {  // messages of a rank leave it one after the other
+      const double begin = std::max(sent.at.c, u.link_free);
+      u.link_free = begin + (double)bytes / set_.bandwidth;
+      sent.arrives = u.link_free + set_.latency;
+    }
+    const int32_t number = messages_.send(
+        causal::channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32), sent);
+    if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
+    bool kept = !learnt_ || flags(u.node) & SYNCHRONOUS || learnt_->waits((int64_t)bytes);
+    kept = kept && !u.frames.empty();
+    counts.waiting_sends += kept;
+    if (!kept) messages_.done(number, causal::SENDER_DONE);
+    if (request) *request = {kept ? number : -1, -1, -1, -1, bytes};
+    else if (kept) u.sends.push_back(number);
+  }
+  int32_t post(Line &u, const Decoder &d, uint32_t sender, uint64_t channel, const Moment &at) {
+    const int32_t number = messages_.post(
+        causal::channel_key(sender, u.rank, d.comm((uint32_t)channel), channel >> 32), at);
+    auto &m = messages_[number];
+    if (m.state & causal::SENT) {
+      replay_.wake(m.sender_waits);
+      if (!learnt_) judge(m.send, m.post);
+    }
+    return number;
+  }
+  Step receive(Line &u, Decoder &d, double t) {
+    const uint32_t sender = d.payload;
+    if (sender >= (uint32_t)run_.rank_count) return Step::GO_ON;
+    const bool posted_before = d.kind == HS_EVENT_IRECV_DONE;
+    Frame *frame = u.frames.empty() ? nullptr : &u.frames.back();
+    if (u.message < 0) {
+      if (posted_before) {
+        const causal::Key key{(uint32_t)d.words[2], 0};
+        if (const Request *found = requests_[u.rank].find(key)) u.message = found->message;
+        requests_[u.rank].erase(key);
+      }
+      if (u.message < 0)
+        u.message = post(u, d, sender, d.words[0], frame ? frame->begin : moment(u, t));
+    }
+    auto &m = messages_[u.message];
+    if (!(m.state & causal::SENT)) {
+      if (replay_.wait_for(u, (int32_t)sender)) {
+        m.receiver_waits = u.number;
+        return Step::BLOCKED;
+      }
+      counts.unmatched_receives++;
+    } else {
+      Dependence one{m.send.at, (double)m.send.bytes, m.send.bytes == 0, false};
+      if (set_.change == NETWORK) one.on.c = m.send.arrives;
+      depend(u, one, t);
+    }
+    if (frame) {
+      part(*frame, d.words[1], posted_before ? costs::WAIT : costs::RECEIVE);
+      frame->receives = true;
+    }
+    messages_.done(u.message, causal::RECEIVER_DONE);
+    u.message = -1;
+    return Step::GO_ON;
+  }
+  // Outside of a call (its region was not recorded) what it depends on takes effect at once.
+  void depend(Line &u, const Dependence &one, double t) {
+    if (!u.frames.empty()) {
+      u.dependences.push_back(one);
+      return;
+    }
+    flush(u, t);
+    u.now.b = std::max(u.now.b, one.on.b);
+    u.now.c = std::max(u.now.c, one.on.c);
+  }
+  // The sends that the call completes: those that wait depend on their receives.
+  Step settle(Line &u, double t) {
+    Frame &frame = u.frames.back();
+    for (size_t i = frame.sends + u.replied; i < u.sends.size(); i++) {
+      auto &m = messages_[u.sends[i]];
+      if (!learnt_) {
+        m.send.entered = frame.begin.t;
+        m.send.left = t;
+        m.send.alone = !frame.receives;
+        if (m.state & causal::POSTED) judge(m.send, m.post);
+      } else if (!(m.state & causal::POSTED)) {
+        if (replay_.wait_for(u, m.send.receiver)) {
+          m.sender_waits = u.number;
+          return Step::BLOCKED;
+        }
+      } else {
+        u.dependences.push_back({m.post, (double)m.send.bytes, m.send.bytes == 0, true});
+      }
+      messages_.done(u.sends[i], causal::SENDER_DONE);
+      u.replied++;
+    }
+    u.replied = 0;
+    return Step::GO_ON;
+  }
+  // LEARN, when both sides are known: whether the send went away before there was a receive.
+  void judge(const Sent &sent, const Moment &posted) {
+    constexpr double kSure = 1e-6;  // seconds; clocks may differ
+    if (std::isnan(sent.left)) return;
+    if (sent.left + kSure < posted.t) costs.eager_most = std::max(costs.eager_most, (int64_t)sent.bytes);
+    else if (sent.alone && posted.t > sent.entered && sent.left > posted.t)
+      costs.waiting_least = std::min(costs.waiting_least, (int64_t)sent.bytes);
+  }
+
+  // ---- collectives ----
+
+  int64_t join(int32_t comm, int32_t place, const Decoder &d, const Moment &begin) {
+    const int64_t instance =
+        collectives_.enter(comm, place, (uint32_t)d.words[0], (uint32_t)(d.words[0] >> 32),
+                           {begin, d.words[1], d.words[2]});
+    if (instance < 0) return -1;
+    auto &one = collectives_.at(comm, instance);
+    size_t kept = 0;
+    for (int32_t number : one.waiting) {
+      if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
+      else one.waiting[kept++] = number;
+    }
+    one.waiting.resize(kept);
+    return instance;
+  }
+  Step part_from(Line &u, int32_t comm, int32_t place, double t) {
+    if (u.blocked_in < 0) return Step::GO_ON;
+    auto &one = collectives_.at(comm, u.blocked_in);
+    if (!collectives_.enough(one, place) && replay_.wait_in(u, comm, place)) {
+      one.waiting.push_back(u.number);
+      return Step::BLOCKED;
+    }
+    const int32_t members = collectives_.size(comm);
+    const Entry &own = one.entries[place];
+    const double bytes = (double)std::max(own.sent, own.received);
+    if (!u.frames.empty()) {
+      Frame &frame = u.frames.back();
+      frame.operation = (int32_t)one.operation;
+      frame.members = members;
+      frame.kind = costs::COLLECTIVE + (int)one.operation;
+      frame.bytes = std::max(frame.bytes, (uint64_t)bytes);
+    }
+    const Moment last = members > 1 ? last_needed(one, place, t) : kNever;
+    if (last.t > -INFINITY) depend(u, {last, bytes, false, false}, t);
+    collectives_.leave(comm, u.blocked_in);
+    u.blocked_in = -1;
+    return Step::GO_ON;
+  }
+  // The latest enter that this member needs, whose call ends at t.
+  Moment last_needed(causal::Instance<Entry> &one, int32_t place, double t) {
+    const Flow flow = causal::flow_of(one.operation);
+    const int32_t members = (int32_t)one.here.size();
+    Entry::Summary &all = one.summary;
+    auto gives = [&](int32_t i) {
+      return one.here[i] && (one.operation == HS_OP_BARRIER || one.entries[i].sent > 0);
+    };
+    Moment found = kNever;
+    switch (flow) {
+      case Flow::NONE: break;
+      case Flow::ONE_TO_ALL:
+        if (one.root_place >= 0 && one.root_place != place) found = one.entries[one.root_place].begin;
+        break;
+      case Flow::ALL_TO_ONE:
+        for (int32_t i = 0; one.root_place == place && i < members; i++)
+          if (gives(i) && i != place) found.raise(one.entries[i].begin);
+        break;
+      case Flow::ALL_TO_ALL:
+        if (!all.made)
+          for (int32_t i = 0; i < members; i++)
+            if (gives(i)) all.all.raise(one.entries[i].begin);
+        all.made = one.missing == 0;
+        found = all.all;
+        break;
+      case Flow::UPWARDS:  // steps: by place, the latest of all below
+        for (int32_t i = (int32_t)all.steps.size(); i <= place; i++) {
+          Moment before = i > 0 ? all.steps.back().second : kNever;
+          if (i > 0 && gives(i - 1)) before.raise(one.entries[i - 1].begin);
+          all.steps.emplace_back(0, before);
+        }
+        found = all.steps[place].second;
+        break;
+      case Flow::LOOSE: {
+        if (!all.made) {
+          all.steps.clear();
+          for (int32_t i = 0; i < members; i++)
+            if (one.here[i]) all.steps.emplace_back(one.entries[i].begin.t, one.entries[i].begin);
+          std::stable_sort(all.steps.begin(), all.steps.end(),
+                           [](const auto &a, const auto &b) { return a.first < b.first; });
+          for (size_t i = 1; i < all.steps.size(); i++)
+            all.steps[i].second.raise(all.steps[i - 1].second);
+          all.made = one.missing == 0;
+        }
+        auto after = std::upper_bound(all.steps.begin(), all.steps.end(), t,
+                                      [](double at, const auto &step) { return at < step.first; });
+        if (after != all.steps.begin()) found = std::prev(after)->second;
+        break;
+      }
+    }
+    return found;
+  }
+
+  // ---- the end of a call ----
+
+  void end_call(Line &u, const Frame &frame, double t) {
+    const Dependence *first = u.dependences.data() + frame.dependences;
+    const Dependence *last = u.dependences.data() + u.dependences.size();
+    const double length = std::max(0.0, t - frame.begin.t);
+    double latest = -INFINITY;
+    for (const Dependence *one = first; one < last; one++) latest = std::max(latest, one->on.t);
+    const bool waited = latest > frame.begin.t;
+    const double rest = std::max(0.0, t - latest);  // of the call, after the last moment
+    if (!learnt_) {
+      if (frame.kind != costs::NOTHING)
+        costs.add(frame.kind, frame.bytes, waited, waited ? rest : length);
+      u.now = frame.begin.later(length);
+      return;
+    }
+    const costs::Usual usual = learnt_->usual(frame.kind, frame.bytes);
+    const double own = waited ? std::min(usual.own, length) : length;
+    auto transfer = [&](const Dependence &one) {
+      const double most = std::max(0.0, t - one.on.t);
+      return waited && one.on.t == latest ? most : std::min(usual.transfer, most);
+    };
+    Moment now = frame.begin;
+    now.t = t;
+    now.b += own;
+    for (const Dependence *one = first; one < last; one++)
+      now.b = std::max(now.b, one->on.b + transfer(*one));
+    bool on_network = frame.role != ROLE_MPI && !(flags(frame.node) & KEPT);
+    if (set_.change == IDEAL || set_.change == NETWORK) {
+      now.c += on_network ? 0 : own;
+      for (const Dependence *one = first; one < last; one++) {
+        if (on_network && one->reply && set_.change == IDEAL && !(flags(frame.node) & SYNCHRONOUS)) continue;
+        now.c = std::max(now.c, one->on.c + (on_network ? on_given_network(frame, *one) : transfer(*one)));
+      }
+    } else if (set_.change == NO_EMPTY && frame.empty > 0 && frame.operation == 0) {
+      counts.emptied_calls += frame.full == 0;
+      bool needs = false;
+      for (const Dependence *one = first; one < last; one++) needs |= !one->empty;
+      if (frame.full > 0) {
+        const double share = waited ? 1 : (double)frame.full / (frame.full + frame.empty);
+        now.c += needs ? own * share : std::min(usual.least, length);
+        for (const Dependence *one = first; one < last; one++)
+          if (!one->empty) now.c = std::max(now.c, one->on.c + transfer(*one));
+      }
+    } else {
+      now.c += own;
+      for (const Dependence *one = first; one < last; one++)
+        now.c = std::max(now.c, one->on.c + transfer(*one));
+    }
+    u.now = now;
+  }
+  // Seconds from a moment that a call depends on to its end. A collective is a tree.
+  double on_given_network(const Frame &frame, const Dependence &one) const {
+    if (set_.change == IDEAL || (frame.operation == 0 && !one.reply)) return 0;
+    const double steps = frame.operation ? std::ceil(std::log2(std::max(frame.members, 2))) : 1;
+    return steps * set_.latency + one.bytes / set_.bandwidth;
+  }
+
+  // ---- balance ----
+
+  // Seconds of computing in each outermost visit of the region.
+  Visits visits_of(const LocationInput &location) const {
+    Visits found;
+    Decoder d;
+    d.open(location);
+    int32_t node = -1;
+    double before = 0;
+    while (d.next()) {
+      if (d.kind != HS_EVENT_ENTER && d.kind != HS_EVENT_LEAVE) continue;
+      const double t = d.seconds();
+      if (flags(node) & SCALED && !found.seconds.empty()) found.seconds.back() += std::max(0.0, t - before);
+      before = t;
+      node = d.node(d.payload);
+      if (d.kind == HS_EVENT_LEAVE) node = node >= 0 ? run_.node_entered[node] : -1;
+      else if (flags(node) & OPENS) found.seconds.push_back(0);
+    }
+    return found;
+  }
+  void balance() {
+    const int64_t count = (int64_t)replay_.units.size();
+    visits_.resize(count);
+#pragma omp parallel for schedule(dynamic) num_threads(run_.threads)
+    for (int64_t i = 0; i < count; i++)
+      visits_[i] = visits_of(run_.locations[replay_.units[i].location]);
+    std::vector<int64_t> shares;
+    counts.least_visits = INT64_MAX;
+    for (const Visits &one : visits_) {
+      const int64_t visits = (int64_t)one.seconds.size();
+      counts.least_visits = std::min(counts.least_visits, visits);
+      counts.most_visits = std::max(counts.most_visits, visits);
+      if (visits > (int64_t)means_.size()) means_.resize(visits), shares.resize(visits);
+      for (int64_t i = 0; i < visits; i++) means_[i] += one.seconds[i], shares[i]++;
+    }
+    for (size_t i = 0; i < means_.size(); i++) means_[i] /= (double)shares[i];
+  }
+  void begin_visit(Line &u) {
+    const std::vector<double> &own = visits_[u.number].seconds;
+    u.factor = 1;
+    if (++u.visit >= (int64_t)own.size()) return;
+    if (own[u.visit] > 0) u.factor = means_[u.visit] / own[u.visit];
+    else u.extra = means_[u.visit];
+  }
+
+  const RunInput &run_;
+  const Settings set_;
+  const costs::Table *learnt_;
+  std::vector<Visits> visits_;
+  std::vector<double> means_;  // by visit
+  std::vector<causal::Table<Request>> requests_;  // by rank
+  causal::Messages<Sent, Moment> messages_;
+  causal::Collectives<Entry> collectives_;
+  causal::Replay<WhatIf, Line> replay_;
+};
+
+}  // namespace
+
+extern "C" int whatif_predict(const RunInput *run, const Settings *settings, Prediction *out) {
+  try {
+    std::vector<int64_t> locations;
+    for (int64_t i = 0; i < run->location_count; i++)
+      if (!run->locations[i].is_stream && run->locations[i].count > 0) locations.push_back(i);
+    double *by_rank = out->by_rank;
+    WhatIf learning(*run, *settings, nullptr, locations);
+    learning.run();
+    // Threads without MPI go along with the thread that starts them.
+    std::vector<uint8_t> has_mpi(run->rank_count, 0), taken(run->rank_count, 0);
+    for (const Line &line : learning.lines()) has_mpi[line.rank] |= line.uses_mpi;
+    locations.clear();
+    for (const Line &line : learning.lines()) {
+      if (!line.begun || (has_mpi[line.rank] ? !line.uses_mpi : taken[line.rank])) continue;
+      taken[line.rank] = 1;
+      locations.push_back(line.location);
+    }
+    learning.costs.settle();
+    WhatIf predicting(*run, *settings, &learning.costs, locations);
+    predicting.run();
+    predicting.finish(*out);
+    out->by_rank = by_rank;
+    double first = INFINITY, measured = -INFINITY, baseline = -INFINITY, predicted = -INFINITY;
+    for (int32_t rank = 0; rank < run->rank_count; rank++) by_rank[rank] = NAN;
+    for (const Line &line : predicting.lines()) {
+      first = std::min(first, line.first);
+      measured = std::max(measured, line.now.t);
+      baseline = std::max(baseline, line.now.b);
+      predicted = std::max(predicted, line.now.c);
+      by_rank[line.rank] = std::fmax(by_rank[line.rank], line.now.c);
+    }
+    if (predicting.lines().empty()) first = measured = baseline = predicted = 0;
+    for (int32_t rank = 0; rank < run->rank_count; rank++) by_rank[rank] -= first;
+    out->measured = measured - first;
+    out->baseline = baseline - first;
+    out->predicted = predicted - first;
+    return 0;
+  } catch (const std::exception &) {
+    return 1;
+  }
+}
