@@ -113,7 +113,7 @@ class Machine(Table):
     packing: Literal["auto", "all", "x", "none"] = "auto"
     """Which directions are packed into one message a neighbour; in the others each plane of each
     field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
-    memory and x is not cut the update fills the neighbours' ghosts itself, without messages."""
+    memory the update fills the neighbours' ghosts itself, without messages."""
     widths: Literal["fields", "uniform"] = "fields"
     """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
     many as the widest needs."""

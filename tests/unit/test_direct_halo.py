@@ -100,9 +100,11 @@ def _opened(blocks: Blocks, fault: str = "") -> list[tuple[DirectHalo, _Device, 
     return found
 
 
-@pytest.mark.parametrize("parts", [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2)])
+@pytest.mark.parametrize(
+    "parts", [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2), (2, 1, 1), (3, 1, 2), (2, 2, 1)]
+)
 def test_a_node_next_to_a_cut_goes_where_the_neighbour_keeps_it(parts):
-    blocks = Blocks((9, 17, 14), parts)
+    blocks = Blocks((12, 17, 14), parts)
     halos = _opened(blocks)
     checked = 0
     for block, side, turn in itertools.product(blocks.all(), SIDES, range(_STATES)):
@@ -138,6 +140,11 @@ def test_a_flag_that_one_side_raises_is_the_one_that_the_other_waits_for():
             assert theirs == halos[rank][0].cut(side.opposite, 0)[2]
             raised.add(theirs)
     assert len(raised) == 8  # one for each side of each cut
+
+
+def test_blocks_whose_rows_differ_in_length_are_refused():
+    with pytest.raises(MachineError, match="rows of rank . are of another length"):
+        _opened(Blocks((9, 17, 14), (2, 1, 1)))
 
 
 def test_a_driver_that_does_not_share_memory_is_told():

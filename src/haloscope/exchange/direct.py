@@ -36,7 +36,8 @@ class DirectHalo:
     Raises
     ------
     MachineError
-        The driver does not share memory between these ranks; the same on every rank.
+        The driver does not share memory between these ranks, or rows of blocks next to each
+        other along x are not of one length; the same on every rank.
 
     Attributes
     ----------
@@ -73,7 +74,10 @@ class DirectHalo:
                     fault = str(error)
                     break
                 weakref.finalize(self, device.unmap_region, addresses[-1]).atexit = False
-            self._there[rank] = (addresses, rows[rank][-8 * _LAYOUT :].view(np.int64))
+            there = rows[rank][-8 * _LAYOUT :].view(np.int64)
+            if (there[3], there[6]) != (layout.strides[1], layout.field_stride):
+                fault = fault or f"the rows of rank {rank} are of another length"
+            self._there[rank] = (addresses, there)
         faults = [text for text in world.gather_texts(fault) if text]
         if faults:
             raise MachineError(faults[0])
@@ -84,7 +88,7 @@ class DirectHalo:
         Parameters
         ----------
         side
-            A side; one along x has ghosts that lie far apart and is not meant for this.
+            A side.
         turn
             Which of the arrays is written.
 

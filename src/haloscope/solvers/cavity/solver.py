@@ -91,6 +91,7 @@ def kernel_constants(flow: Flow, device_kind: str = "cpu") -> dict[str, int | fl
         constants["TILE_X"], constants["TILE_Y"] = _GPU_TILES[str(constants["real"])]
         constants["AHEAD"] = _GPU_AHEAD
         constants["DRIFT"], constants["MOST_POLLS"] = _GPU_DRIFT, _GPU_POLLS
+        constants["CUT_X"] = 0
     return constants
 
 
@@ -380,6 +381,8 @@ class CavitySolver:
         marches = -(-nz // chunk)
         # A side's two layers may lie in two tiles or marches.
         at_side = {
+            Side(0, -1): tiles_y * marches,
+            Side(0, 1): tiles_y * marches * (tiles_x - max(0, nx - 2) // self._tile[0]),
             Side(1, -1): tiles_x * marches,
             Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // self._tile[1]),
             Side(2, -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
@@ -387,9 +390,9 @@ class CavitySolver:
         }
         direct = self._direct
         if direct is None:
-            return [ByValue(np.zeros(20, np.int64)), 0, 0]
+            return [ByValue(np.zeros(5 * len(SIDES), np.int64)), 0, 0]
         values: list[int] = []
-        for side in SIDES[2:]:
+        for side in SIDES:
             base, plane, mine, theirs = direct.cut(side, turn)
             # The box begins at its first updated node, not at the block's first.
             strides = (1, self.layout.strides[1], plane)
@@ -461,18 +464,18 @@ class CavitySolver:
         if self._exchange.transport != "peer" or self.flow.table.rescale_pressure == "step":
             return None
         start, stop = self._updated()
-        suits = (
-            self._update_tiles is not None
-            and self.blocks.parts[0] == 1
-            and self._fits_tiles(start, stop[0] - start[0])
-        )
+        suits = self._update_tiles is not None and self._fits_tiles(start, stop[0] - start[0])
         if self._world.any(not suits):
             return None
         try:
-            return DirectHalo(self._world, self._device, self.block, self.layout, self._state)
+            found = DirectHalo(self._world, self._device, self.block, self.layout, self._state)
         except MachineError as error:
             self.notices.append(f"{error}; ghosts travel as messages")
             return None
+        if self.blocks.parts[0] > 1:
+            constants = {**self._constants, "CUT_X": 1}
+            self._update_tiles = self._device.kernel(SOURCE, "update_tiles", constants)
+        return found
 
     def _bind(self) -> None:
         device, layout = self._device, self.layout
