@@ -125,7 +125,8 @@ def test_every_word_of_the_dialect_compiles(real):
 
 def test_no_kernel_file_is_left_out():
     tested = {"cavity.cpp", "reduce.cpp", "pack.cpp", "ceilings.cpp"}
-    assert {path.name for path in _SOURCES.rglob("*.cpp")} == tested
+    kernels = {path.name for path in _SOURCES.rglob("*.cpp") if "scope" not in path.parts}
+    assert kernels == tested
 
 
 def test_a_source_that_is_wrong_is_told_with_its_own_line(tmp_path):

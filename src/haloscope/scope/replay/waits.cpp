@@ -970,14 +970,14 @@ struct Replay {
         values[LATE_SENDER] += longest[MESSAGE];
         values[LATE_SENDERS] += 1;
       }
-      log(r, {LATE_SENDER, call.node, call.location, late->send_node, late->send_location, -1,
+      log(r, {call.empty ? P2P_SYNCHRONISATION : LATE_SENDER, call.node, call.location, late->send_node, late->send_location, -1,
               call.enter, call.enter + longest[MESSAGE], call.at, late->send_at});
     } else if (blocked_send != nullptr) {
       if (!call.empty) {
         values[LATE_RECEIVER] += blocked;
         values[LATE_RECEIVERS] += 1;
       }
-      log(r, {LATE_RECEIVER, call.node, call.location, blocked_send->receive_node,
+      log(r, {call.empty ? P2P_SYNCHRONISATION : LATE_RECEIVER, call.node, call.location, blocked_send->receive_node,
               blocked_send->receive_location, -1, call.enter, call.enter + blocked, call.at,
               blocked_send->receive_at});
     }
