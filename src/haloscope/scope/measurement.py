@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ class RankDefinitions:
     groups: list[tuple[int, ...]] = field(default_factory=list)
     counters: list[dict[str, Any]] = field(default_factory=list)
     offsets: list[tuple[int, float]] = field(default_factory=list)  # (tick, seconds to add)
+    rate: tuple[int, float] | None = None  # (tick, ticks a second from there on)
     heap: int | None = None
     notes: list[dict[str, Any]] = field(default_factory=list)
     ended: bool = False
@@ -175,6 +176,8 @@ class _Merger:
         if key not in self._comms:
             self._comms[key] = len(self.comms)
             self.comms.append(comm)
+        elif comm.name:  # which may have been given later
+            self.comms[self._comms[key]] = replace(self.comms[self._comms[key]], name=comm.name)
         return self._comms[key]
 
 
@@ -273,6 +276,11 @@ class _RankReader:
                 self.result.counters.append(line)
             case "offset":
                 self.result.offsets.append((int(line["at"]), float(line["offset"])))
+            case "rate":
+                rate = float(line["rate"])
+                if not 1 <= rate <= 1e12:
+                    raise ValueError("a rate is out of range")
+                self.result.rate = (int(line["at"]), rate)
             case "heap":
                 self.result.heap = int(line["heap"])
             case "end":
@@ -353,9 +361,12 @@ def open_measurement(folder: Path) -> Measurement:
                 raise ValueError("another rank or a newer format")
             ranks_of_run = int(opening["size"])
             rate = float(opening["ticks_per_second"])
+            opening["epoch"] = int(opening.get("epoch", 0))
             if not (0 < ranks_of_run <= MOST_RANKS and rank < ranks_of_run and 1 <= rate <= 1e12):
                 raise ValueError("a number is out of range")
-        except (KeyError, TypeError, ValueError) as error:
+            if not 0 <= opening["epoch"] < 1 << 62:
+                raise ValueError("the epoch is out of range")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             warnings.append(f"{path.name} is left out: its first line does not fit ({error})")
             continue
         size = max(size, ranks_of_run)
@@ -370,7 +381,10 @@ def open_measurement(folder: Path) -> Measurement:
         except ValueError as error:
             warnings.append(f"{path.name} is left out: {error}")
             continue
-        locations += _with_events(folder, rank, reader.locations, warnings)
+        here = _with_events(folder, rank, reader.locations, warnings)
+        locations += here
+        if ranks[rank].ended and any(place.number == 0 and _is_empty(place) for place in here):
+            warnings.append(f"rank {rank} ended in order, but its events are missing")
         if not ranks[rank].ended:
             warnings.append(f"rank {rank} did not end in order; its data stop where it did")
         for note in ranks[rank].notes:
@@ -396,6 +410,11 @@ def open_measurement(folder: Path) -> Measurement:
     )
 
 
+def _is_empty(place: Location) -> bool:
+    """Tell whether a location has a file of events that holds none."""
+    return place.events is not None and place.events.stat().st_size <= 8 * HEADER_WORDS
+
+
 def _with_events(
     folder: Path, rank: int, named: list[Location], warnings: list[str]
 ) -> list[Location]:
@@ -416,6 +435,8 @@ def _with_events(
         if words[0] != MAGIC or words[1] != rank | number << 32:
             warnings.append(f"{path.name} is left out: it is no file of events of this rank")
             continue
+        if path.stat().st_size % 8:
+            warnings.append(f"{path.name} ends within a word; it is read up to there")
         place = places.setdefault(number, Location(rank, number, name=f"thread {number}"))
         place.events = path
     if not places:

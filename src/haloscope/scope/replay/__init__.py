@@ -74,7 +74,8 @@ def analyse(
     result = Result.empty(measurement)
     fill(result, measurement, replayed)
     counts = replayed.counts
-    warnings = [*measurement.warnings, *_warnings(counts)]
+    cut = _cut(measurement, replayed)
+    warnings = [*measurement.warnings, *cut, *_warnings(counts)]
     if not causes:
         warnings.append("root causes were left out: the trace is too large to hold all its waits")
     used = np.array([bool(place.events) for place in measurement.locations])
@@ -86,7 +87,7 @@ def analyse(
         "events": counts["events"],
         "begin": begin,
         "span": end - begin,
-        "partial": bool(warnings) and (bool(measurement.warnings) or _lost(counts)),
+        "partial": bool(measurement.warnings) or bool(cut) or _lost(counts),
         "warnings": warnings,
         "unmatched_sends": counts["unmatched_sends"],
         "unmatched_receives": counts["unmatched_receives"],
@@ -97,6 +98,15 @@ def analyse(
         "pop": efficiencies(result, end - begin),
     }
     return result
+
+
+def _cut(measurement: Measurement, replayed: Replayed) -> list[str]:
+    """Ranks that ended in order but whose first thread's events do not, one line each."""
+    return [
+        f"rank {place.rank} ended in order, but its events stop within a call"
+        for index, place in enumerate(measurement.locations)
+        if place.number == 0 and replayed.open[index] and measurement.ranks[place.rank].ended
+    ]
 
 
 def _lost(counts: dict[str, int]) -> bool:

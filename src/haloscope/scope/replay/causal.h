@@ -228,6 +228,7 @@ class Messages {
   // One side needs the message no more.
   void done(int32_t number, MessageState side) {
     One &one = pool_[number];
+    if (one.state & side) return;
     one.state |= side;
     if ((one.state & (RECEIVER_DONE | SENDER_DONE)) != (RECEIVER_DONE | SENDER_DONE)) return;
     if ((one.state & (SENT | POSTED)) != (SENT | POSTED)) return;  // still in its queue

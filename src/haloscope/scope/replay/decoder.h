@@ -84,4 +84,7 @@ struct Decoder {
   int32_t window(uint32_t own) const {
     return own < (uint64_t)in->window_count ? in->windows[own] : -1;
   }
+  int32_t window_number(uint32_t own) const {
+    return own < (uint64_t)in->window_count ? in->window_numbers[own] : -1;
+  }
 };

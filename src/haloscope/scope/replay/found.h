@@ -62,6 +62,7 @@ struct Found {
   int64_t locations = 0, nodes = 0;
   std::vector<double> values;  // [location][node][slot]
   std::vector<double> begins, ends;  // of each location, seconds on the run's clock
+  std::vector<int64_t> open;         // calls of each location that are not left at its end
   std::vector<double> finalised;     // when it entered MPI_Finalize, if it did
   std::vector<Pair> pairs;
   std::vector<int64_t> sizes;  // [node][66]

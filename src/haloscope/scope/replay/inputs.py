@@ -67,6 +67,7 @@ class LocationInput(ctypes.Structure):
         ("places", ctypes.c_void_p),
         ("comm_count", ctypes.c_int64),
         ("windows", ctypes.c_void_p),
+        ("window_numbers", ctypes.c_void_p),
         ("window_count", ctypes.c_int64),
         ("group_starts", ctypes.c_void_p),
         ("group_members", ctypes.c_void_p),
@@ -160,6 +161,7 @@ def make_inputs(
     places = measurement.locations
     inputs = (LocationInput * len(places))()
     numbers: dict[int, tuple[Any, ...]] = {}
+    windows_of_run: dict[tuple[int, int], int] = {}
     for rank, said in measurement.ranks.items():
         comms = said.comms.astype(np.int32)
         own = np.full(len(comms), -1, np.int32)
@@ -171,12 +173,20 @@ def make_inputs(
                     own[number] = rank
                 elif rank in members:
                     own[number] = members.index(rank)
+        # Windows are made by all members together: the n-th on a communicator is the same for all.
+        made: dict[int, int] = {}
+        window_numbers = np.zeros(len(said.windows), np.int32)
+        for number, comm in enumerate(said.windows.tolist()):
+            key = (comm, made.get(comm, 0))
+            made[comm] = key[1] + 1
+            window_numbers[number] = windows_of_run.setdefault(key, len(windows_of_run))
         starts, members_of_groups = _starts(said.groups)
         numbers[rank] = (
             said.nodes.astype(np.int32),
             comms,
             own,
             said.windows.astype(np.int32),
+            window_numbers,
             starts,
             members_of_groups,
         )
@@ -188,11 +198,12 @@ def make_inputs(
         # Ticks count from this rank's first one: large numbers would cost the seconds digits.
         origin = int(measurement.ranks[place.rank].opening.get("epoch", 0))
         one.zero = zero + origin * one.rate
-        nodes, comms, own, windows, starts, group_members = numbers[place.rank]
+        nodes, comms, own, windows, window_numbers, starts, group_members = numbers[place.rank]
         one.nodes, one.node_count = _pointer(nodes, keep), len(nodes)
         one.comms, one.comm_count = _pointer(comms, keep), len(comms)
         one.places = _pointer(own, keep)
         one.windows, one.window_count = _pointer(windows, keep), len(windows)
+        one.window_numbers = _pointer(window_numbers, keep)
         one.group_starts, one.group_count = _pointer(starts, keep), len(starts) - 1
         one.group_members = _pointer(group_members, keep)
         if place.events is not None:

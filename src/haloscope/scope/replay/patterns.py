@@ -105,7 +105,7 @@ def load() -> Any:
     library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
     library.drop_found.restype = None
     library.drop_found.argtypes = (pointer,)
-    for name in ("values", "begins", "ends", "sizes"):
+    for name in ("values", "begins", "ends", "sizes", "open"):
         function = getattr(library, f"found_{name}")
         function.restype = pointer
         function.argtypes = (pointer,)
@@ -162,6 +162,8 @@ class Replayed:
         By name, shape (nodes, locations).
     begins, ends
         Of the locations, seconds on the run's clock.
+    open
+        Calls of each location that are not left at its end.
     waits
         Wait states as results keep them, and ``wait_count`` of them in all.
     counts
@@ -196,6 +198,7 @@ class Replayed:
             }
             self.begins = _copy(library.found_begins(found), "<f8", locations)
             self.ends = _copy(library.found_ends(found), "<f8", locations)
+            self.open = _copy(library.found_open(found), "<i8", locations)
             self.sizes = _copy(library.found_sizes(found), "<i8", nodes * _SIZES).reshape(
                 nodes, _SIZES
             )

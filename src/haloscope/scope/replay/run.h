@@ -40,6 +40,7 @@ struct LocationInput {
   const int32_t *places;  // this rank's number in that communicator, -1 where it is no member
   int64_t comm_count;
   const int32_t *windows;  // the run's communicator by the rank's own window
+  const int32_t *window_numbers;  // the run's window by the rank's own
   int64_t window_count;
   const int32_t *group_starts;  // members of the rank's own groups: group_members[starts[g]] ...
   const int32_t *group_members;

@@ -233,7 +233,7 @@ struct PairTable {
 };
 
 struct Lock {
-  int32_t comm, target, location, lock_node, unlock_node;
+  int32_t window, target, location, lock_node, unlock_node;
   bool exclusive;
   Position lock_at, unlock_at;
   double lock_enter, lock_leave, unlock_enter, unlock_leave;
@@ -572,14 +572,15 @@ struct Replay {
       case HS_EVENT_START: {
         const int32_t comm = d.window(d.payload);
         if (comm < 0 || w[0] >= (uint64_t)d.in->group_count) { unknown[thread]++; break; }
+        const uint32_t number = (uint32_t)d.window_number(d.payload);  // in place of a tag
         std::vector<int32_t> group(d.in->group_members + d.in->group_starts[w[0]],
                                    d.in->group_members + d.in->group_starts[w[0] + 1]);
         for (int32_t other : group) {
           if (d.kind == HS_EVENT_POST) {
-            post(thread, r, new_send(l, index, (uint32_t)other, comm, 0, 1, POST_START));
-            post(thread, r, new_send(l, index, (uint32_t)other, comm, 0, 1, POST_COMPLETE));
+            post(thread, r, new_send(l, index, (uint32_t)other, comm, number, 1, POST_START));
+            post(thread, r, new_send(l, index, (uint32_t)other, comm, number, 1, POST_COMPLETE));
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, POST_START));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, POST_START));
           }
         }
         (d.kind == HS_EVENT_POST ? r.post_groups : r.start_groups)[(int32_t)d.payload] = group;
@@ -592,15 +593,16 @@ struct Replay {
         const int32_t comm = d.window(d.payload);
         if (comm < 0) { unknown[thread]++; break; }
         const bool complete = d.kind == HS_EVENT_COMPLETE;
+        const uint32_t number = (uint32_t)d.window_number(d.payload);
         for (int32_t other : (complete ? r.start_groups : r.post_groups)[(int32_t)d.payload]) {
           if (complete) {
-            Send s = new_send(l, index, (uint32_t)other, comm, 0, 1, COMPLETE_WAIT);
+            Send s = new_send(l, index, (uint32_t)other, comm, number, 1, COMPLETE_WAIT);
             const auto last = r.last_access.find((int32_t)d.payload);
             s.last_access = last == r.last_access.end() ? s.enter : last->second;
             post(thread, r, s);
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, POST_COMPLETE));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, POST_COMPLETE));
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, 0, COMPLETE_WAIT));
+            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, COMPLETE_WAIT));
           }
         }
         v.messages++;
@@ -609,7 +611,7 @@ struct Replay {
       }
       case HS_EVENT_LOCK: {
         Lock k{};
-        k.comm = d.window(d.payload);
+        k.window = d.window_number(d.payload);
         k.target = (int32_t)(uint32_t)w[0];
         k.exclusive = w[0] >> 32;
         k.location = index;
@@ -621,9 +623,9 @@ struct Replay {
         break;
       }
       case HS_EVENT_UNLOCK: {
-        const int32_t comm = d.window(d.payload);
+        const int32_t window = d.window_number(d.payload);
         for (size_t i = 0; i < r.open_locks.size(); i++) {
-          if (r.open_locks[i].comm != comm || r.open_locks[i].target != (int32_t)(uint32_t)w[0]) continue;
+          if (r.open_locks[i].window != window || r.open_locks[i].target != (int32_t)(uint32_t)w[0]) continue;
           Lock k = r.open_locks[i];
           k.unlock_node = l.current;
           k.unlock_at = v.at;
@@ -757,6 +759,7 @@ struct Replay {
   void end(int thread, int32_t index, LocationState &l, RankState &r) {
     l.ended = true;
     broken[thread] += l.decoder.broken;
+    found->open[index] = l.depth;
     if (l.visit.open) close_visit(thread, index, l, r, l.last);
   }
 
@@ -1136,27 +1139,30 @@ struct Replay {
     l.given_back = place;
   }
 
+  // Who has a lock first has it until it enters the unlock at least; where the unlock is over before
+  // the other's call is, until then.
   void lock_contention() {
     std::vector<Lock> all;
     for (RankState &r : ranks) all.insert(all.end(), r.locks.begin(), r.locks.end());
     std::sort(all.begin(), all.end(), [](const Lock &a, const Lock &b) {
-      if (a.comm != b.comm) return a.comm < b.comm;
+      if (a.window != b.window) return a.window < b.window;
       if (a.target != b.target) return a.target < b.target;
-      return a.unlock_leave < b.unlock_leave;
+      return a.lock_leave != b.lock_leave ? a.lock_leave < b.lock_leave : a.location < b.location;
     });
-    // Time in lock and unlock during which another holds the same window, who gives it up first.
+    constexpr size_t kMostBefore = 256;
     for (size_t i = 0; i < all.size(); i++) {
       const Lock &own = all[i];
       double lock_to = own.lock_enter, unlock_to = own.unlock_enter;
       size_t first = i;
-      while (first > 0 && all[first - 1].comm == own.comm && all[first - 1].target == own.target &&
-             i - first < 256)
+      while (first > 0 && all[first - 1].window == own.window && all[first - 1].target == own.target &&
+             i - first < kMostBefore)
         first--;
       for (size_t k = first; k < i; k++) {
         const Lock &held = all[k];
         if (held.location == own.location || !(held.exclusive || own.exclusive)) continue;
-        auto overlap = [&](double to, double &done, int32_t node, Position at) {
-          const double begin = std::max(held.lock_leave, done), end = std::min(to, held.unlock_leave);
+        auto overlap = [&](double leave, double &done, int32_t node, Position at) {
+          const double until = held.unlock_leave <= leave ? held.unlock_leave : held.unlock_enter;
+          const double begin = std::max(held.lock_leave, done), end = std::min(leave, until);
           if (end <= begin || node < 0) return;
           done = end;
           found->at(own.location, node)[LOCK_CONTENTION] += end - begin;
@@ -1178,6 +1184,7 @@ struct Replay {
     found->values.assign(L * N * (int64_t)SLOTS, 0.0);
     found->begins.assign(L, 0);
     found->marks.resize(L);
+    found->open.assign(L, 0);
     found->finalised.assign(L, -1e300);
     found->ends.assign(L, 0);
     locations.resize(L);
@@ -1345,6 +1352,7 @@ void drop_found(Found *found) { delete found; }
 const double *found_values(const Found *f) { return f->values.data(); }
 const double *found_begins(const Found *f) { return f->begins.data(); }
 const double *found_ends(const Found *f) { return f->ends.data(); }
+const int64_t *found_open(const Found *f) { return f->open.data(); }
 const int64_t *found_sizes(const Found *f) { return f->sizes.data(); }
 const Pair *found_pairs(const Found *f, int64_t *count) {
   *count = (int64_t)f->pairs.size();

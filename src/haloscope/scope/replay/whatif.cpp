@@ -62,7 +62,7 @@ struct Sent {
   double entered = 0, left = NAN;  // of the call that completes it, as measured
   uint64_t bytes = 0;
   int32_t receiver = -1;
-  bool alone = false;  // nothing was received in that call
+  int kind = costs::NOTHING;  // of that call, where nothing was received in it
 };
 
 struct Entry {
@@ -79,6 +79,7 @@ struct Request {
   int32_t message = -1, comm = -1, place = -1;
   int64_t instance = -1;
   uint64_t bytes = 0;
+  bool sends = false;
 };
 
 struct Dependence {
@@ -169,7 +170,7 @@ class WhatIf {
         break;
       }
       case HS_EVENT_ISEND_DONE:
-        if (const Request *found = request_of(u, d.payload)) {
+        if (const Request *found = request_of(u, d.payload); found && found->sends) {
           if (!u.frames.empty()) part(u.frames.back(), found->bytes, costs::WAIT);
           if (found->message >= 0 && u.frames.empty()) messages_.done(found->message, causal::SENDER_DONE);
           else if (found->message >= 0) u.sends.push_back(found->message);
@@ -198,7 +199,7 @@ class WhatIf {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
         const int64_t instance = join(comm, place, d, moment(u, t));
         if (instance >= 0)
-          requests_[u.rank].get({(uint32_t)d.words[3], 0}) = {-1, comm, place, instance, 0};
+          requests_[u.rank].get({(uint32_t)d.words[3], 0}) = {-1, comm, place, instance};
         break;
       }
       case HS_EVENT_ICOLLECTIVE_DONE: {
@@ -304,7 +305,7 @@ class WhatIf {
     kept = kept && !u.frames.empty();
     counts.waiting_sends += kept;
     if (!kept) messages_.done(number, causal::SENDER_DONE);
-    if (request) *request = {kept ? number : -1, -1, -1, -1, bytes};
+    if (request) *request = {kept ? number : -1, -1, -1, -1, bytes, true};
     else if (kept) u.sends.push_back(number);
   }
   int32_t post(Line &u, const Decoder &d, uint32_t sender, uint64_t channel, const Moment &at) {
@@ -325,7 +326,8 @@ class WhatIf {
     if (u.message < 0) {
       if (posted_before) {
         const causal::Key key{(uint32_t)d.words[2], 0};
-        if (const Request *found = requests_[u.rank].find(key)) u.message = found->message;
+        const Request *found = requests_[u.rank].find(key);
+        if (found && !found->sends) u.message = found->message;
         requests_[u.rank].erase(key);
       }
       if (u.message < 0)
@@ -369,7 +371,7 @@ class WhatIf {
       if (!learnt_) {
         m.send.entered = frame.begin.t;
         m.send.left = t;
-        m.send.alone = !frame.receives;
+        m.send.kind = frame.receives ? costs::NOTHING : frame.kind;
         if (m.state & causal::POSTED) judge(m.send, m.post);
       } else if (!(m.state & causal::POSTED)) {
         if (replay_.wait_for(u, m.send.receiver)) {
@@ -390,8 +392,10 @@ class WhatIf {
     constexpr double kSure = 1e-6;  // seconds; clocks may differ
     if (std::isnan(sent.left)) return;
     if (sent.left + kSure < posted.t) costs.eager_most = std::max(costs.eager_most, (int64_t)sent.bytes);
-    else if (sent.alone && posted.t > sent.entered && sent.left > posted.t)
-      costs.waiting_least = std::min(costs.waiting_least, (int64_t)sent.bytes);
+    if (sent.kind == costs::NOTHING) return;
+    const bool waited = posted.t > sent.entered && sent.left > posted.t;
+    if (waited) costs.waiting_least = std::min(costs.waiting_least, (int64_t)sent.bytes);
+    costs.add(sent.kind, sent.bytes, waited, sent.left - (waited ? posted.t : sent.entered));
   }
 
   // ---- collectives ----
@@ -420,7 +424,7 @@ class WhatIf {
     const int32_t members = collectives_.size(comm);
     const Entry &own = one.entries[place];
     const double bytes = (double)std::max(own.sent, own.received);
-    if (!u.frames.empty()) {
+    if (!u.frames.empty() && one.operation < HS_OPERATIONS) {
       Frame &frame = u.frames.back();
       frame.operation = (int32_t)one.operation;
       frame.members = members;
@@ -497,7 +501,7 @@ class WhatIf {
     const bool waited = latest > frame.begin.t;
     const double rest = std::max(0.0, t - latest);  // of the call, after the last moment
     if (!learnt_) {
-      if (frame.kind != costs::NOTHING)
+      if (frame.kind != costs::NOTHING && first < last)  // else see judge()
         costs.add(frame.kind, frame.bytes, waited, waited ? rest : length);
       u.now = frame.begin.later(length);
       return;
