@@ -95,7 +95,21 @@ def load() -> Any:
     """The compiled replay, with its functions' types set."""
     path = compile_library(
         [_HERE / "waits.cpp", _HERE / "causes.cpp"],
-        [*HEADERS, _HERE / "found.h", _HERE / "team.h", EVENTS_HEADER],
+        [
+            *HEADERS,
+            *(
+                _HERE / name
+                for name in (
+                    "found.h",
+                    "records.h",
+                    "reading.h",
+                    "matching.h",
+                    "settling.h",
+                    "team.h",
+                )
+            ),
+            EVENTS_HEADER,
+        ],
     )
     library = ctypes.CDLL(str(path))
     pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)

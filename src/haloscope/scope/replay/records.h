@@ -1,0 +1,276 @@
+// What the wait-state replay writes down while it decodes: messages, calls, collectives, and the
+// tables in which they are found again.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "decoder.h"
+#include "found.h"
+
+constexpr int64_t kNone = -1;
+
+enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
+
+struct Send {
+  double enter, receive_enter = 0, last_access = 0;
+  uint64_t bytes;
+  Position at;
+  int64_t next = kNone;
+  int32_t node, location, receiver, comm, tag, family;
+  int32_t receive_location = -1, receive_node = -1;
+  Position receive_at;
+  bool matched = false, cancelled = false, used = false, queued = false;
+};
+
+struct Receive {
+  double posted, enter = 0, leave = 0;
+  double send_enter = 0, last_access = 0;
+  Position posted_at;
+  int64_t next = kNone, order = 0;  // order: in which it was posted
+  int32_t location, posted_location, sender, comm, tag, family, posted_node, together = 1;
+  int32_t send_location = -1, send_node = -1;
+  Position send_at;
+  bool matched = false, used = false;
+};
+
+// A call that completed messages.
+struct Call {
+  double enter, leave;
+  Position at;
+  int64_t first_receive, first_done;
+  int32_t receives, dones, node, location;
+  bool test, empty;
+};
+
+struct Collective {
+  double enter, leave;
+  uint64_t sent, received;
+  int64_t instance;
+  Position at;
+  int32_t comm, place, operation, root, node, location;
+};
+
+// What the owner of a communicator hears of one member's call.
+struct Arrival {
+  int32_t comm, place, operation, location, node;
+  uint32_t root;
+  int64_t instance;
+  double enter, leave;
+  bool contributes, has_payload;
+  Position at;
+};
+
+struct Access {  // the last access of a rank to a target's window before a fence
+  int32_t comm, target;
+  int64_t instance;
+  double time;
+};
+
+struct Instance {
+  int32_t arrived = 0, operation = 0;
+  int32_t last = -1, last_sender = -1, root_place = -1;  // places
+  double max_enter = -1e300, min_leave = 1e300, max_sender = -1e300, max_leave = -1e300;
+  std::vector<double> enters;
+  std::vector<int32_t> locations, nodes;
+  std::vector<Position> positions;
+  std::vector<uint8_t> contributes;
+  std::vector<std::pair<int32_t, double>> accesses;
+  int32_t number = -1;  // of its Synchronisation
+  bool complete = false;
+  std::atomic<int32_t> left{0};
+};
+
+struct Communicator {
+  int32_t size = 0, present = 0;
+  int64_t base = 0;
+  std::deque<std::unique_ptr<Instance>> instances;
+  Instance *at(int64_t number) {
+    const int64_t index = number - base;
+    return index >= 0 && index < (int64_t)instances.size() ? instances[index].get() : nullptr;
+  }
+};
+
+// Records with numbers that stay while the front is dropped.
+template <class T>
+struct Window {
+  std::vector<T> items;
+  int64_t base = 0, head = 0;  // items before head are done with
+  int64_t end() const { return base + (int64_t)items.size(); }
+  T &operator[](int64_t number) { return items[number - base]; }
+  bool holds(int64_t number) const { return number >= base && number < end(); }
+  int64_t push(const T &item) {
+    items.push_back(item);
+    return end() - 1;
+  }
+  void drop_before(int64_t number) {
+    const int64_t count = std::min(number, end()) - base;
+    if (count <= 0 || (count < 256 && count * 2 < (int64_t)items.size())) return;
+    items.erase(items.begin(), items.begin() + count);
+    base += count;
+  }
+};
+
+struct Channel {
+  int32_t sender, comm, tag, family;
+  int64_t first_send = kNone, last_send = kNone, first_receive = kNone, last_receive = kNone;
+};
+
+// Channels of a receiver: open addressing on sender, communicator, tag and family.
+struct Channels {
+  std::vector<int32_t> slots = std::vector<int32_t>(64, -1);
+  std::vector<Channel> list;
+  static uint64_t mix(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
+    uint64_t h = (uint64_t)(uint32_t)sender * 0x9e3779b97f4a7c15ull;
+    h ^= ((uint64_t)(uint32_t)comm << 32 | (uint32_t)tag) * 0xc2b2ae3d27d4eb4full;
+    h += (uint64_t)family * 0x165667b19e3779f9ull;
+    return h ^ h >> 29;
+  }
+  Channel &get(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
+    uint64_t place = mix(sender, comm, tag, family) & (slots.size() - 1);
+    while (slots[place] >= 0) {
+      Channel &found = list[slots[place]];
+      if (found.sender == sender && found.comm == comm && found.tag == tag &&
+          found.family == family)
+        return found;
+      place = (place + 1) & (slots.size() - 1);
+    }
+    slots[place] = (int32_t)list.size();
+    list.push_back({sender, comm, tag, family});
+    if (list.size() * 2 > slots.size()) {
+      slots.assign(slots.size() * 4, -1);
+      for (size_t i = 0; i < list.size(); i++) {
+        uint64_t p = mix(list[i].sender, list[i].comm, list[i].tag, list[i].family);
+        p &= slots.size() - 1;
+        while (slots[p] >= 0) p = (p + 1) & (slots.size() - 1);
+        slots[p] = (int32_t)i;
+      }
+    }
+    return list.back();
+  }
+};
+
+struct Request {
+  double enter = 0;
+  int64_t send = kNone, order = -1;
+  int32_t node = -1;
+  Position at;
+  int32_t location = -1;
+  bool open = false;
+};
+
+// Requests by the rank's own numbers: a table for small ones, which tracers give out first.
+struct Requests {
+  std::vector<Request> small;
+  std::unordered_map<uint64_t, Request> large;
+  Request &at(uint64_t number) {
+    if (number < (1u << 20)) {
+      if (number >= small.size()) small.resize(std::max<size_t>(64, number * 2 + 1));
+      return small[number];
+    }
+    return large[number];
+  }
+  void close(uint64_t number) {
+    if (number < (1u << 20)) at(number).open = false;
+    else large.erase(number);
+  }
+};
+
+struct LateMessage {
+  double send_enter, amount;
+  int32_t sender, node, location;
+};
+
+struct PairTable {
+  std::vector<int32_t> slots = std::vector<int32_t>(64, -1);
+  std::vector<Pair> list;
+  Pair &get(int32_t node, int32_t sender, int32_t receiver) {
+    auto mix = [](int32_t n, int32_t s) {
+      uint64_t h = (uint64_t)(uint32_t)s * 0x9e3779b97f4a7c15ull + (uint64_t)(uint32_t)n * 0xc2b2ae3d27d4eb4full;
+      return h ^ h >> 31;
+    };
+    uint64_t place = mix(node, sender) & (slots.size() - 1);
+    while (slots[place] >= 0) {
+      Pair &found = list[slots[place]];
+      if (found.node == node && found.sender == sender) return found;
+      place = (place + 1) & (slots.size() - 1);
+    }
+    slots[place] = (int32_t)list.size();
+    list.push_back({node, sender, receiver, 0, 0, 0, 0, 0, 0});
+    if (list.size() * 2 > slots.size()) {
+      slots.assign(slots.size() * 4, -1);
+      for (size_t i = 0; i < list.size(); i++) {
+        uint64_t p = mix(list[i].node, list[i].sender) & (slots.size() - 1);
+        while (slots[p] >= 0) p = (p + 1) & (slots.size() - 1);
+        slots[p] = (int32_t)i;
+      }
+    }
+    return list.back();
+  }
+};
+
+struct Lock {
+  int32_t window, target, location, lock_node, unlock_node;
+  bool exclusive;
+  Position lock_at, unlock_at;
+  double lock_enter, lock_leave, unlock_enter, unlock_leave;
+};
+
+// What a call has told of itself between its ENTER and its LEAVE.
+struct Visit {
+  int64_t enter = 0;
+  Position at;
+  std::vector<int64_t> receives, dones;  // numbers of the rank's receives and sends
+  int64_t accessed = -1;                 // comm, target of a put or get
+  int32_t accessed_window = -1, messages = 0, filled = 0, depth = 0;
+  bool open = false, collective = false;
+  Collective call;
+};
+
+struct LocationState {
+  Decoder decoder;
+  std::vector<int32_t> stack = std::vector<int32_t>(64);
+  int32_t depth = 0;
+  Visit visit;
+  int64_t last = 0, first = 0;
+  int32_t current = -1;
+  bool started = false, ended = false, looked = false;
+  int64_t next_mark = INT64_MAX;
+  int64_t given_back = 0;  // words whose pages have been given back
+  double *values = nullptr;
+  std::vector<int64_t> ticks;  // exclusive, by node
+};
+
+struct RankState {
+  std::vector<int32_t> locations;
+  Window<Send> sends;
+  Window<Receive> receives;
+  Window<Call> calls;
+  Window<int64_t> taken, dones;  // numbers of receives and sends, in the order of their calls
+  Window<Collective> collectives;
+  std::vector<int64_t> instances;  // next one of each of the rank's own communicators
+  std::unordered_map<int32_t, std::vector<int32_t>> start_groups, post_groups;  // by window
+  std::unordered_map<int32_t, double> last_access;                  // by window
+  std::unordered_map<int64_t, double> accesses;                     // comm, target: last leave
+  std::vector<std::pair<int64_t, double>> fence_accesses;
+  std::vector<Lock> open_locks, locks;
+  int64_t matched_to = 0;     // receives that have been looked at for matching
+  Window<uint8_t> posted;     // receives by the order of posting: 1 while they are open
+  std::vector<int64_t> held;  // receives completed before others that were posted earlier
+  Requests requests;
+  Channels channels;
+  PairTable pairs;
+  std::vector<LateMessage> late;
+  double latest_late = -1e300;
+  std::deque<Wait> waits;
+};
+
+struct SendNote {
+  int32_t sender, receiver;
+  int64_t number;
+};
+
