@@ -1,7 +1,7 @@
-"""Writes docs/reference/case-keys.md from the models that check case files.
+"""Writes pages of docs/reference from the code: the keys of case files, and all metrics.
 
-Run it after a key has changed: ``python docs/generate_reference.py``. A test fails while the page
-is behind the code.
+Run it after a key or a metric has changed: ``python docs/generate_reference.py``. A test fails
+while a page is behind the code.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from pydantic import BaseModel
 
 from haloscope import expressions
 from haloscope.case import CaseTable, describe
+from haloscope.scope.metrics import BY_NAME, METRICS, Metric, children
 from haloscope.solvers import registry
 
 PAGE = Path(__file__).parent / "reference" / "case-keys.md"
+METRICS_PAGE = Path(__file__).parent / "reference" / "metrics.md"
 
 # Limits that no case meets, which would only be in the reader's way.
 _UNREACHABLE = {f" and <= {2**40:g}": "", " and <= 1e+30": "", ">= 1e-30": "> 0"}
@@ -57,6 +59,28 @@ variables are `x`, `y`, `z` in m, counted from the corner where the three low wa
 """
 
 
+_METRICS = """\
+# Metrics
+
+<!-- Written by docs/generate_reference.py from the code. Edit src/haloscope/scope/metrics.py, then
+     run: python docs/generate_reference.py -->
+
+What `haloscope analyze` finds in a measurement, by call path and by thread. Along the tree below
+a metric contains those under it; along the call tree values are those of a call path without what
+it calls. The names in `code` are those of the files and of `--json`.
+
+In formulas B is when a rank enters a call and E when it leaves it; max B and min E are those over
+all ranks that take part. Waits count to the rank that waits, delay costs to the one that keeps
+others waiting.
+
+Wait states follow the pattern descriptions of Scalasca (Geimer et al., Concurrency and Computation
+22, 2010), delay costs Böhme et al. (ACM Transactions on Parallel Computing 3, 2016), and
+point-to-point synchronisation Wylie et al. (EuroPVM/MPI 2007).
+"""
+
+_UNITS = {"s": "seconds", "#": "number", "B": "bytes"}
+
+
 @dataclass(frozen=True)
 class Row:
     """One key: its table, and what the page says of it.
@@ -87,6 +111,32 @@ def page() -> str:
         parts.append(f"## Tables of the solver {solver}\n" + _sections(model, rows, under=solver))
     parts.append(_EXPRESSIONS + _grammar())
     return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """The page of metrics as text: the tree, then each metric."""
+    tree = [line for root in children("") for line in _tree(root, 0)]
+    parts = [_METRICS, *tree, ""]
+    for metric in METRICS:
+        parent = BY_NAME[metric.parent] if metric.parent else None
+        below = f", in {_link(parent)}" if parent else ""
+        parts += [f"## {metric.title}", "", f"`{metric.name}`, {_UNITS[metric.unit]}{below}", ""]
+        parts += [textwrap.fill(metric.meaning, 100), ""]
+        if metric.remedy:
+            parts += [textwrap.fill(f"*What to do:* {metric.remedy}", 100), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _tree(metric: Metric, depth: int) -> Iterator[str]:
+    yield f"{'  ' * depth}- {_link(metric)}"
+    for child in children(metric.name):
+        yield from _tree(child, depth + 1)
+
+
+def _link(metric: Metric) -> str:
+    """A link to the heading of a metric."""
+    kept = "".join(x for x in metric.title.lower() if x.isalnum() or x in "_- ")
+    return f"[{metric.title}](#{kept.replace(' ', '-')})"
 
 
 def _rows(model: type[CaseTable]) -> Iterator[Row]:
@@ -212,5 +262,6 @@ def _grammar() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for target, text in ((PAGE, page()), (METRICS_PAGE, metrics_page())):
+        target.write_text(text, encoding="utf-8")
+        print(f"wrote {target}")

@@ -1,0 +1,55 @@
+"""The command `haloscope analyze`: reads its options, calls the analysis, prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(analyze)
+
+
+def analyze(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a measurement.")],
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]", help="Predict the time with something changed (repeatable)."
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Compare with an earlier measurement.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads to use; 0: one a core.", min=0)] = 0,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON object on standard output and nothing else."),
+    ] = False,
+) -> None:
+    """Find out where a measured program waits, and why: report, maps, predictions."""
+    from haloscope.scope import analyze as work
+    from haloscope.scope.report import terminal
+
+    watched = sys.stderr.isatty() and not as_json
+
+    def show(events: float) -> None:
+        print(f"\r{events / 1e6:.0f} M events", end="", file=sys.stderr, flush=True)
+
+    try:
+        analysis = work.analyze(
+            folder,
+            what_if=what_if or (),
+            threads=threads,
+            against=against,
+            progress=show if watched else None,
+        )
+    finally:
+        if watched:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    print(json.dumps(work.as_json(analysis)) if as_json else terminal.show(analysis), flush=True)

@@ -1,0 +1,274 @@
+"""The work of `haloscope analyze`: reads a measurement folder, finds where time is lost, writes it.
+
+Everything that the command prints and writes comes from :func:`analyze`; a folder that holds an
+analysis already gets the new one in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import write_json, write_text
+from haloscope.scope import maps, report
+from haloscope.scope.diagnosis import diagnose
+from haloscope.scope.export.cubex import write_cubex
+from haloscope.scope.maps.files import write_maps
+from haloscope.scope.maps.placement import suggest
+from haloscope.scope.measurement import MOST_RANKS, Measurement, open_measurement
+from haloscope.scope.metrics import METRICS
+from haloscope.scope.profiles import analyse_profile
+from haloscope.scope.report import Analysis, comparison
+from haloscope.scope.result import FILE, Result
+
+REPORT = "report.md"
+FINDINGS = "findings.json"
+CUBEX = "report.cubex"
+COMPARISON = "compare.md"
+
+
+def analyze(
+    folder: Path | str,
+    *,
+    what_if: Sequence[str] = (),
+    threads: int = 0,
+    against: Path | str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Analysis:
+    """Analyse a measurement folder and write the result into it.
+
+    Parameters
+    ----------
+    folder
+        What ``haloscope measure`` or ``haloscope run --measure`` has left, or the folder of a run
+        that holds such a folder as ``measurement``.
+    what_if
+        Changes to predict the time of, as ``NAME`` or ``NAME=VALUE``; traces only.
+    threads
+        Threads to use; 0 for one a core.
+    against
+        An earlier measurement to compare with, analysed or not.
+    progress
+        Called now and then with the number of events done.
+
+    Returns
+    -------
+    Analysis
+        All that was found; ``files`` names what was written.
+
+    Raises
+    ------
+    InputError
+        There is no measurement in the folder, or a change is not known.
+    MachineError
+        The folder cannot be written.
+    """
+    folder = measurement_in(Path(folder))
+    measurement = open_measurement(folder)
+    earlier = _earlier(Path(against), threads) if against is not None else None
+    predictions = [_predict(measurement, text, threads) for text in what_if]
+    result = analyse(measurement, threads, progress)
+    hosts = _hosts(measurement)
+    result.about["hosts"] = list(hosts)
+    traffic = maps.whole_run(result)
+    analysis = Analysis(
+        _name(measurement),
+        result,
+        diagnose(result),
+        hosts,
+        traffic,
+        maps.routines(result),
+        maps.distances(traffic, hosts, result.comms),
+        suggest(traffic, hosts),
+        what_if=predictions,
+    )
+    _write(analysis, folder, earlier, str(against))
+    return analysis
+
+
+def measurement_in(folder: Path) -> Path:
+    """The measurement folder that is meant: the folder itself, or the one of a run in it."""
+    inner = folder / "measurement"
+    if inner.is_dir() and not any(folder.glob("rank-*.def")):
+        return inner
+    return folder
+
+
+def analyse(
+    measurement: Measurement,
+    threads: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Replay a trace, or sum up a profile."""
+    if measurement.mode != "trace":
+        return analyse_profile(measurement)
+    from haloscope.scope import replay
+
+    return replay.analyse(measurement, threads=threads, progress=progress)
+
+
+def _earlier(folder: Path, threads: int) -> Result:
+    folder = measurement_in(folder)
+    if (folder / FILE).is_file():
+        return _checked(Result.load(folder / FILE), folder)
+    return analyse(open_measurement(folder), threads)
+
+
+def _checked(result: Result, folder: Path) -> Result:
+    """A result from a file, which may come from anywhere, if its parts fit together."""
+    span = result.about.get("span", 0.0) if isinstance(result.about, dict) else ""
+    fits = (
+        isinstance(span, int | float)
+        and 0 < result.size <= MOST_RANKS
+        and all(
+            isinstance(node.parent, int) and -1 <= node.parent < number
+            for number, node in enumerate(result.nodes)
+        )
+        and all(
+            isinstance(node.region, int) and 0 <= node.region < len(result.regions)
+            for node in result.nodes
+        )
+        and all(
+            isinstance(region.name, str) and isinstance(region.paradigm, str)
+            for region in result.regions
+        )
+    )
+    if not fits:
+        raise InputError(
+            f"{folder / FILE} does not fit together; run haloscope analyze {folder} again"
+        )
+    return result
+
+
+def _predict(measurement: Measurement, text: str, threads: int) -> dict[str, Any]:
+    if measurement.mode != "trace":
+        raise InputError(
+            f"--what-if {text} needs a trace, and {measurement.folder} holds a profile; measure "
+            "again with haloscope measure --trace"
+        )
+    from haloscope.scope.whatif import predict
+
+    name, _, value = text.partition("=")
+    found = predict(measurement, name.strip(), value.strip() or None, threads)
+    return {
+        "name": text,
+        "seconds": found.measured,
+        "predicted": found.predicted,
+        "model_error": found.model_error,
+        "notes": list(found.notes),
+    }
+
+
+def _hosts(measurement: Measurement) -> tuple[str, ...]:
+    """Host of each rank, empty where the rank is missing."""
+    said = measurement.ranks
+    return tuple(
+        str(said[rank].opening.get("host") or "") if rank in said else ""
+        for rank in range(measurement.size)
+    )
+
+
+def _name(measurement: Measurement) -> str:
+    command = measurement.about.get("command")
+    if isinstance(command, list) and command:
+        return " ".join((Path(str(command[0])).name, *map(str, command[1:])))
+    if isinstance(command, str) and command:
+        return command
+    program = next(iter(measurement.ranks.values())).opening.get("program")
+    return str(program) if program else measurement.folder.name
+
+
+def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) -> None:
+    result = analysis.result
+    hosts = dict(enumerate(analysis.hosts)) if all(analysis.hosts) else None
+    analysis.files = {"report": str(folder / REPORT)}
+    result.save(folder / FILE)
+    told = {"answer": analysis.answer, "findings": [one.as_json() for one in analysis.findings]}
+    write_json(folder / FINDINGS, told)
+    analysis.pictures = write_maps(folder, analysis.traffic, analysis.routines, analysis.placement)
+    analysis.files |= {"maps": str(folder / "maps"), "result": str(folder / FILE)}
+    try:
+        write_cubex(result, folder / CUBEX, hosts)
+        analysis.files["cubex"] = str(folder / CUBEX)
+    except InputError as error:
+        # Nothing in it, or too large for the format: all else is written, and this is said.
+        (folder / CUBEX).unlink(missing_ok=True)
+        analysis.notes.append(f"{CUBEX} is not written: {error}")
+    if earlier is not None:
+        compared = comparison.compare(earlier, result, (name, str(folder)))
+        analysis.comparison = compared
+        write_text(folder / COMPARISON, comparison.page(compared))
+        analysis.files["comparison"] = str(folder / COMPARISON)
+    relative = {key: Path(path).name for key, path in analysis.files.items() if key != "report"}
+    write_text(folder / REPORT, report.page(replace(analysis, files=relative)))
+
+
+def as_json(analysis: Analysis) -> dict[str, Any]:
+    """What ``haloscope analyze --json`` prints."""
+    result, traffic = analysis.result, analysis.traffic
+    quiet = maps.silence(traffic)
+    placement = analysis.placement
+    told: dict[str, Any] = {
+        "mode": result.about.get("mode"),
+        "ranks": result.size,
+        "seconds": result.about.get("span"),
+        "partial": analysis.partial,
+        "warnings": analysis.warnings,
+        "notes": analysis.notes,
+        "answer": analysis.answer,
+        "findings": [one.as_json() for one in analysis.findings],
+        "metrics": {
+            one.name: {
+                "total": result.total(one.name),
+                "unit": one.unit,
+                "by_rank": result.by_rank(one.name).tolist(),
+            }
+            for one in METRICS
+        },
+        "messages": {
+            "count": round(result.total("messages_sent")),
+            "zero_sized": round(result.total("empty_messages_sent")),
+            "bytes": round(result.total("bytes_sent")),
+            "by_rank": _whole(result.by_rank("messages_sent")),
+            "zero_sized_by_rank": _whole(result.by_rank("empty_messages_sent")),
+            "received_by_rank": _whole(result.by_rank("messages_received")),
+            "bytes_by_rank": _whole(result.by_rank("bytes_sent")),
+            "sizes": result.sizes.sum(axis=0).tolist() if result.sizes.size else [],
+            "pairs": {
+                "all": quiet.pairs,
+                "with_data": quiet.with_data,
+                "only_empty": quiet.only_empty,
+                "silent_share": quiet.share,
+            },
+        },
+        "efficiencies": result.about.get("pop") or {},
+        "critical_path": result.about.get("critical_path"),
+        "clock_violations": result.about.get("clock_violations"),
+        "hosts": {
+            "count": analysis.distances.hosts,
+            "bytes_inside": analysis.distances.inside,
+            "bytes_across": analysis.distances.across,
+        },
+        "placement": None
+        if placement is None
+        else {
+            "bytes_across": placement.before,
+            "predicted": placement.after,
+            "hosts": list(placement.hosts),
+        },
+        "files": analysis.files,
+    }
+    if analysis.what_if:
+        told["what_if"] = analysis.what_if
+    if analysis.comparison is not None:
+        told["comparison"] = analysis.comparison.as_json()
+    return told
+
+
+def _whole(values: Any) -> list[int]:
+    return [int(value) for value in np.rint(values)]

@@ -1,0 +1,78 @@
+"""Which metric a region's own time belongs to, by its paradigm and role.
+
+Both the replay of traces and the reading of profiles ask here, so that the two agree. What a call
+waits for is told apart later; this is where its time goes before anything is known of it.
+"""
+
+from __future__ import annotations
+
+from haloscope.scope.metrics import BY_NAME
+
+COMPUTATION = "computation"
+
+_MPI = {
+    **dict.fromkeys(
+        ("send", "isend", "recv", "irecv", "sendrecv", "wait", "test", "probe", "start"),
+        "p2p_communication",
+    ),
+    **dict.fromkeys(
+        (
+            *("broadcast", "scatter", "reduce", "gather", "allreduce", "allgather", "alltoall"),
+            *("reduce_scatter", "scan", "exscan", "neighbour", "icollective"),
+        ),
+        "collective_communication",
+    ),
+    "barrier": "collective_synchronisation",
+    "rma": "rma_communication",
+    "rma_sync": "rma_synchronisation",
+    "io": "mpi_io",
+    **dict.fromkeys(("init", "finalize", "comm", "request", "other"), "mpi_management"),
+}
+_OPENMP = {
+    "parallel": "omp_management",
+    "barrier": "omp_barrier_wait",
+    "work": COMPUTATION,
+    "other": "omp_management",
+}
+_HOST = {"launch": "gpu_launch", "copy": "gpu_launch", "sync": "gpu_wait", "memory": "gpu"}
+_STREAM = {"kernel": "gpu_kernels", "copy": "gpu_copies"}
+
+
+def metric_of_role(paradigm: str, role: str, *, stream: bool = False) -> str:
+    """Name the metric that a region's own time counts to.
+
+    Parameters
+    ----------
+    paradigm, role
+        Of the region, as in a definitions file. What is not known counts as computation, an MPI
+        call of an unknown role as management.
+    stream
+        True where the time was spent on a stream of a GPU, False on the host.
+
+    Returns
+    -------
+    str
+        A name in :data:`haloscope.scope.metrics.BY_NAME`.
+    """
+    if stream:
+        return _STREAM.get(role, "gpu_kernels")
+    match paradigm:
+        case "mpi":
+            return _MPI.get(role, "mpi_management")
+        case "openmp":
+            return _OPENMP.get(role, "omp_management")
+        case "cuda" | "nccl":
+            return _HOST.get(role, "gpu_launch")
+        case "measurement":
+            return "overhead"
+        case _:
+            return COMPUTATION
+
+
+def with_ancestors(name: str) -> tuple[str, ...]:
+    """A metric and those above it, from the inside out: time spent in the first is in all."""
+    names = []
+    while name:
+        names.append(name)
+        name = BY_NAME[name].parent
+    return tuple(names)

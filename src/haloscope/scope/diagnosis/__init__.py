@@ -1,0 +1,86 @@
+"""The few causes that cost most time, told in words and ranked by the time that is lost to them."""
+
+from __future__ import annotations
+
+from haloscope.scope.diagnosis import causes, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.result import Result
+
+MOST = 7
+FEWEST = 3
+WORTH_TELLING = 0.01  # share of all time
+NEGLIGIBLE = 0.002  # share below which a finding is none, even if there is no other
+
+
+def diagnose(result: Result) -> list[Finding]:
+    """Find what costs most time, by root cause.
+
+    A wait whose cause is known is told as its cause. Time that messages take, empty ones apart, is
+    told together with the waits that it causes.
+
+    Parameters
+    ----------
+    result
+        Of a trace or of a profile.
+
+    Returns
+    -------
+    list of Finding
+        Most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if these
+        are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`.
+    """
+    view = View.of(result)
+    if view.total <= 0:
+        return []
+    beside = message_costs.carries_nothing(view)
+    found = [*message_costs.findings(view), *costs.findings(view)]
+    for one in found:
+        causes.take_delays(view, one, beside)
+    found += causes.findings(view, beside, message_costs.waiting_in_empty_messages(view))
+    found.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
+    large = [one for one in found if one.share >= WORTH_TELLING]
+    if len(large) < FEWEST:
+        large = [one for one in found if one.share >= NEGLIGIBLE][:FEWEST]
+    return large[:MOST]
+
+
+def answer(result: Result, findings: list[Finding]) -> list[str]:
+    """The whole diagnosis in three sentences."""
+    view = View.of(result)
+    if view.total <= 0:
+        return ["The measurement holds no time: nothing was recorded."]
+    ranks = wording.things(result.size, "rank")
+    span = float(result.about.get("span") or 0.0)
+    mpi, waiting = result.total("mpi"), waits.waiting(view)
+    work = result.total("computation")
+    first = (
+        f"The run takes {wording.seconds(span)} on {ranks}; of the time of all ranks "
+        f"{wording.percent(view.share(work))} is the program's own work"
+    )
+    if mpi > 0:
+        first += f" and {wording.percent(view.share(mpi))} is MPI"
+    if waiting > 0.01 * view.total:
+        first += f", {wording.percent(waiting / max(mpi, 1e-300))} of that waiting for other ranks"
+    if not findings:
+        return [
+            f"{first}.",
+            "Nothing stands out that would be worth changing.",
+            "To make it faster, make the work itself faster, or use more ranks.",
+        ]
+    worst = findings[0]
+    remedy = wording.first_sentence(worst.remedy)
+    lost = sum(one.seconds for one in findings)
+    second = (
+        f"The largest loss, {wording.percent(worst.share)} of the time: "
+        f"{wording.continued(worst.title)}"
+    )
+    if worst.where:
+        second += f", in {wording.code(worst.where)}"
+    if len(findings) > 1:
+        third = (
+            f"With what else is listed below, {wording.percent(min(1.0, view.share(lost)))} of the "
+            f"time is lost; begin here: {wording.continued(remedy)}"
+        )
+    else:
+        third = f"What to do: {wording.continued(remedy)}"
+    return [f"{first}.", f"{second}.", third]

@@ -1,0 +1,222 @@
+"""Findings about time that is neither work nor messages: start, files, overhead, threads, GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis.findings import Finding, View
+
+_SERIAL = 0.9  # share of the time of I/O on one rank
+SHORT_RUN = 1.0  # seconds
+
+
+def findings(view: View) -> Iterator[Finding]:
+    """Findings about costs, in no order."""
+    for find in (
+        _start_and_end,
+        _management,
+        _input_output,
+        _one_sided,
+        _overhead,
+        _threads,
+        _gpu,
+        _imbalance_of_profile,
+    ):
+        found = find(view)
+        if found is not None and found.seconds > 0:
+            yield found
+
+
+def _starts_or_ends(view: View) -> NDArray[np.bool_]:
+    """Nodes (n, 1) that are MPI_Init or MPI_Finalize."""
+    roles = [view.result.role_of(node) for node in range(len(view.result.nodes))]
+    return np.array([[role in ("init", "finalize")] for role in roles], np.bool_)
+
+
+def _managing(view: View) -> NDArray[np.float64]:
+    """Time of management without waiting at the end, which is told as a wait."""
+    result = view.result
+    return np.maximum(result.value("mpi_management") - result.value("wait_at_finalize"), 0.0)
+
+
+def _start_and_end(view: View) -> Finding | None:
+    """Starting and ending MPI, in a run that is too short for it."""
+    result = view.result
+    values = np.where(_starts_or_ends(view), _managing(view), 0.0)
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    span = float(result.about.get("span") or 0.0)
+    cause = (
+        f"The run lasts {wording.seconds(span)} only: starting and ending weigh more than the work."
+        if 0 < span < SHORT_RUN
+        else f"{wording.seconds(result.total('init_completion'))} of it is waiting for ranks that "
+        "were started later."
+        if result.total("init_completion") > 0.2 * seconds
+        else ""
+    )
+    return view.finding(
+        "mpi_management",
+        values,
+        "MPI_Init and MPI_Finalize take a large part of the run",
+        f"{wording.seconds(seconds)}, {wording.seconds(seconds / max(result.size, 1))} a rank",
+        cause,
+        "Measure a longer run; or measure a phase of the program only."
+        if 0 < span < SHORT_RUN
+        else "Look at how ranks are started: slow nodes, file systems, many libraries to load.",
+    )
+
+
+def _management(view: View) -> Finding | None:
+    values = np.where(_starts_or_ends(view), 0.0, _managing(view))
+    if not values.sum():
+        return None
+    return view.finding(
+        "mpi_management",
+        values,
+        "Setting up communicators, windows or datatypes takes time",
+        f"{wording.seconds(float(values.sum()))}",
+        "",
+    )
+
+
+def _input_output(view: View) -> Finding | None:
+    values = view.result.value("mpi_io")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    by_rank = view.by_rank(values.sum(axis=0))
+    first = int(np.argmax(by_rank))
+    serial = view.result.size > 1 and by_rank[first] >= _SERIAL * seconds
+    return view.finding(
+        "mpi_io",
+        values,
+        f"Rank {first} alone does the file I/O" if serial else "File I/O takes time",
+        f"{wording.seconds(seconds)}",
+        "",
+        "Let all ranks write their own part together (MPI_File_write_all, parallel HDF5), or write "
+        "less often."
+        if serial
+        else "",
+    )
+
+
+def _one_sided(view: View) -> Finding | None:
+    values = view.own("rma_synchronisation") + view.result.value("rma_communication")
+    if not values.sum():
+        return None
+    return view.finding(
+        "rma_communication",
+        values,
+        "One-sided communication takes time",
+        f"{wording.seconds(float(values.sum()))} beyond waiting",
+        "",
+    )
+
+
+def _overhead(view: View) -> Finding | None:
+    result = view.result
+    values = result.value("overhead")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
+    written = float(values[np.array(flushes, np.bool_)].sum())
+    once = written < seconds / 2
+    return view.finding(
+        "overhead",
+        values,
+        "The measurement itself disturbs the program",
+        f"{wording.seconds(written)} to write buffers, {wording.seconds(seconds - written)} to get "
+        "ready and compare clocks",
+        ""
+        if once
+        else "Waits near a flush of the buffers are made by the measurement and not by the "
+        "program.",
+        "This is spent once, at the begin and the end: measure a longer run, where it weighs less."
+        if once
+        else "",
+    )
+
+
+def _threads(view: View) -> Finding | None:
+    result = view.result
+    values = result.value("omp") + result.value("idle_threads")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    parts = {
+        "omp_barrier_wait": "waiting at barriers of threads",
+        "omp_management": "starting and ending teams",
+        "idle_threads": "threads with nothing to do",
+    }
+    largest = max(parts, key=result.total)
+    return view.finding(
+        largest,
+        values,
+        f"Threads do not work: {parts[largest]}",
+        ", ".join(
+            f"{wording.seconds(result.total(name))} {text}"
+            for name, text in parts.items()
+            if result.total(name) > 0
+        ),
+        "",
+    )
+
+
+def _gpu(view: View) -> Finding | None:
+    result = view.result
+    values = result.value("gpu")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    wait, launch = result.total("gpu_wait"), result.total("gpu_launch")
+    kernels, idle = result.total("gpu_kernels"), result.total("gpu_idle")
+    largest = "gpu_wait" if wait >= launch else "gpu_launch"
+    figure = f"{wording.seconds(wait)} waiting for devices, {wording.seconds(launch)} launching"
+    if kernels:
+        figure += f"; kernels run for {wording.seconds(kernels)}"
+    if idle:
+        figure += f", devices are idle for {wording.seconds(idle)}"
+    title = (
+        "The host waits for its GPU" if largest == "gpu_wait" else "Launching work on the GPU costs"
+    )
+    return view.finding(largest, values, title, figure, "")
+
+
+def _imbalance_of_profile(view: View) -> Finding | None:
+    """Uneven work, from a profile: a trace tells its consequences as delays."""
+    result = view.result
+    if result.about.get("mode") != "profile" or result.size < 2:
+        return None
+    work = result.value("computation")
+    by_rank = view.by_rank(work.sum(axis=0))
+    slack = float((by_rank.max() - by_rank).sum())
+    lost = min(slack, result.total("mpi"))
+    if lost <= 0:
+        return None
+    most = int(np.argmax(by_rank))
+    # The call path that the busiest rank has most of beyond the mean.
+    excess = np.array([float(view.by_rank(row)[most] - view.by_rank(row).mean()) for row in work])
+    node = int(np.argmax(excess))
+    mean = view.by_rank(work[node]).mean()
+    return Finding(
+        "computation",
+        lost,
+        [most],
+        view.names(node),
+        f"Work is uneven: rank {most} computes longest",
+        f"it computes for {wording.seconds(float(by_rank[most]))}, the ranks on average "
+        f"{wording.seconds(float(by_rank.mean()))}; the others can lose up to "
+        f"{wording.seconds(lost)} waiting",
+        f"Most of the difference is in {view.name(node)}: "
+        f"{wording.seconds(float(view.by_rank(work[node])[most]))} on rank {most}, "
+        f"{wording.seconds(float(mean))} on average.",
+        "Spread this work more evenly; a trace shows who waits for it.",
+        node,
+        view.share(lost),
+    )

@@ -1,0 +1,245 @@
+"""Findings about messages: empty ones, tiny ones, much data, collective operations, barriers.
+
+These are costs that the calls have by themselves. Where they also keep other ranks waiting, that
+is told with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope import maps
+from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis.findings import Finding, View
+
+SMALL_MESSAGE = 10  # two to this power bytes: below it a message costs its latency
+_MOSTLY = 0.8
+
+
+def findings(view: View) -> Iterator[Finding]:
+    """Findings about messages, in no order."""
+    for find in (_empty_messages, _messages, _collectives, _scan, _barriers):
+        found = find(view)
+        if found is not None and found.seconds > 0:
+            yield found
+
+
+def carries_nothing(view: View) -> NDArray[np.bool_]:
+    """Nodes (n,) whose time is mostly that of empty messages."""
+    empty = view.result.value("p2p_synchronisation").sum(axis=1)
+    return np.asarray((empty > 0) & (empty >= 0.5 * view.result.value("time").sum(axis=1)))
+
+
+def waiting_in_empty_messages(view: View) -> float:
+    """Time of waits within calls whose messages are all empty, as far as waits are kept."""
+    waits = view.result.waits[view.waits_of("late_sender", "late_receiver")]
+    filed = view.result.total("late_sender") + view.result.total("late_receiver")
+    return max(0.0, float((waits["end"] - waits["begin"]).sum()) - filed)
+
+
+def _late_for_other_reasons(view: View) -> float:
+    """The part of that which something else than empty messages causes."""
+    delay = view.result.value("delay").sum(axis=1)
+    whole = float(delay.sum())
+    if whole <= 0:
+        return 0.0
+    return waiting_in_empty_messages(view) * float(delay[~carries_nothing(view)].sum()) / whole
+
+
+def _estimated_for_empty(view: View) -> NDArray[np.float64]:
+    """Time of empty messages in a profile, which knows one time for all messages of a call path.
+
+    It is shared out by the number of messages; zeros for a trace.
+    """
+    result = view.result
+    time = result.value("p2p_communication")
+    if result.about.get("mode") != "profile":
+        return np.zeros_like(time)
+    sent = result.value("messages_sent") + result.value("messages_received")
+    none = result.value("empty_messages_sent") + result.value("empty_messages_received")
+    return np.asarray(time * np.divide(none, sent, out=np.zeros_like(sent), where=sent > 0))
+
+
+def _empty_messages(view: View) -> Finding | None:
+    result = view.result
+    messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
+    if not empty:
+        return None
+    mixed = _estimated_for_empty(view)
+    values = result.value("p2p_synchronisation") + mixed
+    estimated = bool(mixed.any())
+    whole = float(values.sum())
+    elsewhere = _late_for_other_reasons(view)
+    if whole > 0 and elsewhere > 0.05 * whole:
+        values = values * max(0.0, 1 - elsewhere / whole)
+    quiet = maps.silence(maps.whole_run(result)) if len(result.pairs) else None
+    figure = (
+        f"{wording.count(empty)} of {wording.count(messages)} messages carry nothing (zero bytes)"
+        f"{', by their number about' if estimated else ' and cost'} "
+        f"{wording.seconds(float(values.sum()))}"
+    )
+    cause = ""
+    if quiet is not None and quiet.pairs:
+        cause = f"{wording.percent(quiet.share)} of the pairs of ranks exchange nothing"
+        if quiet.only_empty == quiet.pairs - quiet.with_data:
+            cause += ", yet all of these send empty messages. "
+        elif quiet.only_empty:
+            silent = quiet.only_empty / quiet.pairs
+            cause += f"; {wording.percent(silent)} send empty messages and nothing else. "
+        else:
+            cause += ". "
+    kept = float(result.value("delay")[carries_nothing(view)].sum())
+    if elsewhere > 0.05 * whole > 0:
+        cause += (
+            f"{wording.seconds(elsewhere)} more in these calls are waiting for ranks that are late "
+            "for other reasons. "
+        )
+    if kept > 0.05 * whole:
+        cause += f"{wording.seconds(kept)} of waiting, in these calls and others, comes of them. "
+    return view.finding(
+        "p2p_synchronisation",
+        values,
+        f"{wording.percent(empty / messages)} of all messages are empty",
+        figure,
+        cause.strip(),
+        "Send and receive only where there is data. Where the partners are fixed (a mesh, a "
+        "stencil), find them once and keep the list; else exchange the counts first "
+        "(MPI_Alltoall, MPI_Neighbor_alltoall).",
+    )
+
+
+def _messages(view: View) -> Finding | None:
+    """Time of messages beyond waiting: many tiny ones, or much data."""
+    result = view.result
+    values = np.maximum(view.own("p2p_communication") - _estimated_for_empty(view), 0.0)
+    if not values.sum():
+        return None
+    sizes = result.sizes[:, 1:].sum(axis=0) if result.sizes.size else np.zeros(1, np.int64)
+    number = int(sizes.sum())
+    data = result.total("bytes_sent")
+    seconds = float(values.sum())
+    profile = result.about.get("mode") == "profile"
+    beyond = "including what is waiting in it" if profile else "beyond waiting"
+    if not number:
+        return view.finding(
+            "p2p_communication",
+            values,
+            "Time in sends and receives",
+            f"{wording.seconds(seconds)} {beyond}",
+            "",
+        )
+    tiny = int(sizes[: SMALL_MESSAGE + 1].sum())
+    each = wording.seconds(seconds / number)
+    figure = (
+        f"{wording.seconds(seconds)} {beyond}, {each} a message; "
+        f"{wording.count(number)} messages with data, {wording.size(data)}"
+    )
+    if tiny >= _MOSTLY * number:
+        middle = int(np.searchsorted(np.cumsum(sizes), number / 2))
+        return view.finding(
+            "p2p_communication",
+            values,
+            f"Many small messages: {wording.percent(tiny / number)} have 1 KiB or less",
+            figure,
+            f"Half of the messages have at most {wording.size(2**middle)}: their time is that of "
+            "starting them, not of their bytes.",
+            "Pack what goes to one rank into one message, exchange less often (wider halos), or "
+            "use persistent requests.",
+        )
+    rate = data / seconds if seconds else 0.0
+    return view.finding(
+        "p2p_communication",
+        values,
+        "Moving data between ranks takes time",
+        figure,
+        f"On average {wording.size(data / number)} a message, {wording.size(rate)} a second of "
+        "this time and rank.",
+        "Overlap messages with computing (MPI_Isend, MPI_Irecv early, MPI_Wait late), send less "
+        "(narrower types, fewer fields), or place ranks that talk much on one host.",
+    )
+
+
+def _collectives(view: View) -> Finding | None:
+    result = view.result
+    values = view.own("collective_communication") + result.value("nxn_completion")
+    calls = result.total("collectives")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    node = view.top(values.sum(axis=1))
+    data = result.total("bytes_collective")
+    profile = result.about.get("mode") == "profile"
+    title = f"Collective operations take time, above all {view.name(node)}"
+    if profile:
+        return view.finding(
+            "collective_communication",
+            values,
+            title,
+            wording.seconds(seconds),
+            "A profile does not tell waiting for the last rank from the operation itself; a trace "
+            "does (haloscope measure --trace).",
+        )
+    figure = f"{wording.seconds(seconds)} beyond waiting"
+    if calls:
+        figure += (
+            f"; {wording.count(calls)} calls by single ranks, {wording.size(data / calls)} each"
+        )
+    small = calls > 0 and data / calls <= 2**SMALL_MESSAGE
+    return view.finding(
+        "collective_communication",
+        values,
+        title,
+        figure,
+        "The calls carry little: their time is that of starting them." if small else "",
+        "Put several small reductions into one, ask for results one step later (non-blocking), or "
+        "test for convergence less often."
+        if small
+        else "",
+    )
+
+
+def _scan(view: View) -> Finding | None:
+    """Scans, and whether their ranks leave only when all have entered."""
+    result = view.result
+    values = result.value("scan_completion")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    calls = int(result.about.get("scans") or 0)
+    held = int(result.about.get("scans_synchronising") or 0)
+    synchronises = calls > 0 and held >= _MOSTLY * calls
+    name = view.name(view.top(values.sum(axis=1)))
+    figure = f"{wording.seconds(seconds)} after all lower ranks have entered"
+    if synchronises:
+        return view.finding(
+            "scan_completion",
+            values,
+            f"{name} holds every rank until all have entered",
+            f"{figure}; so in {wording.count(held)} of {wording.count(calls)} scans",
+            "A rank needs only what the ranks below it have, but no rank leaves before the last "
+            "one has come: this MPI's scan synchronises on exit.",
+            "Try another algorithm or version of this MPI, or build the prefix from messages of "
+            "your own along a tree.",
+        )
+    return view.finding(
+        "scan_completion", values, f"{name} takes time by itself", figure, "The operation is slow."
+    )
+
+
+def _barriers(view: View) -> Finding | None:
+    values = view.own("collective_synchronisation") + view.result.value("barrier_completion")
+    seconds = float(values.sum())
+    if not seconds:
+        return None
+    calls = float(view.result.value("visits")[values.sum(axis=1) > 0].sum())
+    profile = view.result.about.get("mode") == "profile"
+    return view.finding(
+        "collective_synchronisation",
+        values,
+        "Barriers cost time" if profile else "Barriers cost time beyond waiting for the last rank",
+        f"{wording.seconds(seconds)} in {wording.count(calls)} calls by single ranks",
+        "A profile does not tell waiting from the barrier itself; a trace does." if profile else "",
+    )

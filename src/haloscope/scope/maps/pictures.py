@@ -1,0 +1,252 @@
+"""Pictures of who sends what to whom: a matrix of pairs, and the receivers sorted by value.
+
+White means that nothing was sent. Where ranks are more than points, a point sums a square of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.io.atomic import atomic_path
+from haloscope.scope.diagnosis.wording import count, plain, seconds, size
+from haloscope.scope.maps import Traffic, receivers, silence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 160
+MOST_POINTS = 512  # along an axis; a point of the matrix is at least one of the picture
+MOST_BARS = 48
+DECADES = 6  # of the logarithmic scale, at most
+INK = "#22262b"
+MUTED = "#6b7178"
+EMPTY = "#a9c6dd"  # pairs whose messages are all empty
+BAR = "#3b6a94"
+BAR_EMPTY = "#c3d5e4"
+_FIRST_LETTER_NOT_DRAWN = "\u0500"  # after Latin, Greek and Cyrillic
+_SPELLED = {"seconds": seconds, "messages": count, "bytes": size}
+
+
+def save_map(path: Path, traffic: Traffic) -> None:
+    """Draw the matrix of a traffic: time (messages where it is not known) and bytes of each pair.
+
+    Raises
+    ------
+    InputError, MachineError
+        The file cannot be written.
+    """
+    quiet = silence(traffic)
+    figure = _figure(11.4, 5.6)
+    left = "seconds" if traffic.timed else "messages"
+    name = "transfer time" if traffic.timed else "messages"
+    _matrix(figure, figure.add_axes((0.065, 0.12, 0.355, 0.7225)), traffic, left, name)
+    _matrix(figure, figure.add_axes((0.555, 0.12, 0.355, 0.7225)), traffic, "bytes", "bytes")
+    messages, empty = traffic.total("messages"), traffic.total("empty")
+    told = (
+        f"{count(messages)} messages, {count(empty)} of them empty; {size(traffic.total('bytes'))};"
+        f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange nothing"
+    )
+    _head(figure, f"Messages: {_drawn(traffic.title)}", told)
+    _save(figure, path)
+
+
+def save_receivers(path: Path, traffic: Traffic) -> None:
+    """Draw senders, messages, bytes and receive time of each rank, each sorted by value.
+
+    Raises
+    ------
+    InputError, MachineError
+        The file cannot be written.
+    """
+    told = receivers(traffic)
+    figure = _figure(10.0, 6.4)
+    axes = figure.subplots(2, 2)
+    figure.subplots_adjust(0.085, 0.09, 0.98, 0.85, wspace=0.24, hspace=0.42)
+    data = told["messages"] - told["empty"]
+    _sorted(axes[0, 0], "senders", told["senders"], told["empty_senders"], count)
+    _sorted(axes[0, 1], "messages", data, told["empty"], count)
+    _sorted(axes[1, 0], "bytes", told["bytes"], None, size)
+    if traffic.timed:
+        _sorted(axes[1, 1], "receive time", told["receive_seconds"], None, seconds)
+    else:
+        axes[1, 1].axis("off")
+        axes[1, 1].text(0, 0.5, "receive time: needs a trace", color=MUTED, fontsize=9)
+    for axis in axes[1]:
+        axis.set_xlabel("ranks, sorted by value", fontsize=8, color=MUTED)
+    _head(
+        figure,
+        f"Receivers: {_drawn(traffic.title)}",
+        "each panel sorted by its own value; light: empty messages only",
+    )
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _head(figure: Figure, title: str, below: str) -> None:
+    # Names come from a trace: a dollar sign in them must not begin a formula.
+    figure.text(0.02, 0.975, title, fontsize=13, color=INK, va="top", parse_math=False)
+    figure.text(0.02, 0.925, below, fontsize=9, color=MUTED, va="top", parse_math=False)
+
+
+def _drawn(name: str) -> str:
+    """A name in letters that the font of the pictures has."""
+    return "".join(x if x < _FIRST_LETTER_NOT_DRAWN else "?" for x in plain(name, 60))
+
+
+def _colours() -> Colormap:
+    """Light to dark: far from white at its light end, and even to the eye (from magma)."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    colours = ListedColormap(colormaps["magma_r"](np.linspace(0.18, 0.97, 256)))
+    return colours.with_extremes(bad=(1, 1, 1, 0))
+
+
+def binned(traffic: Traffic, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
+    """Matrix of a column by (receiver, sender), binned where ranks are many.
+
+    Returns
+    -------
+    values, empty, step
+        Sums; where there are messages but only empty ones; ranks along a side of a point.
+    """
+    links = traffic.links
+    step = -(-traffic.size // MOST_POINTS)
+    points = -(-traffic.size // step)
+    where = (links["receiver"] // step).astype(np.int64) * points + links["sender"] // step
+    shape = (points, points)
+
+    def spread(weights: NDArray[Any]) -> NDArray[np.float64]:
+        sums = np.bincount(where, weights, points * points).astype(np.float64)
+        return sums.reshape(shape)
+
+    messages, empty = spread(links["messages"]), spread(links["empty"])
+    return spread(links[column]), (messages > 0) & (messages == empty), step
+
+
+def _matrix(figure: Figure, axis: Axes, traffic: Traffic, column: str, label: str) -> None:
+    from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    values, empty, step = binned(traffic, column)
+    edge = len(values) * step - 0.5
+    extent = (-0.5, edge, edge, -0.5)
+    most = float(values.max(initial=0.0))
+    if np.any(empty) and column == "bytes":
+        layer = np.ma.masked_where(~empty, np.ones_like(values))
+        colours = ListedColormap([EMPTY]).with_extremes(bad=(1, 1, 1, 0))
+        axis.imshow(layer, cmap=colours, extent=extent, interpolation="nearest")
+        axis.legend(
+            handles=[Patch(color=EMPTY, label="only empty messages")],
+            loc="upper right",
+            bbox_to_anchor=(1.0, -0.09),
+            fontsize=8,
+            frameon=False,
+            handlelength=1,
+            borderpad=0,
+        )
+    if most > 0:
+        least = max(float(values[values > 0].min()), most * 10.0**-DECADES)
+        low, high = (least, most) if least < most else (most / 3, most * 3)
+        image = axis.imshow(
+            np.ma.masked_where(values <= 0, np.maximum(values, least)),
+            norm=LogNorm(low, high),
+            cmap=_colours(),
+            extent=extent,
+            interpolation="nearest",
+        )
+        place = axis.get_position()
+        bar = figure.add_axes((place.x1 + 0.01, place.y0, 0.012, place.height))
+        steps = (1.0,) if high > 300 * low else (1.0, 2.0, 5.0)
+        figure.colorbar(
+            image,
+            cax=bar,
+            ticks=LogLocator(subs=steps, numticks=20),
+            format=FuncFormatter(lambda value, _: _SPELLED[column](value)),
+        )
+        bar.minorticks_off()
+        bar.tick_params(labelsize=8, colors=MUTED)
+    square = f", each point {step} x {step} pairs" if step > 1 else ""
+    axis.set_title(f"{label}{square}", fontsize=10, color=INK, loc="left")
+    axis.set_xlabel("sender", fontsize=9)
+    axis.set_ylabel("receiver", fontsize=9)
+    axis.set_xlim(-0.5, traffic.size - 0.5)
+    axis.set_ylim(traffic.size - 0.5, -0.5)
+    _whole_ticks(axis, traffic.size)
+
+
+def _whole_ticks(axis: Axes, ranks: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for line in (axis.xaxis, axis.yaxis):
+        line.set_major_locator(MaxNLocator(9, integer=True, min_n_ticks=min(ranks, 3)))
+    axis.tick_params(labelsize=8, colors=MUTED)
+    for spine in axis.spines.values():
+        spine.set_color("#c8ccd1")
+    if ranks <= 32:
+        middles = np.arange(ranks - 1) + 0.5
+        axis.set_xticks(middles, minor=True)
+        axis.set_yticks(middles, minor=True)
+        axis.grid(which="minor", color="#e3e6e9", linewidth=0.5)
+        axis.tick_params(which="minor", length=0)
+
+
+def _sorted(
+    axis: Axes,
+    label: str,
+    data: NDArray[Any],
+    empty: NDArray[Any] | None,
+    spelled: Callable[[float], str],
+) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    whole = data + (empty if empty is not None else 0)
+    order = np.lexsort((whole, data))
+    first, both = data[order].astype(float), whole[order].astype(float)
+    place = np.arange(len(order))
+    if len(order) <= MOST_BARS:
+        axis.bar(place, both, width=0.85, color=BAR_EMPTY)
+        axis.bar(place, first, width=0.85, color=BAR)
+        if len(order) <= 16:
+            axis.set_xticks(place, [str(rank) for rank in order])
+            axis.tick_params(axis="x", length=0)
+    else:
+        axis.fill_between(place, both, step="mid", color=BAR_EMPTY, linewidth=0)
+        axis.fill_between(place, first, step="mid", color=BAR, linewidth=0)
+        axis.set_xlim(0, len(order) - 1)
+    mean = float(data.mean()) if len(data) else 0.0
+    axis.axhline(mean, color=INK, linewidth=0.8, linestyle="--")
+    top = int(np.argmax(data)) if len(data) else 0
+    axis.set_title(
+        f"{label}: mean {spelled(mean)}, most {spelled(float(data.max(initial=0)))} (rank {top})",
+        fontsize=9,
+        color=INK,
+        loc="left",
+    )
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=label in ("senders", "messages")))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: spelled(value)))
+    axis.tick_params(labelsize=8, colors=MUTED)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)

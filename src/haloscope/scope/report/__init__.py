@@ -1,0 +1,408 @@
+"""Writes the report of an analysis: the answer first, then what shows it.
+
+The page is Markdown with pictures beside it. Names in it come from the measured program and are
+shown as text whatever they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope import maps
+from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.diagnosis.waits import WAITS
+from haloscope.scope.maps import Distances, Traffic
+from haloscope.scope.maps.placement import Placement
+from haloscope.scope.metrics import BY_NAME, Metric, children
+from haloscope.scope.report.comparison import Comparison, sentences
+from haloscope.scope.report.tables import cell, table
+from haloscope.scope.result import Result
+
+MOST_PATHS = 12
+MOST_ROUTINES = 8
+_LEAST_SHARE = 0.0005  # of all time, for a row of the tree
+_EFFICIENCIES = (
+    ("parallel_efficiency", "Parallel efficiency", "computing over all time"),
+    ("load_balance", "= load balance", "mean computing of the ranks over the largest"),
+    ("communication_efficiency", "x communication", "largest computing over the run's time"),
+    ("serialisation_efficiency", "= serialisation", "what waits for each other would cost on an "
+     "ideal network"),
+    ("transfer_efficiency", "x transfer", "what moving data costs"),
+)  # fmt: skip
+
+
+@dataclass
+class Analysis:
+    """All that an analysis has to tell; the report, the terminal and JSON show parts of it.
+
+    Attributes
+    ----------
+    name
+        The measured program, or the folder.
+    result
+        What the replay or the profile gave.
+    findings
+        Of the diagnosis, most expensive first.
+    hosts
+        Host of each rank, empty where it is not known.
+    traffic, routines
+        Messages of the run, and of the routines that send.
+    distances, placement
+        Of the messages, and a better placement of ranks if there is one.
+    pictures
+        Names of pictures relative to the report, by (title of the traffic, kind): kinds are
+        ``map`` and ``receivers``.
+    what_if
+        Predictions, if they were asked for.
+    comparison
+        With an earlier measurement, if that was asked for.
+    files
+        What was written, by name.
+    notes
+        What was not, and why.
+    """
+
+    name: str
+    result: Result
+    findings: list[Finding]
+    hosts: tuple[str, ...]
+    traffic: Traffic
+    routines: list[Traffic]
+    distances: Distances
+    placement: Placement | None
+    pictures: list[tuple[str, str, str]] = field(default_factory=list)
+    what_if: list[dict[str, Any]] = field(default_factory=list)
+    comparison: Comparison | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is missing or broken, one line each."""
+        return [str(line) for line in self.result.about.get("warnings") or []]
+
+    @property
+    def partial(self) -> bool:
+        """Whether something is missing in the measurement."""
+        return bool(self.result.about.get("partial"))
+
+    @property
+    def answer(self) -> list[str]:
+        """The diagnosis in three sentences."""
+        return answer(self.result, self.findings)
+
+
+def page(analysis: Analysis) -> str:
+    """The whole report."""
+    result = analysis.result
+    parts = [f"# Where {wording.code(analysis.name, 100)} spends its time", ""]
+    parts += [" ".join(analysis.answer), ""]
+    if analysis.partial:
+        parts += [
+            "> **Partial.** Parts of the measurement are missing; the figures cover what is there. "
+            "[What is missing](#the-measurement)",
+            "",
+        ]
+    view = View.of(result)
+    if analysis.findings:
+        parts += ["## What costs most", "", *_findings(analysis.findings, view)]
+    if analysis.what_if:
+        parts += ["## What if", "", *_what_if(analysis.what_if)]
+    if analysis.comparison is not None:
+        before = wording.code(analysis.comparison.before, 100)
+        parts += [f"## Against {before}", "", " ".join(sentences(analysis.comparison)), ""]
+        parts += ["[By metric and by call path](compare.md)", ""]
+    parts += ["## Where the time goes", "", *_tree(view), *_efficiencies(result)]
+    parts += ["## Call paths", "", *_call_paths(view)]
+    if len(result.pairs) or result.total("messages_sent"):
+        parts += ["## Messages", "", *_messages(analysis)]
+    parts += ["## Ranks", "", *_ranks(view)]
+    parts += ["## The measurement", "", *_measurement(analysis)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _findings(findings: Sequence[Finding], view: View) -> list[str]:
+    lines = []
+    for number, one in enumerate(findings, 1):
+        lines += [
+            f"### {number}. {one.title}",
+            "",
+            f"**{wording.percent(one.share)} of the time** ({wording.seconds(one.seconds)}), "
+            f"{view.in_words(one.ranks)}"
+            + (f", in {wording.code(one.where)}" if one.where else "")
+            + ".",
+            "",
+            f"{wording.begun(one.figure)}. {one.cause}".strip(),
+            "",
+            f"*What to do:* {one.remedy}",
+            "",
+        ]
+    return lines
+
+
+def _what_if(predictions: Sequence[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            cell(str(one.get("name", ""))),
+            wording.seconds(float(one.get("seconds", 0.0))),
+            wording.seconds(float(one.get("predicted", 0.0))),
+            _change(float(one.get("seconds", 0.0)), float(one.get("predicted", 0.0))),
+        )
+        for one in predictions
+    ]
+    return table(("changed", "now", "predicted", "change"), rows)
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * (after / before - 1):+.3g} %" if before > 0 else ""
+
+
+def _tree(view: View) -> list[str]:
+    """The tree of time with shares; branches below a two-thousandth are left out."""
+    rows: list[tuple[str, ...]] = []
+
+    def walk(metric: Metric, depth: int) -> None:
+        total = view.result.total(metric.name)
+        if metric.name != "time" and view.share(total) < _LEAST_SHARE:
+            return
+        by_rank = view.result.by_rank(metric.name)
+        low, high = int(np.argmin(by_rank)), int(np.argmax(by_rank))
+        rows.append(
+            (
+                "&emsp;" * depth + metric.title,
+                wording.seconds(total),
+                wording.percent(view.share(total)),
+                f"{wording.seconds(float(by_rank[low]))} ({low})",
+                f"{wording.seconds(float(by_rank[high]))} ({high})",
+            )
+        )
+        for child in children(metric.name):
+            walk(child, depth + 1)
+
+    walk(BY_NAME["time"], 0)
+    told = [
+        "All threads and ranks together; the least and the most of a rank, with its number.",
+        "",
+    ]
+    return told + table(("", "seconds", "share", "least (rank)", "most (rank)"), rows)
+
+
+def _efficiencies(result: Result) -> list[str]:
+    found = result.about.get("pop") or {}
+    rows = [
+        (title, wording.percent(float(found[name])), meaning)
+        for name, title, meaning in _EFFICIENCIES
+        if isinstance(found.get(name), int | float)
+    ]
+    if not rows:
+        return []
+    lines = ["Efficiencies as the POP project defines them:", ""]
+    header = "| | | meaning |\n|---|---:|---|"
+    return [*lines, header, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _call_paths(view: View) -> list[str]:
+    result = view.result
+    time = result.value("time").sum(axis=1)
+    waiting = sum((result.value(name).sum(axis=1) for name in WAITS), np.zeros_like(time))
+    visits = result.value("visits").sum(axis=1)
+    delay = result.value("delay").sum(axis=1)
+    rows = []
+    for seconds, nodes in view.same_paths(time)[:MOST_PATHS]:
+        by_rank = view.by_rank(result.value("time")[nodes].sum(axis=0))
+        most = int(np.argmax(by_rank))
+        row = [
+            cell(view.path(nodes[0])),
+            wording.seconds(seconds),
+            wording.percent(view.share(seconds)),
+            wording.count(float(visits[nodes].sum())),
+            f"{wording.seconds(float(by_rank[most]))} ({most})",
+        ]
+        if result.waits.size or waiting.any():
+            row += [
+                wording.seconds(float(waiting[nodes].sum())) if waiting[nodes].any() else "",
+                wording.seconds(float(delay[nodes].sum())) if delay[nodes].any() else "",
+            ]
+        rows.append(row)
+    header = ["call path", "seconds", "share", "visits", "most (rank)"]
+    if result.waits.size or waiting.any():
+        header += ["waits in it", "waits of others for it"]
+    told = ["Own time of each call path, without what it calls; the longest first.", ""]
+    return told + table(header, rows)
+
+
+def _messages(analysis: Analysis) -> list[str]:
+    result, traffic = analysis.result, analysis.traffic
+    quiet = maps.silence(traffic)
+    messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
+    lines = [
+        f"{wording.count(messages)} messages with {wording.size(result.total('bytes_sent'))}; "
+        f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty.",
+    ]
+    if quiet.pairs:
+        lines.append(
+            f"Of {wording.count(quiet.pairs)} pairs of ranks {wording.percent(quiet.share)} exchange "
+            "nothing"
+            + (
+                f"; {wording.percent(quiet.only_empty / quiet.pairs)} send empty messages only."
+                if quiet.only_empty
+                else "."
+            )
+        )
+    lines.append("")
+    for title, kind, name in analysis.pictures[:2]:
+        lines += [f"![{_KINDS[kind]}: {wording.markdown(title, 60)}]({name})", ""]
+    lines += _sizes(result.sizes)
+    lines += _routines(analysis)
+    lines += _where_to(analysis)
+    return lines
+
+
+_KINDS = {"map": "who sends to whom", "receivers": "receivers, sorted"}
+
+
+def _sizes(sizes: NDArray[np.int64]) -> list[str]:
+    if not sizes.size or not sizes.any():
+        return []
+    counts = sizes.sum(axis=0)
+    whole = int(counts.sum())
+    rows = []
+    for index in np.flatnonzero(counts).tolist():
+        upper = "empty" if index == 0 else f"up to {_power(index - 1)}"
+        share = counts[index] / whole
+        bar = "█" * max(1, round(30 * share))
+        rows.append((upper, wording.count(float(counts[index])), wording.percent(share), bar))
+    header = "| size | messages | share | |\n|---|---:|---:|:---|"
+    return [header, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _power(exponent: int) -> str:
+    for unit, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if exponent >= unit:
+            return f"{2 ** (exponent - unit)} {name}"
+    return f"{2**exponent} B"
+
+
+def _routines(analysis: Analysis) -> list[str]:
+    if len(analysis.routines) < 1:
+        return []
+    rows = []
+    for one in analysis.routines[:MOST_ROUTINES]:
+        messages, empty = one.total("messages"), one.total("empty")
+        quiet = maps.silence(one)
+        pictures = " ".join(
+            f"[{kind}]({name})"
+            for title, kind, name in analysis.pictures
+            if title == wording.path(one.path)
+        )
+        rows.append(
+            (
+                cell(wording.path(one.path)),
+                wording.count(messages),
+                wording.percent(empty / max(messages, 1)),
+                wording.size(one.total("bytes")),
+                wording.seconds(one.total("receive_seconds")) if one.timed else "",
+                wording.percent(quiet.share),
+                pictures,
+            )
+        )
+    header = ("routine", "messages", "empty", "bytes", "receive time", "silent pairs", "pictures")
+    return table(header, rows)
+
+
+def _where_to(analysis: Analysis) -> list[str]:
+    """The messages against hosts and Cartesian communicators, and a better placement."""
+    far = analysis.distances
+    lines = []
+    if far.hosts > 1:
+        whole = max(far.inside + far.across, 1)
+        lines.append(
+            f"On {far.hosts} hosts: {wording.size(far.inside)} stay inside a host, "
+            f"{wording.size(far.across)} ({wording.percent(far.across / whole)}) go across."
+        )
+    for name, dims, hops in far.cartesian:
+        grid = " x ".join(map(str, dims))
+        lines.append(
+            f"On the {grid} grid of {wording.code(name, 60)} a byte goes {hops:.3g} hops on average."
+        )
+    placement = analysis.placement
+    if placement is not None:
+        lines += [
+            "",
+            f"**A better placement.** With ranks on other hosts {wording.size(placement.after)} "
+            f"instead of {wording.size(placement.before)} would go across, "
+            f"{wording.percent(placement.saved)} less. Start the program again with",
+            "",
+            "    mpiexec -f maps/placement-hosts.txt ...                       # MPICH",
+            "    mpirun --hostfile maps/placement-hosts.txt --map-by seq ...   # Open MPI",
+            "    mpirun --rankfile maps/placement-rankfile.txt ...             # Open MPI, a core each",
+            "    SLURM_HOSTFILE=maps/placement-hosts.txt srun -m arbitrary ... # Slurm",
+        ]
+    return [*lines, ""] if lines else []
+
+
+def _ranks(view: View) -> list[str]:
+    result = view.result
+    waiting = np.zeros(result.size)
+    for name in WAITS:
+        waiting = waiting + result.by_rank(name)
+    columns: list[tuple[str, NDArray[np.float64], Any]] = [
+        ("Computation", result.by_rank("computation"), wording.seconds),
+        ("MPI", result.by_rank("mpi"), wording.seconds),
+        ("Waiting for other ranks", waiting, wording.seconds),
+        ("Others wait for it", result.by_rank("delay"), wording.seconds),
+        ("GPU calls", result.by_rank("gpu"), wording.seconds),
+        ("Overhead of the measurement", result.by_rank("overhead"), wording.seconds),
+        ("Messages sent", result.by_rank("messages_sent"), wording.count),
+        ("Bytes sent", result.by_rank("bytes_sent"), wording.size),
+    ]
+    heap = result.about.get("heap_bytes_by_rank")
+    if isinstance(heap, list) and len(heap) == result.size:
+        columns.append(("Most heap in use", np.array(heap, np.float64), wording.size))
+    rows = [
+        (
+            title,
+            f"{spelled(float(values.min()))} ({int(np.argmin(values))})",
+            spelled(float(values.mean())),
+            f"{spelled(float(values.max()))} ({int(np.argmax(values))})",
+            f"{float(values.max() / values.mean()):.2f}",
+        )
+        for title, values, spelled in columns
+        if values.any()
+    ]
+    return table(("a rank", "least (rank)", "mean", "most (rank)", "most / mean"), rows)
+
+
+def _measurement(analysis: Analysis) -> list[str]:
+    about = analysis.result.about
+    lines = []
+    command = about.get("command")
+    if command:
+        text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        lines.append(f"- Command: {wording.code(text, 300)}")
+    where = wording.things(analysis.result.size, "rank")
+    if analysis.hosts and all(analysis.hosts):
+        where += f" on {wording.things(len(set(analysis.hosts)), 'host')}"
+    lines.append(f"- {where}")
+    mode = about.get("mode")
+    if mode == "trace" and about.get("events"):
+        lines.append(f"- Trace of {wording.count(float(about['events']))} events")
+    elif mode:
+        lines.append(f"- Measured as {wording.code(str(mode), 20)}")
+    clocks = about.get("clock_violations")
+    if isinstance(clocks, dict) and clocks.get("before"):
+        lines.append(
+            f"- Messages that seem to arrive before they are sent: {clocks.get('before')} by the "
+            f"clocks as they are, {clocks.get('after')} after correction"
+        )
+    lines += [f"- {wording.markdown(line, 300)}" for line in (*analysis.warnings, *analysis.notes)]
+    names = [f"[{wording.markdown(name)}]({name})" for name in analysis.files.values()]
+    if names:
+        lines.append(f"- Files: {', '.join(names)}")
+    return [*lines, ""]

@@ -1,0 +1,133 @@
+"""Shows an analysis on the terminal: the answer, what costs most, and where the rest is."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis.findings import View
+from haloscope.scope.report.comparison import sentences
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from haloscope.scope.report import Analysis
+
+WIDTH = 80
+_INDENT = 4
+_MOST_WARNINGS = 5
+
+
+def show(analysis: Analysis, *, colour: bool | None = None) -> str:
+    """The analysis as lines of at most :data:`WIDTH` columns.
+
+    Parameters
+    ----------
+    analysis
+        What to show.
+    colour
+        With the terminal's colours; by default where standard output is a terminal.
+    """
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    coloured = sys.stdout.isatty() if colour is None else colour
+    console = Console(
+        file=io.StringIO(),
+        width=WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=coloured,
+        color_system="standard" if coloured else None,
+        legacy_windows=False,
+    )
+    result = analysis.result
+    mode = str(result.about.get("mode") or "measurement")
+    ranks = wording.things(result.size, "rank")
+    console.print(Text(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
+    told = [*analysis.warnings, *analysis.notes]
+    kind = "partial" if analysis.partial else "note"
+    for line in told[:_MOST_WARNINGS]:
+        console.print(Text(f"{kind}: {wording.plain(line, 150)}", style="yellow"))
+    if len(told) > _MOST_WARNINGS:
+        console.print(Text(f"{kind}: {len(told) - _MOST_WARNINGS} more in report.md"))
+    console.print(Text(" ".join(analysis.answer)))
+    view = View.of(result)
+    for number, one in enumerate(analysis.findings, 1):
+        console.print()
+        head = Text(f"{number:>2}. ")
+        head.append(one.title, style="bold")
+        head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")
+        console.print(_hanging(head))
+        place = wording.begun(view.in_words(one.ranks))
+        if one.where:
+            place += f", {one.where}"
+        body = Text(f"{place}\n", style="")
+        body.stylize("dim")
+        body.append(f"{wording.begun(one.figure)}. {one.cause}".strip() + "\n")
+        body.append("What to do: ", style="bold")
+        body.append(one.remedy)
+        console.print(Padding(body, (0, 0, 0, _INDENT)))
+    efficiencies = _efficiencies(analysis)
+    if efficiencies is not None:
+        console.print()
+        console.print(efficiencies)
+    for change in analysis.what_if:
+        console.print(
+            Text(
+                f"What if {change.get('name')}: {wording.seconds(float(change.get('predicted', 0.0)))} "
+                f"instead of {wording.seconds(float(change.get('seconds', 0.0)))}",
+                style="bold",
+            )
+        )
+    if analysis.comparison is not None:
+        before = wording.plain(analysis.comparison.before, 50)
+        console.print(Text(f"\nAgainst {before}: {' '.join(sentences(analysis.comparison))}"))
+    if analysis.placement is not None:
+        placement = analysis.placement
+        console.print(
+            Text(
+                f"Placement: {wording.percent(placement.saved)} fewer bytes across hosts with "
+                "maps/placement-hosts.txt (see report.md)."
+            )
+        )
+    console.print()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [line.rstrip() for line in text.splitlines()]
+    lines += [f"{name}: {path}" for name, path in analysis.files.items()]
+    return "\n".join(lines)
+
+
+def _hanging(head: Text) -> Text:
+    """A headline whose further lines stand under its text."""
+    from rich.console import Console
+
+    lines = head.wrap(Console(width=WIDTH), WIDTH - _INDENT)
+    for line in lines[1:]:
+        line.pad_left(_INDENT)
+    return type(head)("\n").join(lines)
+
+
+def _efficiencies(analysis: Analysis) -> Text | None:
+    from rich.text import Text
+
+    found = analysis.result.about.get("pop") or {}
+    if "parallel_efficiency" not in found:
+        return None
+    text = f"Efficiency {wording.percent(found['parallel_efficiency'])}"
+    parts = [
+        f"{title} {wording.percent(found[name])}"
+        for name, title in (
+            ("load_balance", "load balance"),
+            ("serialisation_efficiency", "serialisation"),
+            ("transfer_efficiency", "transfer"),
+        )
+        if name in found
+    ]
+    if "serialisation_efficiency" not in found and "communication_efficiency" in found:
+        parts.append(f"communication {wording.percent(found['communication_efficiency'])}")
+    return Text(f"{text} = {' x '.join(parts)}" if parts else text)
