@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from haloscope.scope.measurement import Measurement, open_measurement
@@ -37,6 +38,13 @@ class CallPath:
     seconds: float = 0.0
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def add(self, other: CallPath) -> None:
+        """Take in what the same call path took from another site."""
+        self.visits += other.visits
+        self.seconds += other.seconds
+        self.sent = [a + b for a, b in zip(self.sent, other.sent, strict=True)]
+        self.received = [a + b for a, b in zip(self.received, other.received, strict=True)]
 
 
 @dataclass
@@ -77,42 +85,45 @@ class Recorded:
         Checks on the way that visits nest, that time goes forward and, if `closed`, that all ends.
         """
         measurement = self.measurement()
-        rank = measurement.locations[location].rank
-        own = measurement.ranks[rank].nodes
-        rate, _ = measurement.ticks_to_seconds(rank)
-        found: dict[str, CallPath] = {}
+        place = measurement.locations[location]
+        own = measurement.ranks[place.rank].nodes
+        rate, _ = measurement.ticks_to_seconds(place.rank)
+        assert place.events is not None
+        events = read_events(place.events)
+        assert events.whole
+        assert (np.diff(events.ticks) >= 0).all(), "time runs backwards"
+        nodes: dict[int, CallPath] = {}
         stack: list[tuple[int, int]] = []
-        paused, since, away, last = False, 0, 0, 0
-        for tick, kind, payload, words in self.events(location):
-            assert tick >= last, "time runs backwards"
-            last = tick
-            if kind == Kind.PAUSE:
-                assert not paused
-                paused, since = True, tick
-                continue
-            if kind == Kind.RESUME:
-                assert paused
-                paused, away = False, away + tick - since
-                continue
-            assert not paused, f"{kind!r} within a pause"
+        paused, since, away = False, 0, 0
+        sizes = events.words[:, 1].tolist()
+        for index, (tick, kind, payload) in enumerate(
+            zip(events.ticks.tolist(), events.kinds.tolist(), events.payloads.tolist(), strict=True)
+        ):
+            assert not paused or kind == Kind.RESUME, f"{Kind(kind)!r} within a pause"
             if kind == Kind.ENTER:
                 stack.append((payload, tick - away))
-                continue
-            if kind == Kind.COUNTER:
-                continue
-            name = "/".join(measurement.path_of(int(own[stack[-1][0]])))
-            path = found.setdefault(name, CallPath())
-            if kind == Kind.LEAVE:
+            elif kind == Kind.LEAVE:
                 node, begin = stack.pop()
                 assert node == payload, "visits do not nest"
+                path = nodes.setdefault(node, CallPath())
                 path.visits += 1
                 path.seconds += (tick - away - begin) * rate
+            elif kind == Kind.PAUSE:
+                paused, since = True, tick
+            elif kind == Kind.RESUME:
+                assert paused
+                paused, away = False, away + tick - since
             elif kind in (Kind.SEND, Kind.RECV):
+                path = nodes.setdefault(stack[-1][0], CallPath())
                 counts = path.sent if kind == Kind.SEND else path.received
                 counts[0] += 1
-                counts[1] += words[1] == 0
-                counts[2] += words[1]
+                counts[1] += sizes[index] == 0
+                counts[2] += sizes[index]
         assert not (closed and stack), "something was never left"
+        found: dict[str, CallPath] = {}
+        for node, path in nodes.items():
+            name = "/".join(measurement.path_of(int(own[node])))
+            found.setdefault(name, CallPath()).add(path)
         return found
 
     def visits(self, location: int = 0, *, closed: bool = True) -> dict[str, int]:

@@ -307,7 +307,10 @@ class _Program:
         place = rank, choice.randrange(self.threads) if thread is None else thread
         if since and self.threads > 1:
             since += 1e-6  # after, whichever thread began it
-        begin = max(self.now[place], since) + choice.choice((0, 1, 3, 10)) * choice.randint(1, 1000) * 1e-6
+        begin = (
+            max(self.now[place], since)
+            + choice.choice((0, 1, 3, 10)) * choice.randint(1, 1000) * 1e-6
+        )
         end = begin + choice.choice((0, 1, 1, 5, 20)) * choice.randint(1, 1000) * 1e-6
         begin, end = round(begin, 6), round(end, 6)
         where = self.events[place]
@@ -450,9 +453,7 @@ class _Program:
         self.wait(self.choice.randrange(self.ranks))
 
 
-def random_trace(
-    seed: int, ranks: int, steps: int, *, singly: bool, threads: int = 1
-) -> Trace:
+def random_trace(seed: int, ranks: int, steps: int, *, singly: bool, threads: int = 1) -> Trace:
     """Make a trace up.
 
     Parameters

@@ -178,7 +178,7 @@ class _Reader:
         later = []
         for text in listed:
             first = _event(float(begin), text)
-            if first.verb in _AT_BEGIN or first.options.get("request") and first.verb != "done":
+            if first.verb in _AT_BEGIN or (first.options.get("request") and first.verb != "done"):
                 events.append(first)
             else:
                 later.append(_event(float(end), text))
@@ -320,15 +320,19 @@ class _RankWriter:
             for place in self.trace.events
             if place[0] == self.rank
         }
-        merged = sorted(
-            (event.second, place[1], number, place, event)
-            for place in writers
-            for number, event in enumerate(self.trace.events[place])
-        ) if len(writers) > 1 else [
-            (event.second, 0, number, place, event)
-            for place in writers
-            for number, event in enumerate(self.trace.events[place])
-        ]
+        merged = (
+            sorted(
+                (event.second, place[1], number, place, event)
+                for place in writers
+                for number, event in enumerate(self.trace.events[place])
+            )
+            if len(writers) > 1
+            else [
+                (event.second, 0, number, place, event)
+                for place in writers
+                for number, event in enumerate(self.trace.events[place])
+            ]
+        )
         stacks = {place: [ROOT] if self.trace.is_stream(place) else [] for place in writers}
         for second, _, _, place, event in merged:
             kind, payload, words = self._words(event, stacks[place])

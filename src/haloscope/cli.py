@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from haloscope import (
+    commands_analyze,
+    commands_explore,
+    commands_formats,
+    commands_measure,
+    measured,
+)
 from haloscope.errors import HaloscopeError, InputError
 
 if TYPE_CHECKING:
@@ -115,20 +123,27 @@ def run(
         bool, typer.Option("--restart", help="Go on from the newest checkpoint in --out.")
     ] = False,
     measure: Annotated[
-        str, typer.Option(help="off, or profile: the time of each named region.")
+        str,
+        typer.Option(
+            help="off; profile: the time of each named region; trace: when each began and ended."
+        ),
     ] = "off",
     as_json: Json = False,
 ) -> None:
     """Run a case: fields, a picture, a summary, checkpoints."""
     from haloscope.exchange import launch
-    from haloscope.run import load
+    from haloscope.io.atomic import write_json
 
-    if measure not in ("off", "profile"):
-        raise InputError(f"--measure {measure!r} is not known; give off or profile")
+    if measure not in measured.MODES:
+        raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
         _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
         return
+    if measure != "off":
+        out = _measured(case, out, restart, overrides)
+    from haloscope.run import load
+
     world = _open_world()
     if ranks > 1 and world.size != ranks:
         raise InputError(
@@ -136,17 +151,23 @@ def run(
             "--ranks away under a launcher"
         )
     simulation = load(case, settings=overrides, device=device, world=world)
-    folder = _folder(world, case, out, restart)
+    folder = _folder(world, case, out, restart, measured=measure != "off")
     bar = _Bar() if world.is_root and not as_json else None
     if not as_json:
         _say("\n".join([_opening(simulation), *simulation.solver.notices]))
+    told = measure != "off" and world.is_root
+    about = measured.described(folder / measured.FOLDER, measure, world.size)
     try:
-        summary = simulation.run(
-            steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
-        )
+        with about if told else contextlib.nullcontext():
+            summary = simulation.run(
+                steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
+            )
     finally:
         if bar is not None:
             bar.close()
+    if told:
+        summary["files"]["measurement"] = str(folder / measured.FOLDER)
+        write_json(folder / "summary.json", summary)
     if world.is_root:
         print(json.dumps(summary) if as_json else _closing(summary), flush=True)
     if summary["stopped_by"]:
@@ -176,6 +197,11 @@ def _run_on_ranks(
     table = read_case(case, settings, registry.case_model)
     registry.check_ranks(table, ranks)
     folder = given_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
+    variables = {}
+    if measure != "off":
+        place = measured.folder_in(folder, alone=True)
+        measured.spare_children()
+        variables = measured.rank_environment(measure, place)
     arguments = ["run", str(case), "--out", str(folder), "--measure", measure]
     arguments += [part for setting in settings for part in ("--set", setting)]
     arguments += ["--device", device] if device else []
@@ -184,19 +210,47 @@ def _run_on_ranks(
     arguments += ["--json"] if as_json else []
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
-    raise SystemExit(launch.launch(ranks, arguments, threads_per_rank=threads))
+    raise SystemExit(
+        launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
+    )
 
 
-def _folder(world: World, case: Path, out: Path | None, restart: bool) -> Path:
+def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
+    """The folder of a run that is measured, which the recorder has to know before MPI begins."""
+    from haloscope.case import read_case
+    from haloscope.exchange import launch
+    from haloscope.exchange.world import World
+    from haloscope.solvers import registry
+
+    measured.spare_children()
+    if measured.is_under_way() and out is not None:
+        return out
+    launched = launch.started_by_launcher()
+    if launched and out is None:
+        raise InputError(
+            "--measure was given to ranks that a launcher has started; give the run's folder, "
+            "too: --out DIR"
+        )
+    read_case(case, settings, registry.case_model)
+    folder = out if launched and out is not None else _folder(World(), case, out, restart)
+    measured.begin(measured.folder_in(folder, alone=not launched))
+    return folder
+
+
+def _folder(
+    world: World, case: Path, out: Path | None, restart: bool, *, measured: bool = False
+) -> Path:
     """The output folder, made by rank 0 and known to all."""
     import numpy as np
 
     from haloscope.folders import given_folder, latest_folder, new_folder
+    from haloscope.measured import holds_nothing_else
 
     text = b""
     if world.is_root:
         if out is not None:
-            folder = given_folder(out, restart=restart)
+            ready = measured and holds_nothing_else(out)
+            folder = given_folder(out, restart=restart or ready)
         elif restart:
             folder = latest_folder(Path("runs"), case.stem)
         else:
@@ -465,6 +519,12 @@ def new(
     print(f"wrote {path}; run it with: haloscope run {path}")
 
 
+commands_measure.register(app)
+commands_analyze.register(app)
+commands_explore.register(app)
+commands_formats.register(app)
+
+
 def _restart_with_sanitizer() -> None:
     """With HALOSCOPE_JIT=debug, start again with the address sanitizer preloaded.
 
@@ -502,6 +562,7 @@ def main() -> None:
 
     try:
         _restart_with_sanitizer()
+        measured.restart(sys.argv[1:])
         go_on_guarded()
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         raise SystemExit(code if isinstance(code, int) else 0)

@@ -6,11 +6,14 @@ whoever measures; it is told the region's number when it begins and when it ends
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 _names: list[str] = []
+# The preloaded recorder's functions, which are told of every region; one pair at most.
+_recorders: list[tuple[Callable[..., None], Callable[..., None]]] = []
 
 # What an unmeasured region calls: built-in functions that take what `with` hands over and do
 # nothing. Python methods in their place would cost three times as much.
@@ -49,23 +52,39 @@ def names() -> tuple[str, ...]:
 def attach(enter: Callable[[int], None], leave: Callable[[int], None]) -> None:
     """Tell a listener of every region from now on; it replaces the one before.
 
-    Attach and detach outside of any region.
+    The preloaded recorder, where there is one, is told all the same. Attach and detach outside
+    of any region.
     """
 
     def on_enter(region: Region) -> None:
+        for record, _ in _recorders:
+            record(region)
         enter(region.number)
 
     def on_exit(region: Region, *error: object) -> None:
         leave(region.number)
+        for _, record in _recorders:
+            record(region, *error)
 
     Region.__enter__ = on_enter
     Region.__exit__ = on_exit
 
 
 def detach() -> None:
-    """Listen no more."""
-    Region.__enter__ = _NO_ENTER
-    Region.__exit__ = _NO_EXIT
+    """Listen no more; the preloaded recorder, where there is one, goes on."""
+    Region.__enter__, Region.__exit__ = _recorders[0] if _recorders else (_NO_ENTER, _NO_EXIT)
+
+
+def record_with(enter: Callable[..., None], leave: Callable[..., None]) -> None:
+    """Put a recorder's own functions into the class: nothing in between, which would cost more.
+
+    Parameters
+    ----------
+    enter, leave
+        Take the place of the region's ``__enter__`` and ``__exit__``.
+    """
+    _recorders[:] = [(enter, leave)]
+    detach()
 
 
 class Profile:
@@ -103,3 +122,10 @@ class Profile:
             _names[number]: {"visits": visits, "seconds": self._seconds[number]}
             for number, visits in sorted(self._visits.items())
         }
+
+
+if os.environ.get("HALOSCOPE_MEASURE"):
+    # This process runs under `haloscope measure`.
+    from haloscope.scope import python_regions
+
+    python_regions.record()

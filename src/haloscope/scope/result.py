@@ -21,6 +21,7 @@ from haloscope.scope.metrics import BY_NAME, children
 FILE = "analysis.h5"
 _FORMAT = 1
 _MOST_VALUES = 1 << 31
+_CHUNK_BYTES = 1 << 19  # of a metric's values read at once by who looks at a few call paths
 
 # One row a pair and call path of the sender.
 PAIRS = np.dtype(
@@ -181,10 +182,19 @@ class Result:
         try:
             with h5py.File(part, "w") as file:
                 file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
-                group = file.create_group("values")
+                group, sums = file.create_group("values"), file.create_group("sums")
                 for name, values in self.values.items():
                     if np.any(values):
-                        group.create_dataset(name, data=values, compression="gzip", shuffle=True)
+                        rows = max(1, _CHUNK_BYTES // (8 * values.shape[1]))
+                        group.create_dataset(
+                            name,
+                            data=values,
+                            compression="gzip",
+                            shuffle=True,
+                            chunks=(min(rows, values.shape[0]), values.shape[1]),
+                        )
+                        sums.create_dataset(f"{name}/nodes", data=values.sum(axis=1))
+                        sums.create_dataset(f"{name}/locations", data=values.sum(axis=0))
                 file.create_dataset("pairs", data=self.pairs)
                 file.create_dataset("sizes", data=self.sizes)
                 file.create_dataset("waits", data=self.waits)
@@ -198,8 +208,16 @@ class Result:
             part.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: Path) -> Result:
+    def load(cls, path: Path, *, values: bool = True) -> Result:
         """Read a result.
+
+        Parameters
+        ----------
+        path
+            The file.
+        values
+            False leaves `values` empty: they are most of a large file, and who shows one metric
+            at a time reads them from the file's groups ``values`` and ``sums``.
 
         Raises
         ------
@@ -217,10 +235,10 @@ class Result:
                 shape = (len(names["nodes"]), len(names["locations"]))
                 if names["format"] != _FORMAT or shape[0] * shape[1] > _MOST_VALUES:
                     raise ValueError("another format")
-                values = {}
-                for name, data in file["values"].items():
+                read = {}
+                for name, data in file["values"].items() if values else ():
                     if name in BY_NAME and data.shape == shape:
-                        values[name] = np.asarray(data[()], np.float64)
+                        read[name] = np.asarray(data[()], np.float64)
                 pairs, waits = file["pairs"], file["waits"]
                 if pairs.dtype != PAIRS or waits.dtype != WAITS:
                     raise ValueError("another format")
@@ -252,7 +270,7 @@ class Result:
                         )
                         for place in names["locations"]
                     ],
-                    values,
+                    read,
                     pairs[()],
                     np.asarray(file["sizes"][()], np.int64),
                     waits[()],

@@ -75,12 +75,9 @@ def compile_library(
                 (folder / name).write_text(text)
             files = [name for name, _ in texts if name.endswith((".c", ".S", ".cpp"))]
             if not is_cpp and found is not None:
-                files = ["-x", "c", *[n for n in files if n.endswith(".c")]] + [
-                    part
-                    for n in files
-                    if n.endswith(".S")
-                    for part in ("-x", "assembler-with-cpp", n)
-                ]
+                # A C++ compiler takes a language for the next file only.
+                languages = {".c": "c", ".S": "assembler-with-cpp"}
+                files = [part for n in files for part in ("-x", languages[n[-2:]], n)]
             link = found.link if found is not None and is_cpp else ()
             done = subprocess.run(
                 [*command, *options, "-I.", "-o", str(target), *files, "-x", "none", *flags, *link],

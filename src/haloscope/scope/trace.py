@@ -145,48 +145,86 @@ def read_events(path: Path, most: int | None = None) -> Events:
     return decode(stream, int(header[2]))
 
 
+def read_pieces(path: Path, words: int = 1 << 18) -> Iterator[Events]:
+    """Read a file of events in pieces of about so many words, in bounded memory.
+
+    Only the last piece may be one that is not whole.
+    """
+    with path.open("rb") as file:
+        header = struct.unpack("<8Q", file.read(8 * HEADER_WORDS))
+        ticks = int(header[2])
+        rest = np.zeros(0, "<u8")
+        while True:
+            fresh = np.fromfile(file, "<u8", words)
+            stream = np.concatenate([rest, fresh])
+            starts, end = _starts(stream)
+            is_last = len(fresh) < words or (end < len(stream) and not _is_cut(stream, end))
+            whole = end >= len(stream) or stream[end] == 0
+            events, ticks = _events(stream, starts, int(header[2]), ticks, whole or not is_last)
+            yield events
+            if is_last:
+                return
+            rest = stream[end:]
+
+
 def decode(stream: NDArray[np.uint64], epoch: int) -> Events:
     """Turn a stream of words, header left out, into events."""
-    kinds = (stream & np.uint64(63)).astype(np.int64)
+    starts, end = _starts(stream)
+    whole = end >= len(stream) or stream[end] == 0
+    return _events(stream, starts, epoch, epoch, whole)[0]
+
+
+def _starts(stream: NDArray[np.uint64]) -> tuple[list[int], int]:
+    """Where events begin, and the first word that is none or begins one that is not whole."""
+    kinds = (stream & np.uint64(63)).astype(np.uint8).tolist()
     starts: list[int] = []
     place, count = 0, len(stream)
     further = WORDS_OF_KIND.tolist()
-    listed = kinds.tolist()
-    whole = True
     zero = (stream == 0).tolist()
     while place < count:
-        if zero[place]:
-            break
-        kind = listed[place]
-        if kind >= len(further) or kind == 0 or place + further[kind] >= count:
-            whole = False
+        kind = kinds[place]
+        if zero[place] or kind == 0 or kind >= len(further) or place + further[kind] >= count:
             break
         starts.append(place)
         place += 1 + further[kind]
+    return starts, place
+
+
+def _is_cut(stream: NDArray[np.uint64], end: int) -> bool:
+    """Whether the event that begins at a word goes on after the stream."""
+    kind = int(stream[end]) & 63
+    return 0 < kind < len(WORDS_OF_KIND) and end + int(WORDS_OF_KIND[kind]) >= len(stream)
+
+
+def _events(
+    stream: NDArray[np.uint64], starts: list[int], epoch: int, before: int, whole: bool
+) -> tuple[Events, int]:
+    """Events that begin at these words, the tick of the one before them given; and the last tick."""
     at = np.array(starts, np.int64)
     first = stream[at] if len(at) else np.zeros(0, np.uint64)
-    kind_of = kinds[at] if len(at) else np.zeros(0, np.int64)
+    kind_of = (first & np.uint64(63)).astype(np.int64)
     is_time = kind_of == Kind.TIME
     delta = ((first >> np.uint64(6)) & np.uint64(MOST_DELTA)).astype(np.int64)
     # Since the last TIME event before it, deltas add up.
     steps = np.where(is_time, 0, delta)
     total = np.cumsum(steps)
-    absolute = np.where(is_time, (first >> np.uint64(6)).astype(np.int64) - total, 0)
+    absolute = np.where(is_time, (first >> np.uint64(6)).astype(np.int64) + epoch - total, 0)
     last = np.maximum.accumulate(np.where(is_time, np.arange(len(at)), -1)) if len(at) else at
-    base = np.where(last >= 0, absolute[np.maximum(last, 0)], 0)
-    ticks = total + base + epoch
+    base = np.where(last >= 0, absolute[np.maximum(last, 0)], before) if len(at) else at
+    ticks = total + base
     words = np.zeros((len(at), 4), np.uint64)
     for column in range(4):
         has = WORDS_OF_KIND[kind_of] > column
         words[has, column] = stream[at[has] + 1 + column]
     keep = ~is_time
-    return Events(
+    events = Events(
         ticks[keep],
         kind_of[keep],
         (first >> np.uint64(32)).astype(np.int64)[keep],
         words[keep],
         whole,
     )
+    return events, int(ticks[-1]) if len(at) else before
 
 
 class EventsWriter:

@@ -2,7 +2,9 @@
 // so that none does.
 //
 // A rank's clock is corrected as a whole (its threads and streams share it) by a shift that
-// depends on time. Three passes over the events, of which the first is all where nothing is wrong:
+// depends on time. Four passes over the events, of which the first is all where nothing is wrong:
+//   MEASURE  counts what is wrong. Where messages go to and fro in less than twice the latency, a
+//            shift would make the next one necessary and so on: the latency is less then.
 //   FORWARD  a receive is put not before its send and the least latency. The shift that this takes
 //            shrinks from there on, by kDecay of the time that goes by: later intervals keep their
 //            lengths, and the clock comes back to the measured one.
@@ -31,7 +33,7 @@ constexpr double kRamp = 0.02;      // of the time that goes by before it
 constexpr double kMargin = 2;        // ticks that rounding may cost, at each end of a message
 constexpr double kTolerance = 0.1;   // ticks, for what is counted
 
-enum class Pass { FORWARD, LIMITS, COUNT };
+enum class Pass { MEASURE, FORWARD, LIMITS, COUNT };
 
 struct Moment {
   double t = 0, c = 0;
@@ -57,6 +59,10 @@ struct Found {
   std::vector<Knot> forward, final;
   std::vector<Limit> limits;
   std::vector<Knot> wanted;  // forward and the ramps, before limits
+};
+
+struct Ways {
+  double last[2] = {INFINITY, INFINITY};  // seconds of the last message each way
 };
 
 struct Request {
@@ -88,7 +94,7 @@ class Clock {
       if (location.is_stream || location.count == 0) continue;
       const std::vector<Knot> &knots =
           pass == Pass::COUNT ? found[location.rank].final : found[location.rank].forward;
-      if (pass != Pass::FORWARD) location.knots = knots.data(), location.knot_count = knots.size();
+      if (pass >= Pass::LIMITS) location.knots = knots.data(), location.knot_count = knots.size();
       rates_[location.rank] = found[location.rank].rate = location.rate;
       if (!unit || unit->rank != location.rank) unit = &replay_.add(location.rank);
       unit->stream.add(location, &location - locations_.data());
@@ -102,6 +108,7 @@ class Clock {
     if (pass_ == Pass::LIMITS) collectives_.each([&](int32_t comm, auto &one) { bound(comm, one); });
   }
   int64_t violations = 0;
+  double shortest = INFINITY;  // MEASURE: of messages to and fro between two hosts, the mean
   int64_t forced() const { return replay_.forced; }
 
   Step handle(Rank &u) {
@@ -234,6 +241,7 @@ class Clock {
     }
     if (m.state & causal::SENT) {
       const double latency = latency_of((int32_t)sender, u.rank);
+      if (pass_ == Pass::MEASURE && latency > 0) compare((int32_t)sender, u.rank, d.seconds() - m.send.t);
       follows(u, d, m.send.t, m.send.c, latency, (int32_t)sender);
       if (pass_ == Pass::LIMITS)
         precedes((int32_t)sender, m.send, d.seconds() - latency, kMargin * (d.in->rate + rates_[sender]));
@@ -241,6 +249,14 @@ class Clock {
     messages_.done(u.message, causal::RECEIVER_DONE);
     u.message = -1;
     return Step::GO_ON;
+  }
+  // What two clocks are apart is in both ways' times, once to either side.
+  void compare(int32_t sender, int32_t receiver, double seconds) {
+    const bool down = sender > receiver;
+    Ways &ways = ways_.get({(uint64_t)std::min(sender, receiver), (uint64_t)std::max(sender, receiver)});
+    ways.last[down] = seconds;
+    const double margin = 2 * kMargin * (rates_[sender] + rates_[receiver]);
+    shortest = std::min(shortest, (ways.last[0] + ways.last[1]) / 2 - margin);
   }
   double latency_of(int32_t a, int32_t b) const {
     return hosts_[a] >= 0 && hosts_[a] == hosts_[b] ? 0 : latency_;
@@ -338,6 +354,7 @@ class Clock {
   std::vector<LocationInput> locations_;
   std::vector<double> rates_;  // by rank: seconds a tick
   std::vector<causal::Table<Request>> requests_;
+  causal::Table<Ways> ways_;
   causal::Messages<Moment, Nothing> messages_;
   causal::Collectives<Entry> collectives_;
   causal::Replay<Clock, Rank> replay_;
@@ -351,16 +368,20 @@ extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double
                                int64_t *counts, double *largest) {
   try {
     auto found = std::make_unique<std::vector<Found>>(run->rank_count);
+    double shortest = INFINITY;
     auto pass = [&](Pass which) {
       Clock clock(*run, hosts, latency, which, *found);
       clock.run();
       counts[2] |= clock.forced() > 0;
+      shortest = std::min(shortest, clock.shortest);
       return clock.violations;
     };
     counts[1] = counts[2] = 0;
     *largest = 0;
-    counts[0] = pass(Pass::FORWARD);
+    counts[0] = pass(Pass::MEASURE);
     if (counts[0] == 0) return found.release();
+    latency = std::max(0.0, std::min(latency, shortest));
+    counts[0] = pass(Pass::FORWARD);
     for (Found &rank : *found) rank.wanted = with_ramps(rank.forward, {}, kRamp);
     pass(Pass::LIMITS);
     for (Found &rank : *found) {

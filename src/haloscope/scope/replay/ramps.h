@@ -23,14 +23,13 @@ inline double value_at(const std::vector<Knot> &knots, size_t &place, int64_t ti
 }
 
 // The ramp that leads up to one jump: vertices from its upper end to the left, then a line of the
-// least slope down to nothing.
+// least slope down to nothing. Asked from right to left.
 class Ramp {
  public:
   bool active = false;
 
-  // The steepest parts come last: of all ramps that grow steeper and respect the limits, this is
-  // the highest, the lower convex hull of the limits and the jump's end. None reaches back behind
-  // the tick `begin`.
+  // The steepest parts come last: of all ramps that grow steeper and respect the limits from the
+  // tick `begin` on, this is the highest, the lower convex hull of the limits and the jump's end.
   void lead_to(int64_t tick, int64_t shift, int64_t begin, const std::vector<Limit> &limits,
                double slope) {
     slope_ = slope;
@@ -50,19 +49,20 @@ class Ramp {
     size_t kept = 1;
     while (kept < vertices_.size() && steepness(vertices_[kept], vertices_[kept - 1]) > slope) kept++;
     vertices_.resize(kept);
-    at_ = 0;
+    rewind();
   }
-  // The vertex next to the left of the last one asked for, before its tick; none: INT64_MIN.
+  void rewind() { at_ = 0; }
+  // The next vertex to the left of a tick; none: INT64_MIN.
   int64_t next_vertex(int64_t before) {
     while (at_ < vertices_.size() && vertices_[at_].tick >= before) at_++;
     return at_ < vertices_.size() ? vertices_[at_].tick : INT64_MIN;
   }
-  double value(int64_t tick) const {
-    size_t i = at_ > 0 ? at_ - 1 : 0;
-    while (i + 1 < vertices_.size() && vertices_[i + 1].tick >= tick) i++;
+  double value(int64_t tick) {
+    while (at_ + 1 < vertices_.size() && vertices_[at_ + 1].tick >= tick) at_++;
+    size_t i = std::min(at_, vertices_.size() - 1);
+    if (i > 0 && vertices_[i].tick < tick) i--;
     const Limit &right = vertices_[i];
-    const double slope =
-        i + 1 < vertices_.size() ? steepness(vertices_[i + 1], right) : slope_;
+    const double slope = i + 1 < vertices_.size() ? steepness(vertices_[i + 1], right) : slope_;
     return right.shift - slope * double(right.tick - tick);
   }
   // Where it comes down to nothing.
@@ -82,6 +82,25 @@ class Ramp {
   double slope_ = 1;
 };
 
+// The ramp up to a jump, with the limits to the left as far as it is above the other jumps: found
+// by looking twice as far back each time.
+inline void lead_up(Ramp &ramp, const std::vector<Knot> &jumps, size_t jump,
+                    const std::vector<Limit> &limits, double slope) {
+  const Knot &top = jumps[jump];
+  for (size_t far = 16;; far *= 2) {
+    const size_t last = jump > far ? jump - far : 0;
+    const bool whole = last == 0;
+    const int64_t foot = top.tick - (int64_t)std::ceil(double(top.shift) / slope);
+    ramp.lead_to(top.tick, top.shift, whole ? foot : jumps[last].tick, limits, slope);
+    if (whole) return;
+    for (size_t i = jump; i-- > last;)
+      if (jumps[i].tick < top.tick && ramp.value(jumps[i].tick) < (double)jumps[i].shift) {
+        ramp.rewind();
+        return;
+      }
+  }
+}
+
 // Knots with a ramp before each jump (two knots of one tick). Limits are sorted, one a tick.
 inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::vector<Limit> &limits,
                                     double slope) {
@@ -97,29 +116,23 @@ inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::v
   for (size_t i = jumps.size() - 1; i-- > 0;) {
     const Knot &left = jumps[i], &right = jumps[i + 1];
     if (left.tick == right.tick) {
-      if (!ramp.active || ramp.value(right.tick) <= (double)right.shift) {
-        size_t j = i;  // the first knot to the left that no ramp is above
-        auto above = [&](const Knot &knot) {
-          return right.shift - slope * double(right.tick - knot.tick) > (double)knot.shift;
-        };
-        while (j > 0 && above(jumps[j])) j--;
-        const int64_t foot = right.tick - (int64_t)std::ceil(double(right.shift) / slope);
-        ramp.lead_to(right.tick, right.shift, above(jumps[j]) ? foot : jumps[j].tick, limits, slope);
-      }
+      if (!ramp.active || ramp.value(right.tick) <= (double)right.shift)
+        lead_up(ramp, jumps, i + 1, limits, slope);
       continue;
     }
     const double fall = double(right.shift - left.shift) / double(right.tick - left.tick);
     auto flat = [&](int64_t tick) { return left.shift + fall * double(tick - left.tick); };
     int64_t before = right.tick;
     while (ramp.active && before > left.tick) {
+      const double above = ramp.value(before) - flat(before);
       const int64_t tick = std::max(ramp.next_vertex(before), left.tick);
       const double ramped = ramp.value(tick);
       if (ramped < flat(tick)) {  // they cross; from here to the left the jumps' own is higher
-        const double gap = ramp.value(before) - flat(before);
-        const double part = gap / (gap + flat(tick) - ramped);
+        const double part = above / (above + flat(tick) - ramped);
         const int64_t cross = before - (int64_t)std::ceil(part * double(before - tick));
         // Two knots: one in their middle could lift steep ramps above a limit.
-        if (cross + 1 < before) put(cross + 1, ramp.value(cross + 1));
+        const double share = double(cross + 1 - tick) / double(before - tick);
+        if (cross + 1 < before) put(cross + 1, ramped + share * (above + flat(before) - ramped));
         if (cross > left.tick && cross < before) put(cross, std::ceil(flat(cross)));
         ramp.active = false;
       } else {

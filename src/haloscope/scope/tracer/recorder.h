@@ -22,6 +22,9 @@
 
 #define HS_FILTERED 0xffffffffu
 
+/* The tracers of the MPI flavours are libraries of their own that call these. */
+#pragma GCC visibility push(default)
+
 /* A region's number, made on first use. The texts are copied. HS_FILTERED where the user's filter
  * names it: then leave hs_enter and hs_leave for it away. */
 uint32_t hs_region(const char *name, const char *paradigm, const char *role, const char *file,
@@ -32,8 +35,14 @@ uint32_t hs_region(const char *name, const char *paradigm, const char *role, con
 void hs_enter(uint32_t region, const void *site);
 void hs_leave(uint32_t region);
 
+/* As hs_enter, for MPI calls: with HALOSCOPE_UNWIND, the functions on the stack from the one that
+ * `site` lies in outwards become nodes between (paradigm `unwound`), which are never entered
+ * themselves. `site` is what __builtin_return_address(0) gives in the function that the program has
+ * called. */
+void hs_enter_unwound(uint32_t region, const void *site);
+
 /* An event with its further words (events.h says how many). Its time is that of the event before
- * it for HS_EVENT_SEND, ISEND, IRECV, PUT, GET, POST, START: they follow an hs_enter. The kinds
+ * it for HS_EVENT_SEND, ISEND, IRECV, PUT, GET, POST, START, LAUNCH: they follow an hs_enter. The kinds
  * that stand before an hs_leave read the clock, and the hs_leave after them takes that time. In
  * profile mode messages and bytes are counted, the rest is left out. */
 void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
@@ -60,5 +69,7 @@ void hs_resume(void);
 
 /* Told once on standard error of rank 0 or of a process without a rank: "haloscope: ...". */
 void hs_say_once(const char *text);
+
+#pragma GCC visibility pop
 
 #endif

@@ -1,0 +1,78 @@
+"""Cost of the recorder beside that of reading the clock, in nanoseconds.
+
+    python bench/scope/recorder_cost.py
+
+Events and visits are those of the recorder alone, without an MPI wrapper around; the clock's
+readings are taken off: one an event, two a visit, one a message.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from haloscope.scope.toolchain import compile_library
+from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
+
+HERE = Path(__file__).parent
+BUFFER_MIB = 256  # holds all events, so that nothing is flushed while timing
+ROUNDS = 5
+# What is printed: name in the program's output, what it is, readings of the clock in it.
+ROWS = (
+    ("visit", "a visit: enter and leave", 2),
+    ("two_visits", "two visits of different regions", 4),
+    ("visit_with_message", "a visit with a message", 2),
+    ("unwound_visit", "a visit with ten callers found", 2),
+    ("instrumented", "an instrumented function", 2),
+    ("filtered", "a filtered function", 0),
+)
+
+
+def timings(program: Path, **settings: str) -> dict[str, float]:
+    """Nanoseconds by name: the least of several runs."""
+    least: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, **settings}
+            if settings:
+                environment["HALOSCOPE_MEASURE"] = folder
+            done = subprocess.run(
+                [program], env=environment, capture_output=True, text=True, check=True, timeout=300
+            )
+        for line in done.stdout.splitlines():
+            name, value = line.split()
+            least[name] = min(least.get(name, float("inf")), float(value))
+    return least
+
+
+def main() -> None:
+    """Compile, run in both modes, print a table."""
+    recorder = compile_library(RECORDER_SOURCES, RECORDER_HEADERS)
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "recorder_cost"
+        subprocess.run(["gcc", "-O2", "-o", program, HERE / "recorder_cost.c"], check=True)
+        common = {
+            "LD_PRELOAD": str(recorder),
+            "HALOSCOPE_BUFFER": str(BUFFER_MIB),
+            "HALOSCOPE_FILTER": "a_filtered_function",
+            "HALOSCOPE_UNWIND": "16",
+        }
+        modes = {
+            mode: timings(program, HALOSCOPE_MODE=mode, **common) for mode in ("trace", "profile")
+        }
+    clock = min(found["clock"] for found in modes.values())
+    system = min(found["system_clock"] for found in modes.values())
+    print(f"one reading of the clock {clock:.1f} ns (clock_gettime: {system:.1f} ns)\n")
+    print(f"{'':34}{'trace':>10}{'less clock':>12}{'profile':>10}{'less clock':>12}")
+    for name, words, readings in ROWS:
+        cells = "".join(
+            f"{found[name]:>10.1f}{found[name] - readings * clock:>12.1f}"
+            for found in modes.values()
+        )
+        print(f"{words:34}{cells}")
+
+
+if __name__ == "__main__":
+    main()

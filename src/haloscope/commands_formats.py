@@ -1,0 +1,231 @@
+"""The commands `haloscope export` and `haloscope import`: measurements in formats of other tools."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from haloscope.errors import HaloscopeError, InputError
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+_BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
+_MOST_TOLD = 5  # kinds of what was left out
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("export")(export)
+    app.command("import")(import_)
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a measurement.")],
+    otf2: Annotated[
+        bool, typer.Option("--otf2", help="The trace as an OTF2 archive (Vampir, Scalasca).")
+    ] = False,
+    perfetto: Annotated[
+        bool, typer.Option("--perfetto", help="The trace as JSON for ui.perfetto.dev.")
+    ] = False,
+    cubex: Annotated[
+        bool, typer.Option("--cubex", help="The analysis as a Cube report (Cube's browser).")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="File to write, for --otf2 a folder; by default DIR/timeline.json.gz, "
+            "DIR/report.cubex or DIR/otf2.",
+        ),
+    ] = None,
+    begin: Annotated[
+        float | None,
+        typer.Option("--from", metavar="SECONDS", help="With --perfetto: from here of the run ..."),
+    ] = None,
+    end: Annotated[
+        float | None, typer.Option("--to", metavar="SECONDS", help="... to here only.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a measurement in the format of another tool."""
+    chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
+    if len(chosen) != 1:
+        given = " and ".join(chosen) or "no format"
+        raise InputError(f"{given} given; give one of --otf2, --perfetto and --cubex")
+    if not perfetto and (begin is not None or end is not None):
+        raise InputError(f"--from and --to are for --perfetto; leave them away with {chosen[0]}")
+    from haloscope.scope.analyze import measurement_in
+
+    folder = measurement_in(folder)
+    if perfetto:
+        done = _perfetto(folder, out, begin, end)
+    else:
+        done = _otf2(folder, out) if otf2 else _cubex(folder, out)
+    told = done.pop("told")
+    print(json.dumps(done) if as_json else told, flush=True)
+
+
+def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
+    return [("--otf2", otf2), ("--perfetto", perfetto), ("--cubex", cubex)]
+
+
+def import_(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE.otf2", help="Anchor file of an OTF2 archive.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder, new or empty; by default imported-N in this folder."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read an OTF2 trace made elsewhere, so that it can be analysed."""
+    from haloscope.folders import new_folder
+    from haloscope.scope.export.otf2_import import import_otf2
+
+    folder = out or new_folder(Path(), "imported")
+    try:
+        with _Progress("events") as progress:
+            found = import_otf2(trace, folder, progress.show)
+    except HaloscopeError:
+        if out is None:
+            folder.rmdir()
+        raise
+    _say_left_out(found.left_out)
+    told = (
+        f"read {found.events:,} events of {found.ranks} ranks into {folder}; analyse them with: "
+        f"haloscope analyze {folder}"
+    )
+    done = {
+        "folder": str(folder),
+        "ranks": found.ranks,
+        "locations": found.locations,
+        "events": found.events,
+        "left_out": dict(found.left_out),
+    }
+    print(json.dumps(done) if as_json else told, flush=True)
+
+
+def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
+    from haloscope.scope.export.otf2_export import export_otf2
+    from haloscope.scope.measurement import open_measurement
+
+    measurement = open_measurement(folder)
+    _warn(measurement.warnings)
+    with _Progress("bytes of events") as progress:
+        written = export_otf2(measurement, out or folder / "otf2", progress.show)
+    _say_left_out(written.left_out)
+    return {
+        "told": f"wrote {written.anchor} with {written.events:,} events of "
+        f"{written.locations} threads and streams",
+        "file": str(written.anchor),
+        "events": written.events,
+        "locations": written.locations,
+        "left_out": dict(written.left_out),
+    }
+
+
+def _perfetto(
+    folder: Path, out: Path | None, begin: float | None, end: float | None
+) -> dict[str, Any]:
+    import math
+
+    from haloscope.scope.export.perfetto import export_perfetto
+    from haloscope.scope.measurement import open_measurement
+    from haloscope.scope.result import FILE, Result
+
+    measurement = open_measurement(folder)
+    _warn(measurement.warnings)
+    analysis = folder / FILE
+    result = Result.load(analysis, values=False) if analysis.is_file() else None
+    with _Progress("bytes of events") as progress:
+        written = export_perfetto(
+            measurement,
+            out or folder / "timeline.json.gz",
+            begin=begin if begin is not None else 0.0,
+            end=end if end is not None else math.inf,
+            result=result,
+            progress=progress.show,
+            warn=_say,
+        )
+    return {
+        "told": f"wrote {written.path} with {written.slices:,} slices, {written.arrows:,} arrows "
+        f"and {written.waits:,} waits; open it at ui.perfetto.dev",
+        "file": str(written.path),
+        "slices": written.slices,
+        "arrows": written.arrows,
+        "waits": written.waits,
+        "bytes": written.bytes,
+    }
+
+
+def _cubex(folder: Path, out: Path | None) -> dict[str, Any]:
+    from haloscope.scope.export.cubex import write_cubex
+    from haloscope.scope.result import FILE, Result
+
+    path = out or folder / "report.cubex"
+    result = Result.load(folder / FILE)
+    hosts = result.about.get("hosts")
+    named = dict(enumerate(map(str, hosts))) if isinstance(hosts, list) and all(hosts) else None
+    write_cubex(result, path, named)
+    return {"told": f"wrote {path}; open it with Cube", "file": str(path)}
+
+
+class _Progress:
+    """How far a long command is: a line that is written over, or one every few seconds."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._is_terminal = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._last = self._begun
+
+    def show(self, done: int, total: int) -> None:
+        """Say how much of how much is done."""
+        now = time.monotonic()
+        if not self._is_terminal and now - self._last < _BETWEEN_LINES:
+            return
+        self._last = now
+        part = f"{100 * done // total} %" if total else ""
+        rate = done / max(now - self._begun, 1e-9)
+        left = f", {max(total - done, 0) / rate:.0f} s left" if rate else ""
+        text = f"{done / 1e6:.1f} M of {total / 1e6:.1f} M {self._what}, {part}{left}"
+        if self._is_terminal:
+            print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+        else:
+            _say(text)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        if self._is_terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _say(text: str) -> None:
+    print(f"haloscope: {text}", file=sys.stderr, flush=True)
+
+
+def _warn(warnings: list[str]) -> None:
+    """Tell what is missing in a measurement: what is there is written all the same."""
+    for text in warnings[:_MOST_TOLD]:
+        _say(text)
+    if len(warnings) > _MOST_TOLD:
+        _say(f"and {len(warnings) - _MOST_TOLD} more of this kind")
+
+
+def _say_left_out(left_out: Counter[str]) -> None:
+    if left_out:
+        told = ", ".join(f"{count:,} {what}" for what, count in left_out.most_common(_MOST_TOLD))
+        more = len(left_out) - _MOST_TOLD
+        _say(f"left out: {told}" + (f", and {more} other kinds" if more > 0 else ""))

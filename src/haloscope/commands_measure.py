@@ -1,0 +1,156 @@
+"""The command `haloscope measure`: reads its options, has a command measured, says what came of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from haloscope.errors import InputError
+
+_MOST_WARNINGS = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    # What follows the command's name belongs to the command, with or without -- ahead of it.
+    app.command(context_settings={"allow_interspersed_args": False})(measure)
+
+
+def measure(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="Program and its arguments.")
+    ],
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Sums for each call path (the default).")
+    ] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Every event, with its time.")] = False,
+    score: Annotated[
+        bool,
+        typer.Option(
+            "--score", help="A profile, then which functions to filter and how large a trace is."
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder, new or empty; measurement-N by default."),
+    ] = None,
+    buffer: Annotated[
+        int | None, typer.Option(metavar="MiB", help="Memory for the events of a thread.")
+    ] = None,
+    filter_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--filter",
+            metavar="FILE",
+            help="Names that are not recorded, MPI functions too: patterns, one a line; "
+            "!pattern: but these.",
+        ),
+    ] = None,
+    phase: Annotated[
+        str,
+        typer.Option(metavar="NAME[:N]", help="Record only within (the N-th visit of) a region."),
+    ] = "",
+    unwind: Annotated[
+        int, typer.Option(metavar="DEPTH", help="Callers to look for on the stack in MPI calls.")
+    ] = 0,
+    counters: Annotated[
+        str, typer.Option(metavar="A,B", help="Hardware counters to read at every event.")
+    ] = "",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object on standard output; the command's own output goes to "
+            "standard error.",
+        ),
+    ] = False,
+) -> None:
+    """Run a command measured. Its exit code is that of the command.
+
+    Any program of any MPI, started by a launcher, a script or directly, is measured without being
+    compiled anew: haloscope measure -- mpiexec -n 4 ./program. Exit code 2 where nothing could be
+    measured and the command itself succeeded.
+    """
+    from haloscope.scope import measure as work
+
+    if profile + trace + score > 1:
+        raise InputError("--profile, --trace and --score exclude each other; give one of them")
+    options = work.Options(
+        mode="trace" if trace else "profile",
+        buffer=buffer,
+        filter=work.read_filter(filter_file) if filter_file else "",
+        phase=phase,
+        unwind=unwind,
+        counters=tuple(name.strip() for name in counters.split(",") if name.strip()),
+    )
+    folder = work.given_measurement_folder(out) if out else work.new_measurement_folder(Path())
+    try:
+        outcome = work.measure(command, folder, options, output_to_stderr=as_json)
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    if not outcome.ranks and outcome.exit_code == 0:
+        raise InputError(
+            "nothing was measured: the command called no MPI that is a library of its own, and "
+            "entered no region; see that the program is one of MPI, linked with its shared "
+            "library, or give it regions"
+        )
+    told = _score(outcome.folder, command) if score and outcome.ranks else None
+    if as_json:
+        print(json.dumps({**_as_json(outcome), **({"score": told[0]} if told else {})}), flush=True)
+    else:
+        print("\n".join(_closing(outcome, options.mode)), file=sys.stderr, flush=True)
+        if told:
+            print(told[1], file=sys.stderr, flush=True)
+    raise SystemExit(outcome.exit_code)
+
+
+def _score(folder: Path, command: list[str]) -> tuple[dict[str, Any], str]:
+    """What a trace would take, for programs and for people; the suggested filter goes to a file."""
+    from haloscope.io.atomic import write_text
+    from haloscope.scope.score import score
+
+    found = score(folder)
+    lines = [str(found), ""]
+    options = f"--buffer {found.filtered_buffer if found.filtered else found.buffer}"
+    if found.filtered:
+        write_text(folder / "filter", found.filter_text())
+        options += f" --filter {shlex.quote(str(folder / 'filter'))}"
+    lines.append(f"haloscope: next: haloscope measure --trace {options} -- {shlex.join(command)}")
+    return found.as_json(), "\n".join(lines)
+
+
+def _as_json(outcome: Any) -> dict[str, Any]:
+    return {
+        "folder": str(outcome.folder),
+        "exit_code": outcome.exit_code,
+        "seconds": outcome.seconds,
+        "ranks": outcome.ranks,
+        "events": outcome.events,
+        "bytes": outcome.bytes,
+        "warnings": outcome.warnings,
+    }
+
+
+def _closing(outcome: Any, mode: str) -> list[str]:
+    """What a person wants to know at the end."""
+    lines = [f"haloscope: {text}" for text in outcome.warnings[:_MOST_WARNINGS]]
+    if len(outcome.warnings) > _MOST_WARNINGS:
+        lines.append(f"haloscope: and {len(outcome.warnings) - _MOST_WARNINGS} more of the kind")
+    if outcome.exit_code:
+        lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
+    if not outcome.ranks:
+        return [*lines, "haloscope: nothing was measured"]
+    many = "" if outcome.ranks == 1 else "s"
+    events = f", {outcome.events} events" if mode == "trace" else ""
+    return [
+        *lines,
+        f"haloscope: {mode} of {outcome.ranks} rank{many}{events}, {outcome.bytes / 1e6:.3g} MB, "
+        f"{outcome.seconds:.3g} s, in {outcome.folder}",
+        f"haloscope: next: haloscope analyze {shlex.quote(str(outcome.folder))}",
+    ]

@@ -1,0 +1,1 @@
+"""Shows a measurement in a browser: the server, and the page as one file."""

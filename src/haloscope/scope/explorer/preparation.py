@@ -1,0 +1,298 @@
+"""Prepares the timeline of a trace: reads all events once and sums them up for drawing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import HaloscopeError, InputError
+from haloscope.scope.clocks import correct
+from haloscope.scope.explorer.lines import LINES, Ends, match
+from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments
+from haloscope.scope.explorer.tiles import levels
+from haloscope.scope.explorer.timeline import (
+    ABOUT,
+    CHUNK_WORDS,
+    CHUNKS,
+    FORMAT,
+    KNOTS,
+    Place,
+    read_about,
+    tile_key,
+)
+from haloscope.scope.measurement import Location, Measurement, open_measurement
+
+FOLDER = "explorer-cache"
+_MOST_LINES = 30_000_000
+
+
+def has_events(folder: Path) -> bool:
+    """Whether a folder holds any file of events."""
+    return any(folder.glob("rank-*.events"))
+
+
+def _signature(folder: Path) -> list[list[Any]]:
+    """Names, sizes and times of all files that a timeline is made from."""
+    found = []
+    for pattern in ("rank-*.events", "rank-*.def"):
+        for path in sorted(folder.glob(pattern)):
+            status = path.stat()
+            found.append([path.name, status.st_size, status.st_mtime_ns])
+    return found
+
+
+def prepare(
+    folder: Path,
+    into: Path | None = None,
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> Path:
+    """Prepare the timeline of a trace, unless that was done before.
+
+    Parameters
+    ----------
+    folder
+        The measurement folder.
+    into
+        Where to keep it; the folder's own ``explorer-cache`` by default.
+    progress
+        Told the share that is done, now and then.
+
+    Returns
+    -------
+    Path
+        The folder with what was prepared.
+
+    Raises
+    ------
+    InputError
+        The folder holds no trace.
+    OSError
+        It cannot be written.
+    """
+    target = folder / FOLDER if into is None else into
+    signature = _signature(folder)
+    if read_about(target).get("signature") == signature:
+        return target
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        about = _Preparation(open_measurement(folder), part, progress).run()
+        about["signature"] = signature
+        (part / ABOUT).write_text(json.dumps(about))
+        shutil.rmtree(target, ignore_errors=True)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+class _Preparation:
+    """Reads every file of events twice: for the run's span, then for tiles and messages."""
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        part: Path,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self.measurement = measurement
+        self.part = part
+        self.progress = progress or (lambda share: None)
+        self.notes: list[str] = []
+        self.tables: list[NDArray[np.int64]] = []
+        self._table_of: dict[bytes, int] = {}
+        self.places: list[Place] = []
+        self.chunks: list[tuple[Any, ...]] = []
+        self.stacks: list[int] = []
+        self.ends: list[tuple[NDArray[np.void], NDArray[np.void]]] = []
+        self.line_count = 0
+        self.knots: list[NDArray[np.void]] = []
+
+    def run(self) -> dict[str, Any]:
+        """Write tiles, chunks and lines; returns what describes them."""
+        located = [place for place in self.measurement.locations if place.events is not None]
+        if not located:
+            raise InputError(
+                f"{self.measurement.folder} holds no events; a timeline needs a measurement in "
+                "trace mode"
+            )
+        total = sum(place.events.stat().st_size for place in located if place.events) or 1
+        shifts = self._shifts()
+        # Segments wait in one file until the span of the whole run is known.
+        waiting = self.part / "segments"
+        counts = []
+        done = 0
+        first, last = np.inf, -np.inf
+        with waiting.open("wb") as file:
+            for place in located:
+                times, nodes = self._read(place, shifts.get((place.rank, place.number)))
+                counts.append(len(times))
+                times.tofile(file)
+                nodes.astype(np.int32).tofile(file)
+                if len(times):
+                    first, last = min(first, times[0]), max(last, times[-1])
+                assert place.events is not None
+                done += place.events.stat().st_size
+                self.progress(0.6 * done / total)
+        if not first < last:
+            raise InputError(
+                f"{self.measurement.folder} holds no events of any length; measure a longer run"
+            )
+        self._write_lines()
+        tiles = self._write_tiles(waiting, counts, float(first), float(last - first))
+        waiting.unlink()
+        np.save(self.part / "chunks.npy", np.array(self.chunks, CHUNKS))
+        np.save(self.part / "stacks.npy", np.array(self.stacks, np.int64))
+        np.save(self.part / "knots.npy", np.concatenate([np.zeros(0, KNOTS), *self.knots]))
+        return self._about(float(first), float(last - first), tiles)
+
+    def _shifts(self) -> dict[tuple[int, int], NDArray[np.int64]]:
+        """Ticks and shifts of the locations whose clocks the analysis corrects."""
+        places = self.measurement.locations
+        try:
+            knots = correct(self.measurement).knots
+        except (HaloscopeError, MemoryError) as error:
+            self.notes.append(f"clocks of the timeline are not corrected ({error})")
+            return {}
+        return {(places[index].rank, places[index].number): table for index, table in knots.items()}
+
+    def _read(
+        self, location: Location, shifts: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Segments of one location; its chunks and the ends of its messages are kept."""
+        assert location.events is not None
+        said = self.measurement.ranks[location.rank]
+        rate, zero = self.measurement.ticks_to_seconds(location.rank)
+        epoch = epoch_of(location.events)
+        number = len(self.places)
+        key = said.nodes.tobytes()
+        if key not in self._table_of:
+            self._table_of[key] = len(self.tables)
+            self.tables.append(said.nodes)
+        place = Place(
+            location.rank,
+            location.number,
+            location.events.name,
+            epoch,
+            rate,
+            zero + epoch * rate,
+            self._table_of[key],
+            location.kind == "stream",
+            0,
+        )
+        knots = np.zeros(0 if shifts is None else len(shifts), KNOTS)
+        if shifts is not None:
+            knots["place"], knots["tick"], knots["shift"] = number, shifts[:, 0], shifts[:, 1]
+            self.knots.append(knots)
+        ends = Ends(number, location.rank, said.comms)
+        state = State(0, epoch)
+        ticks, active = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for piece in pieces(location.events, epoch, state, CHUNK_WORDS):
+            begin = place.seconds(piece.ticks[:1], knots)
+            self.chunks.append(
+                (
+                    number,
+                    len(state.stack),
+                    len(self.stacks),
+                    state.offset,
+                    state.tick,
+                    float(begin[0]) if state.offset and len(begin) else -np.inf,
+                )
+            )
+            self.stacks += state.stack
+            at, node = segments(piece, state, said.nodes)
+            ticks.append(at)
+            active.append(node)
+            if self.line_count <= _MOST_LINES:
+                ends.take(piece)
+        sends, receives = ends.finish()
+        for table in (sends, receives):
+            table["time"] = place.seconds(table["tick"], knots)
+        self.line_count += len(sends)
+        self.ends.append((sends, receives))
+        times = place.seconds(np.concatenate(ticks), knots)
+        self.places.append(replace(place, segments=len(times)))
+        # A clock that ran backwards would break every search in it.
+        times = np.maximum.accumulate(times) if len(times) else times
+        return times, np.concatenate(active)
+
+    def _write_lines(self) -> None:
+        if self.line_count > _MOST_LINES:
+            self.notes.append(
+                f"more than {_MOST_LINES:,} messages: their lines are left out of the timeline"
+            )
+            lines = np.zeros(0, LINES)
+        else:
+            sends = np.concatenate([pair[0] for pair in self.ends])
+            receives = np.concatenate([pair[1] for pair in self.ends])
+            self.ends.clear()
+            lines = match(sends, receives)
+            lost = max(len(sends), len(receives)) - len(lines)
+            if lost:
+                self.notes.append(f"{lost:,} sends or receives have no other end in the trace")
+        np.save(self.part / "lines.npy", lines)
+        self.line_count = len(lines)
+
+    def _write_tiles(self, waiting: Path, counts: list[int], begin: float, span: float) -> int:
+        keys: list[NDArray[np.int64]] = []
+        total = 0
+        with (
+            waiting.open("rb") as file,
+            (self.part / "tile-nodes").open("wb") as nodes_file,
+            (self.part / "tile-shares").open("wb") as shares_file,
+            (self.part / "tile-seconds").open("wb") as seconds_file,
+        ):
+            for number, count in enumerate(counts):
+                times = np.fromfile(file, np.float64, count)
+                nodes = np.fromfile(file, np.int32, count).astype(np.int64)
+                for level in levels(times, nodes, begin, span):
+                    keys.append(tile_key(number, level.level, level.numbers))
+                    level.nodes.tofile(nodes_file)
+                    level.shares.tofile(shares_file)
+                    level.seconds.tofile(seconds_file)
+                    total += len(level.numbers)
+                self.progress(0.6 + 0.4 * (number + 1) / len(counts))
+        np.save(self.part / "tile-keys.npy", np.concatenate([np.zeros(0, np.int64), *keys]))
+        return total
+
+    def _about(self, begin: float, span: float, tiles: int) -> dict[str, Any]:
+        regions = self.measurement.regions
+        sizes = np.array([len(table) for table in self.tables], np.int64)
+        np.save(self.part / "tables.npy", np.concatenate([sizes, *self.tables]))
+        return {
+            "format": FORMAT,
+            "begin": begin,
+            "span": span,
+            "tiles": tiles,
+            "tables": len(self.tables),
+            "lines": self.line_count,
+            "notes": self.notes,
+            "nodes": [
+                [node.parent, regions[node.region].name, node.site]
+                for node in self.measurement.nodes
+            ],
+            "places": [
+                [
+                    place.rank,
+                    place.number,
+                    place.file,
+                    place.epoch,
+                    place.rate,
+                    place.zero,
+                    place.table,
+                    place.on_stream,
+                    place.segments,
+                ]
+                for place in self.places
+            ],
+        }

@@ -1,0 +1,365 @@
+"""What the page shows of one measurement, or of two side by side on one call tree.
+
+The call trees of two measurements are put together by the names along each path, their
+locations by rank and number; what only one of them has counts as zero in the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.explorer.pack import cleaned
+from haloscope.scope.explorer.stored import Stored
+from haloscope.scope.measurement import Location, Region
+from haloscope.scope.metrics import METRICS, NUMBER
+from haloscope.scope.result import Result
+
+_MOST_TOPOLOGIES = 8
+_MOST_WAITS = 200_000
+_TOLD: tuple[str, ...] = (
+    *("command", "mode", "seconds", "exit_code", "program", "options", "versions"),
+    *("span", "begin", "partial", "warnings", "violations", "critical_path", "pop"),
+)
+_MOST_WARNINGS = 200
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the measurements.
+
+    Attributes
+    ----------
+    stored
+        Its result.
+    node_of
+        Node of the report for each of its own, shape (own nodes,).
+    place_of
+        Location of the report for each of its own.
+    """
+
+    stored: Stored
+    node_of: NDArray[np.int64]
+    place_of: NDArray[np.int64]
+
+    @property
+    def result(self) -> Result:
+        """Its result, without values."""
+        return self.stored.result
+
+
+class Report:
+    """One measurement, or two to compare.
+
+    Parameters
+    ----------
+    folders
+        One or two measurement folders that were analysed.
+
+    Attributes
+    ----------
+    sides
+        The measurements.
+    parents, regions
+        Of the nodes of the common call tree, parents before children.
+    sites
+        Where each node is called; empty in a comparison, where sites of calls mean little.
+    places
+        Common locations, by rank and number.
+
+    Raises
+    ------
+    InputError
+        A folder holds no result that can be read.
+    """
+
+    def __init__(self, *folders: Path) -> None:
+        stored = [Stored(folder) for folder in folders]
+        self.region_table: list[Region] = []
+        self.parents: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.regions: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.sites: list[str] = []
+        self.places: list[Location] = []
+        nodes_of = self._join_trees([one.result for one in stored])
+        places_of = self._join_places([one.result for one in stored])
+        self.sides = [
+            Side(one, nodes, places)
+            for one, nodes, places in zip(stored, nodes_of, places_of, strict=True)
+        ]
+        self.size = max(side.result.size for side in self.sides)
+        self.metrics = [
+            metric.name
+            for metric in METRICS
+            if any(metric.name in side.stored.present for side in self.sides)
+        ]
+
+    def close(self) -> None:
+        """Close the files."""
+        for side in self.sides:
+            side.stored.close()
+
+    def _join_trees(self, results: list[Result]) -> list[NDArray[np.int64]]:
+        comparing = len(results) > 1
+        regions: dict[Any, int] = {}
+        nodes: dict[tuple[int, int, str], int] = {}
+        parents: list[int] = []
+        region_of: list[int] = []
+        tables = []
+        for result in results:
+            own = np.zeros(len(result.nodes), np.int64)
+            for number, node in enumerate(result.nodes):
+                region = result.regions[node.region]
+                known = region.name if comparing else region
+                if known not in regions:
+                    regions[known] = len(self.region_table)
+                    self.region_table.append(region)
+                parent = -1 if node.parent < 0 else int(own[node.parent])
+                key = (parent, regions[known], "" if comparing else str(node.site))
+                if key not in nodes:
+                    nodes[key] = len(parents)
+                    parents.append(parent)
+                    region_of.append(regions[known])
+                    self.sites.append(key[2])
+                own[number] = nodes[key]
+            tables.append(own)
+        self.parents = np.array(parents, np.int64)
+        self.regions = np.array(region_of, np.int64)
+        return tables
+
+    def _join_places(self, results: list[Result]) -> list[NDArray[np.int64]]:
+        common: dict[tuple[int, int], Location] = {}
+        for result in results:
+            for place in result.locations:
+                common.setdefault((place.rank, place.number), place)
+        self.places = [common[key] for key in sorted(common)]
+        number = {key: index for index, key in enumerate(sorted(common))}
+        return [
+            np.array([number[place.rank, place.number] for place in result.locations], np.int64)
+            for result in results
+        ]
+
+    def subtree(self, node: int) -> NDArray[np.bool_]:
+        """Which nodes are a node or lie below it, shape (nodes,)."""
+        inside = np.zeros(len(self.parents), bool)
+        inside[node] = True
+        for number in range(node + 1, len(self.parents)):
+            parent = self.parents[number]
+            if parent >= 0 and inside[parent]:
+                inside[number] = True
+        return inside
+
+    def chosen(self, node: int, own: bool) -> NDArray[np.bool_]:
+        """Nodes that a selection stands for: the one alone, or with all below it."""
+        if not own:
+            return self.subtree(node)
+        inside = np.zeros(len(self.parents), bool)
+        inside[node] = True
+        return inside
+
+    def row(
+        self, side: int, metric: str, nodes: NDArray[np.bool_], exclusive: bool
+    ) -> NDArray[np.float64]:
+        """Values of a metric by location of the report, summed over chosen nodes."""
+        one = self.sides[side]
+        values = one.stored.row(metric, nodes[one.node_of], exclusive=exclusive)
+        return np.asarray(np.bincount(one.place_of, values, len(self.places)), np.float64)
+
+    def find_path(self, names: list[str], side: int) -> int:
+        """The node at the end of a path of names, or of the longest part of it that exists; -1.
+
+        Of several, which differ in the sites of their calls, the one with most time.
+        """
+        one = self.sides[side]
+        time = np.bincount(one.node_of, one.stored.sums("time")[0], len(self.parents))
+        here = [int(root) for root in np.flatnonzero(self.parents < 0)]
+        if names and not any(self.name_of(root) == names[0] for root in here):
+            here = [int(node) for node in np.flatnonzero(np.isin(self.parents, here))]
+        found = -1
+        for name in names:
+            matching = [node for node in here if self.name_of(node) == name]
+            if not matching:
+                break
+            found = max(matching, key=lambda node: float(time[node]))
+            here = [
+                int(node)
+                for node in np.flatnonzero(np.isin(self.parents, np.array(matching, np.int64)))
+            ]
+        return found
+
+    def name_of(self, node: int) -> str:
+        """Name of the region at the end of a call path."""
+        return str(self.region_table[int(self.regions[node])].name)
+
+    def meta(self) -> dict[str, Any]:
+        """All names and remarks of the page, as JSON."""
+        regions = [
+            [region.name, region.paradigm, region.role, region.file, region.line]
+            for region in self.region_table
+        ]
+        return {
+            "metrics": [
+                {
+                    "name": metric.name,
+                    "title": metric.title,
+                    "parent": NUMBER.get(metric.parent, -1),
+                    "unit": metric.unit,
+                    "meaning": metric.meaning,
+                    "remedy": metric.remedy,
+                }
+                for metric in METRICS
+            ],
+            "present": [NUMBER[name] for name in self.metrics],
+            "regions": regions,
+            "sites": {str(n): site for n, site in enumerate(self.sites) if site},
+            "places": [[p.rank, p.number, p.kind, p.name, p.device] for p in self.places],
+            "size": self.size,
+            "sides": [self._side_meta(number) for number in range(len(self.sides))],
+            "topologies": self._topologies(),
+        }
+
+    def _side_meta(self, number: int) -> dict[str, Any]:
+        side = self.sides[number]
+        about = dict(side.result.about)
+        told = {key: about[key] for key in _TOLD if key in about}
+        if isinstance(told.get("warnings"), list):
+            told["warnings"] = told["warnings"][:_MOST_WARNINGS]
+        hosts = about.get("hosts")
+        fits = isinstance(hosts, list) and len(hosts) == side.result.size
+        return {
+            "folder": side.stored.folder.resolve().name,
+            "about": told,
+            "hosts": [str(host) for host in hosts] if fits and isinstance(hosts, list) else [],
+            "size": side.result.size,
+            "notes": side.stored.notes,
+            "answer": side.stored.answer,
+            "findings": [self._finding(one, number) for one in side.stored.findings],
+        }
+
+    def _finding(self, finding: dict[str, Any], number: int) -> dict[str, Any]:
+        side = self.sides[number]
+        path = finding.get("call_path")
+        names = [str(name) for name in path] if isinstance(path, (list, tuple)) else []
+        node = finding.get("node")
+        if isinstance(node, int) and 0 <= node < len(side.node_of):
+            found = int(side.node_of[node])
+        else:
+            found = self.find_path(names, number) if names else -1
+        listed = finding.get("ranks")
+        ranks = {
+            rank
+            for rank in (listed if isinstance(listed, list) else [])
+            if isinstance(rank, int) and 0 <= rank < self.size
+        }
+        seconds = finding.get("seconds")
+        return {
+            "metric": NUMBER.get(str(finding.get("metric")), -1),
+            "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
+            # Of all ranks none stands out.
+            "ranks": sorted(ranks) if len(ranks) < side.result.size else [],
+            "path": names,
+            "node": found,
+            "instance": self._instance(finding.get("instance"), side),
+            **{
+                key: str(finding.get(key) or "")
+                for key in ("title", "figure", "cause", "remedy", "text")
+            },
+        }
+
+    def _instance(self, instance: Any, side: Side) -> dict[str, float] | None:
+        """The wait that shows a finding: location of the report, begin and end."""
+        if not isinstance(instance, dict):
+            return None
+        place, begin, end = (instance.get(key) for key in ("location", "begin", "end"))
+        if not isinstance(place, int) or not 0 <= place < len(side.place_of):
+            return None
+        if not isinstance(begin, (int, float)) or not isinstance(end, (int, float)):
+            return None
+        return {"place": int(side.place_of[place]), "begin": float(begin), "end": float(end)}
+
+    def _topologies(self) -> list[dict[str, Any]]:
+        """Cartesian communicators, those of most ranks first."""
+        seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for side in self.sides:
+            for comm in side.result.comms:
+                try:
+                    dims = [int(length) for length in comm.dims]
+                    members = [int(rank) for rank in comm.members]
+                    periods = [bool(period) for period in comm.periods]
+                except (TypeError, ValueError):
+                    continue
+                fits = dims and all(length > 0 for length in dims) and prod(dims) == len(members)
+                if not fits or any(not 0 <= rank < self.size for rank in members):
+                    continue
+                seen.setdefault(
+                    (tuple(dims), tuple(members)),
+                    {
+                        "name": str(comm.name),
+                        "dims": dims,
+                        "periods": periods,
+                        "members": members,
+                    },
+                )
+        most = sorted(seen.values(), key=lambda one: -len(one["members"]))
+        return most[:_MOST_TOPOLOGIES]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The tree, and of each side sums by call path (metrics, nodes) and by location."""
+        arrays: dict[str, NDArray[Any]] = {
+            "parents": self.parents.astype(np.int32),
+            "regions": self.regions.astype(np.int32),
+        }
+        for number, side in enumerate(self.sides):
+            by_node = np.zeros((len(self.metrics), len(self.parents)))
+            by_place = np.zeros((len(self.metrics), len(self.places)))
+            for row, name in enumerate(self.metrics):
+                nodes, places = side.stored.sums(name)
+                by_node[row] = np.bincount(side.node_of, nodes, len(self.parents))
+                by_place[row] = np.bincount(side.place_of, places, len(self.places))
+            arrays[f"nodes{number}"] = by_node
+            arrays[f"places{number}"] = by_place
+            arrays.update(self._sizes(number))
+        return arrays
+
+    def _sizes(self, number: int) -> dict[str, NDArray[Any]]:
+        """Messages by size, of the nodes that sent any."""
+        side = self.sides[number]
+        sizes = side.result.sizes
+        rows = np.flatnonzero(sizes.any(axis=1)) if sizes.size else np.zeros(0, np.int64)
+        return {
+            f"size_nodes{number}": side.node_of[rows].astype(np.int32),
+            f"sizes{number}": np.asarray(sizes[rows], np.float64),
+        }
+
+    def waits(self, number: int, most: int = _MOST_WAITS) -> tuple[int, dict[str, NDArray[Any]]]:
+        """How many wait states there are, and the columns of the longest, by begin."""
+        side = self.sides[number]
+        waits = side.result.waits
+        total = len(waits)
+        if total > most:
+            length = waits["end"] - waits["begin"]
+            waits = waits[np.sort(np.argpartition(length, total - most)[total - most :])]
+        waits = waits[np.argsort(waits["begin"], kind="stable")]
+
+        def common(table: NDArray[np.int64], own: NDArray[Any]) -> NDArray[np.int32]:
+            return np.where(own >= 0, table[np.maximum(own, 0)], -1).astype(np.int32)
+
+        return total, {
+            "metric": waits["metric"].astype(np.int32),
+            "node": common(side.node_of, waits["node"]),
+            "place": common(side.place_of, waits["location"]),
+            "cause": common(side.place_of, waits["cause"]),
+            "cause_node": common(side.node_of, waits["cause_node"]),
+            "begin": waits["begin"],
+            "end": waits["end"],
+        }
+
+
+def title_of(report: Report) -> str:
+    """What the page is called."""
+    names = [side.stored.folder.resolve().name for side in report.sides]
+    return str(cleaned(" and ".join(names)))

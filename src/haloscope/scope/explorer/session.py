@@ -1,0 +1,67 @@
+"""A session of the explorer: checks, the server, the browser, and what the terminal says."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+from haloscope.scope.explorer.report import Report
+from haloscope.scope.explorer.server import ADDRESS, Server
+from haloscope.scope.explorer.service import Service
+
+
+def explore(
+    folders: list[Path],
+    *,
+    port: int = 0,
+    browser: bool = True,
+    tell: Callable[[str], None],
+) -> None:
+    """Serve a report until the user ends it with Ctrl-C.
+
+    Parameters
+    ----------
+    folders
+        One measurement, or two to compare.
+    port
+        To listen on, at 127.0.0.1 only; 0 takes a free one.
+    browser
+        Open the page, where there is a screen to open it on.
+    tell
+        Told what a person has to know.
+
+    Raises
+    ------
+    InputError
+        A folder holds no result that can be read.
+    MachineError
+        The port is taken.
+    """
+    service = Service(Report(*folders), tell)
+    try:
+        with Server(service, port) as server:
+            tell(f"explorer: {server.url}")
+            tell(
+                "from another machine, first forward the port there: "
+                f"ssh -L {server.port}:{ADDRESS}:{server.port} {socket.gethostname()}"
+            )
+            tell("end with Ctrl-C")
+            if browser and has_screen():
+                webbrowser.open(server.url)
+            try:
+                server.serve_forever(poll_interval=0.2)
+            except KeyboardInterrupt:
+                tell("ended")
+    finally:
+        service.close()
+
+
+def has_screen() -> bool:
+    """Whether a browser would open on a screen, rather than in this terminal."""
+    if sys.platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in os.environ
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

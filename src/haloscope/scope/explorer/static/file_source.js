@@ -1,0 +1,227 @@
+// Where numbers come from in a single file: all of them lie in the page, some less exact.
+
+import { embedded, unpack } from "./pack.js";
+import { FACTOR } from "./tile_store.js";
+
+const CONSTANT = 0; // how a row of values is kept (see embed.py)
+const BYTE = 1;
+const WORD = 2;
+const SPREAD = 3;
+const QUANTITIES = ["messages", "empty", "bytes", "seconds", "receive_seconds"];
+
+/** Answers as the server does, from the page's own data. */
+export class FileSource {
+  constructor() {
+    this.opened = new Map();
+  }
+
+  open(name) {
+    if (!this.opened.has(name)) {
+      this.opened.set(
+        name,
+        embedded(name).then((buffer) => (buffer ? unpack(buffer) : null)),
+      );
+    }
+    return this.opened.get(name);
+  }
+
+  async head() {
+    const head = await this.open("head");
+    this.parents = head.arrays.parents;
+    this.metricParents = head.meta.metrics.map((metric) => metric.parent);
+    this.places = head.meta.places.length;
+    this.size = head.meta.size;
+    this.sides = head.meta.sides.length;
+    // Values are most of the file: unpacked while the first view is looked at.
+    setTimeout(() => {
+      for (let side = 0; side < this.sides; side += 1) this.values(side);
+    }, 50);
+    return head;
+  }
+
+  below(node, own) {
+    const inside = new Uint8Array(this.parents.length);
+    inside[node] = 1;
+    if (!own) {
+      for (let n = node + 1; n < inside.length; n += 1) {
+        if (this.parents[n] >= 0 && inside[this.parents[n]]) inside[n] = 1;
+      }
+    }
+    return inside;
+  }
+
+  async values(side) {
+    const { arrays } = await this.open(`values${side}`);
+    if (!arrays.at) {
+      // Where each row's bytes lie: high bytes of all rows, then low bytes of those of two.
+      arrays.at = new Int32Array(arrays.kind.length);
+      arrays.low_at = new Int32Array(arrays.kind.length);
+      let high = 0;
+      let low = 0;
+      for (let row = 0; row < arrays.kind.length; row += 1) {
+        arrays.at[row] = high;
+        arrays.low_at[row] = low;
+        if (arrays.kind[row] === BYTE || arrays.kind[row] === WORD) high += this.places;
+        if (arrays.kind[row] === WORD) low += this.places;
+      }
+    }
+    return arrays;
+  }
+
+  async row(metric, exclusive, node, own) {
+    const inside = this.below(node, own);
+    const wanted = this.metricParents.map((_, number) => number === metric);
+    if (!exclusive) {
+      this.metricParents.forEach((parent, number) => {
+        if (parent >= 0 && wanted[parent]) wanted[number] = true;
+      });
+    }
+    const rows = [];
+    let all = 0;
+    let spread = 0;
+    for (let side = 0; side < this.sides; side += 1) {
+      const values = await this.values(side);
+      const total = new Float64Array(this.places);
+      const count = this.places;
+      for (let row = 0; row < values.kind.length; row += 1) {
+        if (!wanted[values.metric[row]] || !inside[values.node[row]]) continue;
+        const kind = values.kind[row];
+        const low = values.low[row];
+        const step = values.step[row];
+        const at = values.at[row];
+        all += Math.abs(values.sum[row]);
+        if (kind === SPREAD) spread += Math.abs(values.sum[row]);
+        if (kind === CONSTANT || kind === SPREAD) {
+          for (let n = 0; n < count; n += 1) total[n] += low;
+        } else if (kind === BYTE) {
+          for (let n = 0; n < count; n += 1) total[n] += low + step * values.high_bytes[at + n];
+        } else {
+          const second = values.low_at[row];
+          for (let n = 0; n < count; n += 1) {
+            total[n] += low + step * (256 * values.high_bytes[at + n] + values.low_bytes[second + n]);
+          }
+        }
+      }
+      rows.push(total);
+    }
+    return { rows, spread: all ? spread / all : 0 };
+  }
+
+  async pairs(side, node, own) {
+    const { meta, arrays } = await this.open(`pairs${side}`);
+    const all = this.parents.length > 0 && node === 0 && !own;
+    if (all || !meta.by_node) return { meta, arrays, chosen: all ? null : "left out" };
+    const inside = this.below(node, own);
+    const chosen = [];
+    for (let row = 0; row < arrays.node.length; row += 1) if (inside[arrays.node[row]]) chosen.push(row);
+    return { meta, arrays, chosen };
+  }
+
+  async cells(side, node, own, window, most) {
+    const { arrays, chosen } = await this.pairs(side, node, own);
+    if (chosen === "left out") return null;
+    const width = window.s1 - window.s0;
+    const height = window.r1 - window.r0;
+    const columns = Math.min(most, width);
+    const rows = Math.min(most, height);
+    const sums = new Map();
+    const seen = new Set();
+    const count = chosen ? chosen.length : arrays.sender.length;
+    for (let number = 0; number < count; number += 1) {
+      const row = chosen ? chosen[number] : number;
+      const s = arrays.sender[row] - window.s0;
+      const r = arrays.receiver[row] - window.r0;
+      if (s < 0 || r < 0 || s >= width || r >= height) continue;
+      const cell = Math.floor((r * rows) / height) * columns + Math.floor((s * columns) / width);
+      let sum = sums.get(cell);
+      if (!sum) sums.set(cell, (sum = [0, 0, 0, 0, 0, 0]));
+      const pair = r * width + s;
+      if (!seen.has(pair)) {
+        seen.add(pair);
+        sum[5] += arrays.pairs ? arrays.pairs[row] : 1;
+      }
+      QUANTITIES.forEach((name, place) => {
+        sum[place] += arrays[name][row];
+      });
+    }
+    const found = [...sums.keys()].sort((a, b) => a - b);
+    const answer = { cell: Int32Array.from(found), pairs: Float64Array.from(found, (c) => sums.get(c)[5]) };
+    QUANTITIES.forEach((name, place) => {
+      answer[name] = Float64Array.from(found, (c) => sums.get(c)[place]);
+    });
+    return answer;
+  }
+
+  async receivers(side, node, own) {
+    const { meta, arrays, chosen } = await this.pairs(side, node, own);
+    if (chosen === "left out") return null;
+    if (!chosen) {
+      const whole = {};
+      for (const name of ["senders", "empty_senders", ...QUANTITIES]) whole[name] = arrays[`of_${name}`];
+      return whole;
+    }
+    const answer = { senders: new Float64Array(this.size), empty_senders: new Float64Array(this.size) };
+    for (const name of QUANTITIES) answer[name] = new Float64Array(this.size);
+    const full = new Map();
+    for (const row of chosen) {
+      const receiver = arrays.receiver[row];
+      for (const name of QUANTITIES) answer[name][receiver] += arrays[name][row];
+      const link = receiver * this.size + arrays.sender[row];
+      full.set(link, (full.get(link) || 0) + arrays.messages[row] - arrays.empty[row]);
+    }
+    for (const [link, messages] of full) {
+      answer[messages > 0 ? "senders" : "empty_senders"][Math.floor(link / this.size)] += 1;
+    }
+    if (!meta.by_node) return null;
+    return answer;
+  }
+
+  waits(side) {
+    return this.open(`waits${side}`);
+  }
+
+  async timeline(side) {
+    const found = await this.open(`timeline${side}`);
+    return found ? found.meta : { state: "none" };
+  }
+
+  /** All tiles and segments that the file holds come with the first question. */
+  async tiles(side) {
+    const { meta, arrays } = await this.open(`timeline${side}`);
+    const told = [];
+    if (arrays.told) return { meta: told, arrays: {} };
+    arrays.told = true;
+    for (let tile = 0; tile < arrays.tile_row.length; tile += 1) {
+      told.push([arrays.tile_row[tile], arrays.tile_level[tile], arrays.tile_number[tile], arrays.tile_count[tile]]);
+    }
+    // Times of segments are kept as shares of their tile.
+    const times = new Float64Array(arrays.place.length);
+    let next = 0;
+    for (const [, level, number, count] of told) {
+      const width = meta.span / FACTOR ** level;
+      for (let n = 0; n < count; n += 1, next += 1) times[next] = (number + arrays.place[next]) * width;
+    }
+    return { meta: told, arrays: { ...arrays, times } };
+  }
+
+  async lines(side, begin, end, rows, most) {
+    const { meta, arrays } = await this.open(`timeline${side}`);
+    const visible = new Set(rows);
+    let chosen = [];
+    for (let row = 0; row < arrays.sent.length; row += 1) {
+      if (arrays.sent[row] > end) break;
+      if (Math.max(arrays.received[row], arrays.sent[row]) < begin) continue;
+      if (visible.has(arrays.from[row]) || visible.has(arrays.to[row])) chosen.push(row);
+    }
+    const total = chosen.length;
+    if (total > most) {
+      const length = (row) => arrays.received[row] - arrays.sent[row];
+      chosen = chosen.sort((a, b) => length(b) - length(a)).slice(0, most);
+    }
+    const answer = {};
+    for (const name of ["from", "to", "sent", "received", "bytes", "tag"]) {
+      answer[name] = chosen.map((row) => arrays[name][row]);
+    }
+    return { meta: { total, left_out: meta.lines - arrays.sent.length }, arrays: answer };
+  }
+}

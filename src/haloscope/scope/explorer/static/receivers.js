@@ -1,0 +1,223 @@
+// What each receiver gets, and how large messages are: a table and two charts.
+
+import { Canvas, button, element, fill, styleColour, tip } from "./dom.js";
+import { QUANTITIES } from "./communication_map.js";
+import { column, marks, percent, single } from "./format.js";
+import { statistics } from "./model.js";
+
+const [LEFT, RIGHT] = [46, 4]; // margins of the charts in CSS pixels
+
+/** Numbers beside the map. */
+export class Receivers {
+  constructor(model, state, theme) {
+    Object.assign(this, { model, state, theme });
+    this.about = element("div", { class: "quietly" });
+    this.table = element("table", { class: "statistics", "aria-label": "What a receiver gets" });
+    this.sorted = new Canvas({ class: "picture", role: "img" }, (...a) => this.drawSorted(...a));
+    this.sizes = new Canvas({ class: "picture", role: "img" }, (...a) => this.drawSizes(...a));
+    this.hear(this.sorted, () => this.order, (rank) => [
+      `rank ${rank}`,
+      ...Object.entries(QUANTITIES).map(([name, [text, unit]]) => `${text}: ${single(this.values[name][rank], unit)}`),
+    ]);
+    this.hear(this.sizes, () => this.sizeValues, (count, place) => [sizeName(place), `${single(count, "#")} messages`]);
+  }
+
+  /** Tells in a tip what the bar under the pointer is. */
+  hear(canvas, bars, lines) {
+    canvas.node.addEventListener("pointermove", (event) => {
+      const list = this.values ? bars() : null;
+      const place = list ? Math.floor(((event.offsetX - LEFT) / (canvas.width - LEFT - RIGHT)) * list.length) : -1;
+      tip(event, list && place in list ? lines(list[place], place) : null);
+    });
+    canvas.node.addEventListener("pointerleave", (event) => tip(event, null));
+  }
+
+  /** Shows numbers by rank of one side, or of both of which the second less the first is shown. */
+  show(receivers, sides) {
+    this.receivers = receivers;
+    this.sides = sides;
+    this.signed = receivers.length > 1;
+    this.showTable();
+    this.sorted.ask();
+    this.sizes.ask();
+  }
+
+  /** Shows words only. */
+  showNothing(text) {
+    fill(this.about, text);
+    fill(this.table);
+    this.values = null;
+    this.sorted.ask();
+    this.sizes.ask();
+  }
+
+  showTable() {
+    const combined = {};
+    for (const name of ["senders", "empty_senders", ...Object.keys(QUANTITIES)]) {
+      const last = this.receivers[this.receivers.length - 1][name];
+      combined[name] = this.signed ? Float64Array.from(last, (v, n) => v - this.receivers[0][name][n]) : last;
+    }
+    this.values = combined;
+    const rows = [
+      ["senders", "senders of data", "#"],
+      ["empty_senders", "senders of nothing", "#"],
+      ...Object.entries(QUANTITIES).map(([name, [label, unit]]) => [name, label, unit]),
+    ];
+    const cells = rows.map(([name, label, unit]) => {
+      const found = statistics(combined[name]);
+      const how = column(unit, Math.max(Math.abs(combined[name][found.most]), Math.abs(combined[name][found.least])));
+      const mean = unit === "#" ? column("%", 1) : how;
+      const text = (value, as = how) => as.text(as === how ? value : value / how.factor);
+      return element(
+        "tr",
+        { "data-name": name, "data-mean": found.mean, "data-most": combined[name][found.most] },
+        element("th", { scope: "row" }, `${label}${how.label ? ` (${how.label})` : ""}`),
+        element("td", {}, text(found.mean, mean)),
+        element("td", {}, text(found.deviation, mean)),
+        element("td", { title: `rank ${found.least}` }, text(combined[name][found.least])),
+        element("td", { title: `rank ${found.most}` }, text(combined[name][found.most])),
+        element("td", {}, single(found.sum, unit)),
+      );
+    });
+    fill(
+      this.table,
+      element(
+        "thead",
+        {},
+        element("tr", {}, ...["a receiver", "mean", "± sd", "least", "most", "all"].map((t) => element("th", { scope: "col" }, t))),
+      ),
+      element("tbody", {}, ...cells),
+    );
+    const sum = (values) => values.reduce((a, b) => a + b, 0);
+    const size = this.model.meta.size;
+    const pairs = size * (size - 1);
+    const exchanging = sum(combined.senders);
+    const idle = sum(combined.empty_senders);
+    if (this.values.messages.every((count) => count === 0) && !this.signed) {
+      fill(
+        this.about,
+        `${this.model.nodeName(this.state.node)} sends nothing here. `,
+        button("whole program", "Select the whole program", () => {
+          const open = new Set(this.state.nodesOpen);
+          open.delete(0);
+          this.state.set({ node: 0, nodesOpen: open });
+        }),
+      );
+      fill(this.table);
+      this.values = null;
+      return;
+    }
+    const path = this.model.isWhole(this.state.node) && !this.state.isOwnNode() ? "whole program" : this.model.nodeName(this.state.node);
+    fill(
+      this.about,
+      this.signed
+        ? `${path}: second less first`
+        : `${path}: ${percent(pairs ? exchanging / pairs : 0)} of ${single(pairs, "#")} pairs exchange data` +
+            (idle ? `, ${percent(idle / pairs)} nothing but empty messages` : ""),
+    );
+  }
+
+  drawSorted(context, width, height) {
+    if (!this.values) return;
+    const [label, unit] = QUANTITIES[this.state.quantity];
+    const order = Array.from(this.values[this.state.quantity].keys()).sort(
+      (a, b) => this.values[this.state.quantity][b] - this.values[this.state.quantity][a],
+    );
+    const values = order.map((rank) => this.values[this.state.quantity][rank]);
+    this.order = order;
+    plot(context, width, height, values, unit, (value) => this.barColour(value, values), order.length > 1 ? ["most", "least"] : []);
+    this.sorted.node.setAttribute("aria-label", `${label} of each receiver, sorted, from ${single(values[0], unit)} to ${single(values[values.length - 1], unit)}`);
+  }
+
+  barColour(value, values) {
+    const most = Math.max(...[values[0], values[values.length - 1]].map(Math.abs));
+    return this.theme.palette.css(most ? value / most : 0, this.signed);
+  }
+
+  /** Messages by size of the selected call paths. */
+  sizesOf(side) {
+    const { model, state } = this;
+    const nodes = model.arrays[`size_nodes${side}`];
+    const table = model.arrays[`sizes${side}`];
+    const width = nodes.length ? table.length / nodes.length : 0;
+    const total = new Float64Array(width);
+    const own = state.isOwnNode();
+    nodes.forEach((node, row) => {
+      const inside = own ? node === state.node : model.pathOf(node).includes(state.node);
+      if (inside) for (let n = 0; n < width; n += 1) total[n] += table[row * width + n];
+    });
+    return total;
+  }
+
+  drawSizes(context, width, height) {
+    if (!this.values) return;
+    const sides = this.sides.map((side) => this.sizesOf(side));
+    const count = Math.max(...sides.map((s) => s.length));
+    if (!count) return;
+    let values = Array.from({ length: count }, (_, n) => (sides[sides.length - 1][n] || 0) - (sides.length > 1 ? sides[0][n] || 0 : 0));
+    let last = values.length;
+    while (last > 1 && !values[last - 1]) last -= 1;
+    values = values.slice(0, last);
+    plot(context, width, height, values, "#", (value) => this.theme.palette.css(0.55 * Math.sign(value), this.signed), ["0", last > 1 ? sizeName(last - 1) : ""]);
+    this.sizes.node.setAttribute("aria-label", `Messages by size: ${values.map((v, n) => (v ? `${sizeName(n)}: ${v}` : "")).filter(Boolean).join(", ")}`);
+    this.sizeValues = values;
+  }
+}
+
+/** Words for a place in a table of messages by size. */
+function sizeName(place) {
+  if (place < 2) return place ? "1 B" : "0";
+  return `≤ ${binary(place - 1)}`;
+}
+
+function binary(power) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  return `${2 ** (power % 10)} ${units[Math.floor(power / 10)]}`;
+}
+
+/** Bars beside each other, with marks on the left and words under the ends. */
+function plot(context, width, height, values, unit, colour, ends) {
+  const [left, right, top, bottom] = [LEFT, RIGHT, 8, height - 14];
+  const high = Math.max(0, ...sample(values));
+  const low = Math.min(0, ...sample(values));
+  const span = high - low || 1;
+  const y = (value) => bottom - ((value - low) / span) * (bottom - top);
+  const wide = (width - left - right) / values.length;
+  const how = column(unit, Math.max(high, -low));
+  context.font = styleColour("--small-font");
+  context.fillStyle = styleColour("--muted");
+  context.strokeStyle = styleColour("--line");
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  for (const mark of marks(low / how.factor, high / how.factor, Math.max(1, height / 40))) {
+    const at = y(mark * how.factor);
+    context.beginPath();
+    context.moveTo(left, Math.round(at) + 0.5);
+    context.lineTo(width - right, Math.round(at) + 0.5);
+    context.stroke();
+    context.fillText(`${Number(mark.toPrecision(3))}${how.label}`, left - 4, Math.min(bottom, Math.max(top, at)));
+  }
+  values.forEach((value, place) => {
+    if (!value) return;
+    context.fillStyle = colour(value);
+    const x = left + place * wide;
+    context.fillRect(x, Math.min(y(value), y(0)), Math.max(0.7, wide - (wide > 4 ? 1 : 0)), Math.max(1, Math.abs(y(value) - y(0))));
+  });
+  context.fillStyle = styleColour("--muted");
+  context.textBaseline = "bottom";
+  context.textAlign = "left";
+  if (ends[0]) context.fillText(ends[0], left, height);
+  context.textAlign = "right";
+  if (ends[1]) context.fillText(ends[1], width - right, height);
+}
+
+function sample(values) {
+  // Spreading a hundred thousand numbers into a call is too much for it.
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return values.length ? [low, high] : [0];
+}

@@ -1,0 +1,225 @@
+// What is shown: selections, open nodes, modes and windows; and the link that brings it back.
+
+/** The state of the view; listeners hear which parts have changed. */
+export class State {
+  constructor(model) {
+    this.model = model;
+    this.listeners = [];
+    this.changed = new Set();
+    Object.assign(this, {
+      view: model.comparing ? "d" : "0",
+      metric: 0,
+      node: 0,
+      ranks: new Set(),
+      metricsOpen: new Set(),
+      nodesOpen: new Set(),
+      systemOpen: new Set([0]),
+      modes: { metrics: "absolute", paths: "absolute", system: "absolute" },
+      hideZero: false,
+      scale: "viridis",
+      systemTab: "tree",
+      topology: 0,
+      dock: "findings",
+      quantity: "bytes",
+      window: null, // of the timeline: [begin, end] in seconds since its begin
+      map: null, // window of the map: {s0, s1, r0, r1}
+      trace: model.comparing ? 1 : 0, // side whose timeline is shown
+      instance: null, // wait state that is pointed out
+    });
+  }
+
+  listen(parts, listener) {
+    this.listeners.push([new Set(parts), listener]);
+  }
+
+  /** Changes parts; listeners are called once for all changes made in one turn. */
+  set(changes) {
+    for (const [name, value] of Object.entries(changes)) {
+      this[name] = value;
+      this.changed.add(name);
+    }
+    if (this.waiting) return;
+    this.waiting = true;
+    queueMicrotask(() => {
+      this.waiting = false;
+      const changed = this.changed;
+      this.changed = new Set();
+      for (const [parts, listener] of this.listeners) {
+        if ([...changed].some((name) => parts.has(name) || parts.has("*"))) listener(changed);
+      }
+    });
+  }
+
+  isExclusiveMetric() {
+    return this.metricsOpen.has(this.metric) && this.model.metricBelow[this.metric].length > 0;
+  }
+
+  isOwnNode() {
+    return this.nodesOpen.has(this.node) && this.model.nodeBelow[this.node].length > 0;
+  }
+
+  /** Selects a metric and opens what is above it. */
+  chooseMetric(metric) {
+    this.set({ metric, metricsOpen: opened(this.metricsOpen, this.model.metrics.map((m) => m.parent), metric) });
+  }
+
+  /** Selects a call path and opens what is above it. */
+  chooseNode(node) {
+    this.set({ node, nodesOpen: opened(this.nodesOpen, this.model.parents, node) });
+  }
+
+  /** Text that brings this view back when it follows the # of the page's address. */
+  link() {
+    const model = this.model;
+    const parts = [];
+    const say = (name, text) => text !== "" && parts.push(`${name}=${text}`);
+    say("m", model.metrics[this.metric].name);
+    parts.push(`mo=${[...this.metricsOpen].map((n) => model.metrics[n].name).join(".")}`);
+    say("c", pathText(model, this.node));
+    say("co", runText([...this.nodesOpen].sort((a, b) => a - b)));
+    say("h", treeMark(model));
+    say("r", runText([...this.ranks].sort((a, b) => a - b)));
+    say("so", runText([...this.systemOpen].sort((a, b) => a - b)));
+    if (model.comparing) say("v", this.view);
+    say("p", Object.values(this.modes).map((mode) => mode[0]).join(""));
+    say("st", this.systemTab === "tree" ? "" : this.systemTab);
+    say("d", this.dock);
+    say("q", this.quantity);
+    if (this.hideZero) say("z", "1");
+    if (this.scale !== "viridis") say("s", this.scale);
+    if (this.topology) say("g", String(this.topology));
+    if (model.comparing) say("w", String(this.trace));
+    if (this.window) say("t", this.window.map((n) => n.toPrecision(15).replace(/\.?0+$/, "")).join("_"));
+    if (this.map) say("k", [this.map.s0, this.map.s1, this.map.r0, this.map.r1].join("_"));
+    return parts.join("&");
+  }
+
+  /** Takes a view from such a text; what does not fit is left as it is. */
+  restore(text) {
+    const model = this.model;
+    const parts = new Map(text.replace(/^#/, "").split("&").map((part) => part.split("=", 2)));
+    const changes = {};
+    const metric = model.metricByName.get(parts.get("m"));
+    if (metric !== undefined) changes.metric = metric;
+    if (parts.has("mo")) {
+      const names = parts.get("mo").split(".").map((name) => model.metricByName.get(name));
+      changes.metricsOpen = new Set(names.filter((n) => n !== undefined));
+    } else if (metric !== undefined) {
+      changes.metricsOpen = opened(new Set(), model.metrics.map((m) => m.parent), metric);
+    }
+    const node = parts.has("c") ? findPath(model, parts.get("c")) : -1;
+    if (node >= 0) {
+      const same = parts.get("h") === treeMark(model);
+      const open = same ? runsOf(parts.get("co"), model.nodeCount) : [];
+      changes.node = node;
+      changes.nodesOpen = same ? new Set(open) : opened(new Set(), model.parents, node);
+    }
+    if (parts.has("m")) changes.ranks = new Set(runsOf(parts.get("r"), model.meta.size));
+    if (parts.has("so")) changes.systemOpen = new Set(runsOf(parts.get("so"), model.system.length));
+    if (model.comparing && ["0", "1", "d"].includes(parts.get("v"))) changes.view = parts.get("v");
+    const modes = { a: "absolute", r: "root", s: "selection" };
+    if (/^[ars]{3}$/.test(parts.get("p") ?? "")) {
+      const [metrics, paths, system] = [...parts.get("p")].map((letter) => modes[letter]);
+      changes.modes = { metrics, paths, system };
+    }
+    const one = (key, name, allowed) => allowed.includes(parts.get(key)) && (changes[name] = parts.get(key));
+    one("st", "systemTab", ["tree", "distribution", "topology"]);
+    one("d", "dock", ["findings", "timeline", "messages", "about"]);
+    one("q", "quantity", ["messages", "empty", "bytes", "seconds", "receive_seconds"]);
+    one("s", "scale", ["viridis", "cividis"]);
+    if (parts.has("m")) changes.hideZero = parts.get("z") === "1";
+    if (/^\d{1,2}$/.test(parts.get("g") ?? "")) changes.topology = Number(parts.get("g"));
+    if (/^[01]$/.test(parts.get("w") ?? "") && model.comparing) changes.trace = Number(parts.get("w"));
+    const window = (parts.get("t") ?? "").split("_").map(Number);
+    if (window.length === 2 && window.every(Number.isFinite) && window[0] < window[1]) changes.window = window;
+    const map = (parts.get("k") ?? "").split("_").map(Number);
+    const inside = map.every((n) => Number.isInteger(n) && n >= 0 && n <= model.meta.size);
+    if (map.length === 4 && inside && map[0] < map[1] && map[2] < map[3]) {
+      changes.map = { s0: map[0], s1: map[1], r0: map[2], r1: map[3] };
+    }
+    this.set(changes);
+    return Object.keys(changes).length > 0;
+  }
+}
+
+/** A set of open nodes with all that lie above one. */
+export function opened(open, parents, node) {
+  const more = new Set(open);
+  for (let n = parents[node]; n >= 0; n = parents[n]) more.add(n);
+  return more;
+}
+
+function siblingsOf(model, node) {
+  const parent = model.parents[node];
+  return parent < 0 ? model.nodeBelow.roots : model.nodeBelow[parent];
+}
+
+/** A call path as text: names, and ~2 for the second of that name in its place. */
+function pathText(model, node) {
+  return model
+    .pathOf(node)
+    .map((n) => {
+      const alike = siblingsOf(model, n).filter((other) => model.nodeName(other) === model.nodeName(n));
+      const order = alike.indexOf(n);
+      const name = encodeURIComponent(model.nodeName(n)).replace(/~/g, "%7E");
+      return order > 0 ? `${name}~${order + 1}` : name;
+    })
+    .join("/");
+}
+
+function findPath(model, text) {
+  let here = model.nodeBelow.roots;
+  let found = -1;
+  for (const part of text.split("/")) {
+    const [name, order] = part.split("~");
+    let plain;
+    try {
+      plain = decodeURIComponent(name);
+    } catch {
+      return found;
+    }
+    const alike = here.filter((n) => model.nodeName(n) === plain);
+    const next = alike[order ? Number(order) - 1 : 0];
+    if (next === undefined) return found;
+    found = next;
+    here = model.nodeBelow[next];
+  }
+  return found;
+}
+
+/** A number that differs where call trees do, so that open nodes are not restored on another. */
+function treeMark(model) {
+  if (model.mark === undefined) {
+    let hash = 17;
+    const add = (n) => {
+      hash = (Math.imul(hash, 31) + n) | 0;
+    };
+    for (let n = 0; n < model.nodeCount; n += 1) {
+      add(model.parents[n]);
+      const name = model.nodeName(n);
+      for (let place = 0; place < name.length; place += 1) add(name.charCodeAt(place));
+    }
+    model.mark = (hash >>> 0).toString(36);
+  }
+  return model.mark;
+}
+
+function runText(sorted) {
+  const runs = [];
+  for (const number of sorted) {
+    const last = runs[runs.length - 1];
+    if (last && number === last[1] + 1) last[1] = number;
+    else runs.push([number, number]);
+  }
+  return runs.map(([a, b]) => (a === b ? a.toString(36) : `${a.toString(36)}-${b.toString(36)}`)).join(".");
+}
+
+function runsOf(text, limit) {
+  const found = [];
+  for (const part of (text ?? "").split(".")) {
+    if (!/^[0-9a-z]{1,6}(-[0-9a-z]{1,6})?$/.test(part)) continue;
+    const [a, b] = part.split("-").map((n) => parseInt(n, 36));
+    for (let n = a; n <= Math.min(b ?? a, limit - 1); n += 1) found.push(n);
+  }
+  return found.filter((n) => n < limit);
+}

@@ -1,0 +1,122 @@
+// Rows of the timeline: which locations are shown, how high, and where on the canvas.
+
+import { shown } from "./dom.js";
+import { RULER, SLIDER, STACK_BAR } from "./timeline_paint.js";
+
+const LOWEST = 7; // CSS pixels, unless someone wants them lower
+const HIGHEST = 26;
+const LIMITS = [1, 60]; // of what someone may want
+const DEEPEST = 8; // levels of the stack
+
+/** The rows of one side's timeline on a canvas. */
+export class Rows {
+  constructor(model, state, canvas) {
+    Object.assign(this, { model, state, canvas });
+    this.rows = [];
+    this.top = 0;
+    this.height = 14;
+    this.wanted = null;
+    this.stacked = false;
+    this.only = null; // ranks that are shown, null for all
+  }
+
+  /** Takes the locations of a timeline: [[rank, number, place, on a stream], ...]. */
+  take(locations) {
+    this.locations = locations;
+    this.rowOfPlace = new Map(locations.map(([, , place], row) => [place, row]));
+  }
+
+  get room() {
+    return this.canvas.height - RULER - SLIDER;
+  }
+
+  rankOf(row) {
+    return this.locations[row][0];
+  }
+
+  /** Name of a row; `short` leaves the rank away below the row of its first thread. */
+  name(row, short = false) {
+    const [rank, number, place] = this.locations[row];
+    if (place < 0) return `rank ${rank}.${number}`;
+    const below = short && number > 0 && this.placeOfRow.has(row - 1) && this.locations[row - 1]?.[0] === rank;
+    return shown(below ? `↳ ${this.model.meta.places[place][3] || this.model.placeName(place, false)}` : this.model.placeName(place));
+  }
+
+  isHost(row) {
+    return this.locations[row][1] === 0;
+  }
+
+  isChosen(row) {
+    return this.state.ranks.has(this.rankOf(row));
+  }
+
+  arrange() {
+    const all = this.locations.map((_, row) => row);
+    this.rows = this.only ? all.filter((row) => this.only.has(this.rankOf(row))) : all;
+    this.placeOfRow = new Map(this.rows.map((row, place) => [row, place]));
+    this.levels = Math.min(DEEPEST, this.deepest());
+    if (this.stacked) this.height = STACK_BAR * this.levels + 4;
+    else this.height = this.wanted ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));
+    this.scroll(0);
+  }
+
+  deepest() {
+    if (this.depth === undefined) {
+      const depth = new Int32Array(this.model.nodeCount);
+      this.depth = 1;
+      this.model.parents.forEach((parent, node) => {
+        depth[node] = parent >= 0 ? depth[parent] + 1 : 1;
+        this.depth = Math.max(this.depth, depth[node]);
+      });
+    }
+    return this.depth;
+  }
+
+  resize(factor) {
+    this.wanted = Math.min(LIMITS[1], Math.max(LIMITS[0], this.height * factor));
+  }
+
+  scroll(by) {
+    const most = Math.max(0, this.rows.length * this.height - this.room);
+    this.top = Math.min(most, Math.max(0, this.top + by));
+  }
+
+  /** Puts some rows into the middle. */
+  centre(rows) {
+    const places = rows.filter((row) => this.placeOfRow.has(row)).map((row) => this.placeOfRow.get(row));
+    this.top = 0;
+    if (places.length) this.scroll(((Math.min(...places) + Math.max(...places) + 1) / 2) * this.height - this.room / 2);
+  }
+
+  get overflows() {
+    return this.rows.length * this.height > this.room + 1;
+  }
+
+  /** Rows that can be seen: [{row, y}, ...]. */
+  visible() {
+    const found = [];
+    const bottom = this.canvas.height - SLIDER;
+    for (let place = Math.floor(this.top / this.height); place < this.rows.length; place += 1) {
+      const y = RULER + place * this.height - this.top;
+      if (y >= bottom) break;
+      found.push({ row: this.rows[place], y });
+    }
+    return found;
+  }
+
+  topOf(row) {
+    const place = this.placeOfRow.get(row);
+    return place === undefined ? null : RULER + place * this.height - this.top;
+  }
+
+  middleOf(row) {
+    const top = this.topOf(row);
+    return top === null ? null : top + this.height / 2;
+  }
+
+  at(y) {
+    if (y < RULER || y > this.canvas.height - SLIDER) return null;
+    const place = Math.floor((y - RULER + this.top) / this.height);
+    return place in this.rows ? this.rows[place] : null;
+  }
+}

@@ -1,0 +1,315 @@
+"""Reads one measurement's result a metric at a time, and trusts nothing in it.
+
+A result of thousands of ranks is mostly zeros and a gigabyte once unpacked; a page shows one
+metric of one call path at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.scope.metrics import METRICS, children
+from haloscope.scope.result import FILE, PAIRS, WAITS, Result
+
+FINDINGS = "findings.json"
+ROUNDING = 1e-12  # of a sum: what is left when its parts are taken away again
+_MOST_FINDINGS_BYTES = 1 << 24
+_MOST_FINDINGS = 500
+_MOST_ROWS = 1 << 27  # of the tables of pairs and waits
+_KEPT_BYTES = 256 << 20  # of values that were looked at
+_BLOCK_BYTES = 1 << 19  # of rows that are read at once, where the file does not say
+_MOST_BLOCK_BYTES = 64 << 20
+
+
+class Stored:
+    """The result in a measurement folder.
+
+    Parameters
+    ----------
+    folder
+        With an ``analysis.h5``.
+
+    Attributes
+    ----------
+    result
+        Without values.
+    notes
+        What was left out of it because it does not fit.
+    answer, findings
+        Content of ``findings.json``, as far as it is one; empty where there is none.
+
+    Raises
+    ------
+    InputError
+        There is no result, or it is broken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder = _measurement_in(folder)
+        self.folder = folder
+        self.notes: list[str] = []
+        path = folder / FILE
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder} is not a folder; give one that haloscope measure has written and "
+                "haloscope analyze has analysed"
+            )
+        if path.is_file():
+            _check_file(path)
+        self.result = Result.load(path, values=False)
+        _check_tree(path, self.result)
+        self._drop_what_does_not_fit()
+        self.answer: list[str] = []
+        self.findings = self._read_findings()
+        self.shape = (len(self.result.nodes), len(self.result.locations))
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, int], NDArray[np.float64]] = OrderedDict()
+        self._kept_bytes = 0
+        self._file = h5py.File(path, "r")
+        self.present = [
+            metric.name
+            for metric in METRICS
+            if metric.name in self._file["values"]
+            and self._file["values"][metric.name].shape == self.shape
+        ]
+        self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def sums(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Sums of a metric over locations, shape (nodes,), and over nodes, shape (locations,)."""
+        if metric not in self.present:
+            return np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        if metric not in self._sums:
+            with self._lock:
+                self._sums[metric] = self._read_sums(metric)
+        return self._sums[metric]
+
+    def _read_sums(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        group = self._file.get(f"sums/{metric}")
+        if group is not None and {"nodes", "locations"} <= set(group):
+            nodes, places = group["nodes"], group["locations"]
+            if nodes.shape == self.shape[:1] and places.shape == self.shape[1:]:
+                return _finite(nodes[()]), _finite(places[()])
+        by_node, by_place = np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        for first, rows in self._blocks(metric):
+            by_node[first : first + len(rows)] = rows.sum(axis=1)
+            by_place += rows.sum(axis=0)
+        return by_node, by_place
+
+    def _block_rows(self, metric: str) -> int:
+        """Rows that lie together in the file, or a few where it does not say."""
+        chunks = self._file["values"][metric].chunks
+        rows = chunks[0] if chunks else _BLOCK_BYTES // (8 * self.shape[1])
+        return int(max(1, min(rows, _MOST_BLOCK_BYTES // (8 * self.shape[1]))))
+
+    def _blocks(self, metric: str) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """Rows of a metric in pieces: (first row, rows)."""
+        data = self._file["values"][metric]
+        step = self._block_rows(metric)
+        for first in range(0, self.shape[0], step):
+            yield first, _finite(data[first : first + step])
+
+    def _block(self, metric: str, first: int, rows: int) -> NDArray[np.float64]:
+        """A few rows, kept for the next look at them."""
+        key = (metric, first)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            block = _finite(self._file["values"][metric][first : first + rows])
+            self._kept[key] = block
+            self._kept_bytes += block.nbytes
+            while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
+                self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+            return block
+
+    def matrix(self, metric: str) -> NDArray[np.float64]:
+        """All values of a metric, shape (nodes, locations)."""
+        if metric not in self.present:
+            return np.zeros(self.shape)
+        with self._lock:
+            return _finite(self._file["values"][metric][()])
+
+    def row(
+        self, metric: str, nodes: NDArray[np.bool_], *, exclusive: bool = False
+    ) -> NDArray[np.float64]:
+        """Values by location, summed over the chosen nodes, shape (locations,).
+
+        Parameters
+        ----------
+        metric
+            Its name.
+        nodes
+            Which ones, shape (nodes,).
+        exclusive
+            Leave the metrics below this one out.
+        """
+        whole = self._row(metric, nodes)
+        if not exclusive:
+            return whole
+        own = whole - sum(self._row(child.name, nodes) for child in children(metric))
+        own[np.abs(own) <= ROUNDING * np.abs(whole)] = 0.0
+        return own
+
+    def _row(self, metric: str, nodes: NDArray[np.bool_]) -> NDArray[np.float64]:
+        if metric not in self.present:
+            return np.zeros(self.shape[1])
+        whole = self.sums(metric)[1]
+        if nodes.all():
+            return whole
+        if 2 * np.count_nonzero(nodes) <= len(nodes):
+            return self._sum_of(metric, nodes)
+        # Of most of the rows it is quicker to take the others away.
+        rest = whole - self._sum_of(metric, ~nodes)
+        rest[np.abs(rest) <= ROUNDING * np.abs(whole)] = 0.0
+        return rest
+
+    def _sum_of(self, metric: str, nodes: NDArray[np.bool_]) -> NDArray[np.float64]:
+        total = np.zeros(self.shape[1])
+        step = self._block_rows(metric)
+        for first in (np.unique(np.flatnonzero(nodes) // step) * step).tolist():
+            chosen = nodes[first : first + step]
+            total += self._block(metric, first, step)[chosen].sum(axis=0)
+        return total
+
+    def _drop_what_does_not_fit(self) -> None:
+        """Leave out pairs and waits that name what is not there."""
+        result = self.result
+        nodes, places = len(result.nodes), len(result.locations)
+        pairs, waits = result.pairs, result.waits
+        good = (
+            _within(pairs["node"], nodes)
+            & _within(pairs["sender"], result.size)
+            & _within(pairs["receiver"], result.size)
+        )
+        if not good.all():
+            self.notes.append(f"{int((~good).sum())} pairs of ranks do not fit and are left out")
+            result.pairs = pairs[good]
+        good = (
+            _within(waits["metric"], len(METRICS))
+            & _within(waits["node"], nodes)
+            & _within(waits["location"], places)
+            & (waits["cause"] < places)
+            & (waits["cause_node"] < nodes)
+            & np.isfinite(waits["begin"])
+            & np.isfinite(waits["end"])
+        )
+        if not good.all():
+            self.notes.append(f"{int((~good).sum())} waits do not fit and are left out")
+            result.waits = waits[good]
+        if result.sizes.ndim != 2 or result.sizes.shape[0] not in (0, nodes):
+            self.notes.append("message sizes do not fit and are left out")
+            result.sizes = np.zeros((0, 66), np.int64)
+
+    def _read_findings(self) -> list[dict[str, Any]]:
+        path = self.folder / FINDINGS
+        try:
+            if not path.is_file():
+                return []
+            if path.stat().st_size > _MOST_FINDINGS_BYTES:
+                raise ValueError("too long")
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            self.notes.append(f"{FINDINGS} is not readable ({error}); findings are left out")
+            return []
+        if isinstance(content, dict):
+            answer = content.get("answer")
+            if isinstance(answer, list):
+                self.answer = [str(sentence) for sentence in answer[:_MOST_FINDINGS]]
+            content = content.get("findings", [])
+        found = content if isinstance(content, list) else []
+        return [finding for finding in found if isinstance(finding, dict)][:_MOST_FINDINGS]
+
+
+def _measurement_in(folder: Path) -> Path:
+    """The measurement that is meant: the folder itself, or the one of a run in it."""
+    inner = folder / "measurement"
+    return inner if inner.is_dir() and not (folder / FILE).exists() else folder
+
+
+def _finite(values: Any) -> NDArray[np.float64]:
+    numbers = np.asarray(values, np.float64)
+    if not np.isfinite(numbers).all():
+        numbers = np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
+    return numbers
+
+
+def _within(numbers: NDArray[Any], limit: int) -> NDArray[np.bool_]:
+    return np.asarray((numbers >= 0) & (numbers < limit))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file that leads to other files, or whose tables are too long to be read.
+
+    HDF5 can name other files as the place of its data; a measurement never does.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            _check_group(file)
+            for name, kind in (("pairs", PAIRS), ("waits", WAITS)):
+                if file[name].dtype != kind or file[name].size > _MOST_ROWS:
+                    raise ValueError(f"{name} does not fit")
+            if file["sizes"].size > _MOST_ROWS:
+                raise ValueError("sizes does not fit")
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path} is not a result that this version reads ({error}); run haloscope analyze "
+            f"{path.parent} again"
+        ) from error
+
+
+def _check_group(group: h5py.Group, depth: int = 0) -> None:
+    if depth > 3:
+        raise ValueError("groups are nested too deep")
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ValueError("it links to other files")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            _check_group(item, depth + 1)
+        elif item.external is not None or item.is_virtual:
+            raise ValueError("it takes data from other files")
+
+
+def _check_tree(path: Path, result: Result) -> None:
+    """Refuse numbers of regions, parents and ranks that lead nowhere."""
+    nodes = result.nodes
+    good = (
+        bool(nodes)
+        and bool(result.locations)
+        and 0 < result.size <= 1 << 20
+        and isinstance(result.about, dict)
+        and all(
+            isinstance(node.parent, int)
+            and isinstance(node.region, int)
+            and -1 <= node.parent < number
+            and 0 <= node.region < len(result.regions)
+            for number, node in enumerate(nodes)
+        )
+        and all(
+            isinstance(place.rank, int)
+            and isinstance(place.number, int)
+            and 0 <= place.rank < result.size
+            and 0 <= place.number < 1 << 31
+            for place in result.locations
+        )
+        and all(isinstance(region.name, str) for region in result.regions)
+    )
+    if not good:
+        raise InputError(
+            f"{path} is not a result that this version reads (its call tree or its locations "
+            f"lead nowhere); run haloscope analyze {path.parent} again"
+        )

@@ -1,0 +1,283 @@
+"""The timeline of a trace: prepared once in its folder, then read tile by tile.
+
+What is prepared (:mod:`.preparation`) lies in ``explorer-cache``: tiles (:mod:`.tiles`), an index
+into the files of events, so that any stretch of them is read without what comes before, and the
+messages' two ends (:mod:`.lines`). Events themselves stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.scope.explorer.lines import LINES
+from haloscope.scope.explorer.segments import State, pieces, segments
+from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL
+
+FORMAT = 1
+ABOUT = "timeline.json"
+CHUNK_WORDS = 1 << 15  # of a file of events that are read for a look into them
+_EVENTS = re.compile(r"rank-\d{5,7}\.\d{1,6}\.events")
+_MOST_SEGMENTS_SENT = 1 << 16  # of one location at a time
+_KEPT_CHUNKS = 512
+_MOST_ABOUT_BYTES = 1 << 30
+
+CHUNKS = np.dtype(
+    [
+        ("place", "<i4"),
+        ("depth", "<i4"),  # nodes that are open
+        ("stack", "<i8"),  # place of the first of them in the table of all
+        ("offset", "<i8"),  # words after the header
+        ("tick", "<i8"),
+        ("begin", "<f8"),  # seconds of its first event; -inf for the first chunk
+    ]
+)
+KNOTS = np.dtype([("place", "<i4"), ("tick", "<i8"), ("shift", "<i8")])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of the timeline: a location, its clock, and its file."""
+
+    rank: int
+    number: int
+    file: str
+    epoch: int
+    rate: float
+    zero: float  # seconds of the run's clock at the epoch
+    table: int
+    on_stream: bool
+    segments: int
+
+    def seconds(self, ticks: NDArray[np.int64], knots: NDArray[np.void]) -> NDArray[np.float64]:
+        """Seconds of the run's clock, with the shifts that put messages after their sending."""
+        since = ticks - self.epoch
+        if len(knots):
+            since = since + np.interp(ticks, knots["tick"], knots["shift"])
+        return np.asarray(since * self.rate + self.zero, np.float64)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What was prepared in a folder; empty where nothing was, or by another version."""
+    path = folder / ABOUT
+    try:
+        if path.stat().st_size > _MOST_ABOUT_BYTES:
+            return {}
+        about = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) and about.get("format") == FORMAT else {}
+
+
+def tile_key(place: int, level: int, numbers: Any) -> Any:
+    """One number for a tile, ascending by location, level, number."""
+    return ((place * (LAST_LEVEL + 1) + level) << 32) + numbers
+
+
+class Timeline:
+    """A timeline that was prepared.
+
+    Parameters
+    ----------
+    folder
+        The measurement folder.
+    prepared
+        What :func:`.preparation.prepare` returned for it.
+
+    Attributes
+    ----------
+    begin, span
+        Seconds on the run's clock.
+    nodes
+        (parent, name, site) of each node of its call tree.
+    places
+        Its rows.
+    lines
+        Messages by time of sending, dtype :data:`.lines.LINES`.
+    notes
+        What was left out.
+
+    Raises
+    ------
+    InputError
+        What was prepared is broken.
+    """
+
+    def __init__(self, folder: Path, prepared: Path) -> None:
+        self.folder = folder
+        about = read_about(prepared)
+        try:
+            self.begin, self.span = float(about["begin"]), float(about["span"])
+            self.notes = [str(note) for note in about["notes"]]
+            self.nodes = [(int(p), str(name), str(site)) for p, name, site in about["nodes"]]
+            self.places = [_place(fields) for fields in about["places"]]
+            tiles = int(about["tiles"])
+            self.keys = np.load(prepared / "tile-keys.npy", allow_pickle=False)
+            self._chunks = np.load(prepared / "chunks.npy", allow_pickle=False)
+            self.lines = np.load(prepared / "lines.npy", mmap_mode="r", allow_pickle=False)
+            tables = np.load(prepared / "tables.npy", allow_pickle=False)
+            knots = np.load(prepared / "knots.npy", allow_pickle=False)
+            self._stacks = np.load(prepared / "stacks.npy", allow_pickle=False)
+            shape = (tiles, BINS)
+            fits = (
+                self.keys.dtype == np.int64
+                and self.keys.shape == (tiles,)
+                and self._chunks.dtype == CHUNKS
+                and self.lines.dtype == LINES
+                and tables.dtype == np.int64
+                and knots.dtype == KNOTS
+                and self._stacks.dtype == np.int64
+                and 0 < self.span < np.inf
+                and abs(self.begin) < np.inf
+                and all(-1 <= parent < n for n, (parent, _, _) in enumerate(self.nodes))
+            )
+            if not fits:
+                raise ValueError("a table does not fit")
+            self.tile_nodes = _mapped(prepared / "tile-nodes", "<i4", shape)
+            self.tile_shares = _mapped(prepared / "tile-shares", "u1", shape)
+            self.tile_seconds = _mapped(prepared / "tile-seconds", "<i4", shape)
+            sizes = tables[: int(about["tables"])]
+            parts = np.split(tables[len(sizes) :], np.cumsum(sizes)[:-1])
+            most = len(self.nodes) - 1
+            self._tables = [np.clip(parts[one.table], -1, most) for one in self.places]
+        except (KeyError, TypeError, ValueError, IndexError, OSError) as error:
+            raise InputError(
+                f"{prepared} does not hold a timeline that can be read ({error}); remove that "
+                "folder and try again"
+            ) from error
+        self._knots_of = {
+            int(number): knots[knots["place"] == number] for number in np.unique(knots["place"])
+        }
+        self._first = np.searchsorted(self._chunks["place"], np.arange(len(self.places) + 1))
+        self._kept: OrderedDict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def tile(self, place: int, level: int, number: int) -> tuple[int, int, int]:
+        """Which tile to draw for one that is asked for: (level, number, row of it or -1).
+
+        -1 stands for a tile of few segments, maybe one above, that is drawn from them.
+        """
+        for above in range(level + 1):
+            ancestor = number // FACTOR ** (level - above)
+            key = tile_key(place, above, ancestor)
+            row = int(np.searchsorted(self.keys, key))
+            if row >= len(self.keys) or self.keys[row] != key:
+                return above, ancestor, -1
+        return level, number, row
+
+    def times_of(self, level: int, number: int) -> tuple[float, float]:
+        """Begin and end of a tile."""
+        width = self.span / FACTOR**level
+        return self.begin + number * width, self.begin + (number + 1) * width
+
+    def segments(
+        self, place: int, begin: float, end: float, most: int = _MOST_SEGMENTS_SENT
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Segments of a location that touch a stretch of time: begin and node of each.
+
+        The last one that is given begins beyond the stretch, where there is such a one.
+        """
+        first, last = int(self._first[place]), int(self._first[place + 1])
+        begins = self._chunks["begin"][first:last]
+        lower = max(int(np.searchsorted(begins, begin, "right")) - 1, 0)
+        upper = int(np.searchsorted(begins, end, "right"))
+        parts = []
+        count = 0
+        for chunk in range(first + lower, first + max(upper, lower + 1)):
+            if chunk >= last or count > most:
+                break
+            parts.append(self._chunk(chunk))
+            count += len(parts[-1][0])
+        if not parts:
+            return np.zeros(0), np.zeros(0, np.int64)
+        times = np.concatenate([part[0] for part in parts])
+        nodes = np.concatenate([part[1] for part in parts])
+        lower = max(int(np.searchsorted(times, begin, "right")) - 1, 0)
+        # The one after the last says when that ends.
+        upper = int(np.searchsorted(times, end, "left")) + 1
+        chosen = slice(lower, min(max(upper, lower), lower + most))
+        return times[chosen], nodes[chosen]
+
+    def _chunk(self, number: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Segments of a chunk, with what is active at its begin in front."""
+        with self._lock:
+            if number in self._kept:
+                self._kept.move_to_end(number)
+                return self._kept[number]
+        chunk = self._chunks[number]
+        place = self.places[int(chunk["place"])]
+        first, depth = int(chunk["stack"]), int(chunk["depth"])
+        stack = np.clip(self._stacks[max(0, first) :][: max(0, depth)], -1, len(self.nodes) - 1)
+        state = State(max(0, int(chunk["offset"])), int(chunk["tick"]), stack.tolist())
+        before = State(state.offset, state.tick, state.stack)
+        ticks: NDArray[np.int64] = np.zeros(0, np.int64)
+        nodes: NDArray[np.int64] = np.zeros(0, np.int64)
+        for piece in pieces(self.folder / place.file, place.epoch, state, CHUNK_WORDS, 1):
+            ticks, nodes = segments(piece, state, self._tables[int(chunk["place"])])
+        if before.offset:
+            ticks, nodes = np.append(before.tick, ticks), np.append(before.node, nodes)
+        knots = self._knots_of.get(int(chunk["place"]), np.zeros(0, KNOTS))
+        times = place.seconds(ticks, knots)
+        times = np.maximum.accumulate(times) if len(times) else times
+        with self._lock:
+            self._kept[number] = (times, nodes)
+            while len(self._kept) > _KEPT_CHUNKS:
+                self._kept.popitem(last=False)
+        return times, nodes
+
+    def lines_in(
+        self, begin: float, end: float, places: Sequence[int], most: int
+    ) -> tuple[int, NDArray[np.void]]:
+        """Messages that are under way within a stretch, with an end on one of some locations.
+
+        Returns how many there are, and the `most` that are under way longest.
+        """
+        lines = self.lines
+        shown = np.zeros(len(self.places), bool)
+        shown[list(places)] = True
+        # Sorted by sending; receives come later, but for clocks that disagree.
+        upper = int(np.searchsorted(lines["sent"], end, "right"))
+        part = lines[:upper]
+        part = part[np.maximum(part["received"], part["sent"]) >= begin]
+        limit = len(self.places) - 1
+        part = part[shown[np.clip(part["from"], 0, limit)] | shown[np.clip(part["to"], 0, limit)]]
+        total = len(part)
+        if total > most:
+            length = part["received"] - part["sent"]
+            part = part[np.sort(np.argpartition(length, total - most)[total - most :])]
+        return total, part
+
+
+def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
+    if not shape[0]:
+        return np.zeros(shape, kind)
+    if path.stat().st_size != shape[0] * shape[1] * np.dtype(kind).itemsize:
+        raise ValueError(f"{path.name} has another size")
+    return np.memmap(path, kind, "r", shape=shape)
+
+
+def _place(fields: list[Any]) -> Place:
+    rank, number, file, epoch, rate, zero, table, on_stream, segments = fields
+    if not _EVENTS.fullmatch(str(file)):
+        raise ValueError("a file lies elsewhere")
+    return Place(
+        int(rank),
+        int(number),
+        str(file),
+        int(epoch),
+        float(rate),
+        float(zero),
+        int(table),
+        bool(on_stream),
+        int(segments),
+    )

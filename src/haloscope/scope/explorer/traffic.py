@@ -1,0 +1,87 @@
+"""Messages between ranks as the communication map shows them: in cells of a window, by receiver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.explorer.report import Report
+
+QUANTITIES = ("messages", "empty", "bytes", "seconds", "receive_seconds")
+MOST_CELLS = 512  # along a side of the map
+
+
+def of_nodes(report: Report, side: int, nodes: NDArray[np.bool_]) -> NDArray[Any]:
+    """Rows of the table of pairs whose sends belong to the chosen call paths."""
+    one = report.sides[side]
+    pairs = one.result.pairs
+    return np.asarray(pairs if nodes.all() else pairs[nodes[one.node_of][pairs["node"]]])
+
+
+def cells(
+    pairs: NDArray[Any], senders: tuple[int, int], receivers: tuple[int, int], most: int
+) -> dict[str, NDArray[Any]]:
+    """Sums over the cells of a window of the map that hold any message.
+
+    Parameters
+    ----------
+    pairs
+        Rows of the table of pairs.
+    senders, receivers
+        First rank of the window, and the one after its last.
+    most
+        Cells along a side; a cell is one pair of ranks where the window has no more.
+
+    Returns
+    -------
+    dict
+        ``cell``: receiver's cell * columns + sender's cell; ``pairs``: pairs of ranks in it that
+        exchange messages; and the sum of each of :data:`QUANTITIES`.
+    """
+    columns = min(most, senders[1] - senders[0])
+    rows = min(most, receivers[1] - receivers[0])
+    inside = (
+        (pairs["sender"] >= senders[0])
+        & (pairs["sender"] < senders[1])
+        & (pairs["receiver"] >= receivers[0])
+        & (pairs["receiver"] < receivers[1])
+    )
+    kept = pairs if inside.all() else pairs[inside]
+    sender = kept["sender"].astype(np.int64) - senders[0]
+    receiver = kept["receiver"].astype(np.int64) - receivers[0]
+    column = sender * columns // (senders[1] - senders[0])
+    row = receiver * rows // (receivers[1] - receivers[0])
+    found, place = np.unique(row * columns + column, return_inverse=True)
+    arrays: dict[str, NDArray[Any]] = {"cell": found.astype(np.int32)}
+    width = senders[1] - senders[0]
+    different = np.unique(receiver * width + sender)
+    of_pair = (different // width * rows // (receivers[1] - receivers[0])) * columns + (
+        different % width
+    ) * columns // width
+    arrays["pairs"] = np.bincount(np.searchsorted(found, of_pair), minlength=len(found)).astype(
+        np.float64
+    )
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(found))
+    return arrays
+
+
+def by_receiver(pairs: NDArray[Any], size: int) -> dict[str, NDArray[Any]]:
+    """What each rank receives, shape (size,) each.
+
+    ``senders`` are ranks that send it data, ``empty_senders`` those that send it nothing but
+    empty messages.
+    """
+    link = pairs["receiver"].astype(np.int64) * size + pairs["sender"]
+    different, place = np.unique(link, return_inverse=True)
+    full = np.bincount(place.ravel(), pairs["messages"] - pairs["empty"], len(different)) > 0
+    receiver = different // size
+    arrays: dict[str, NDArray[Any]] = {
+        "senders": np.bincount(receiver[full], minlength=size).astype(np.float64),
+        "empty_senders": np.bincount(receiver[~full], minlength=size).astype(np.float64),
+    }
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(pairs["receiver"], pairs[name].astype(np.float64), size)
+    return arrays

@@ -1,0 +1,225 @@
+"""Makes the definitions of an OTF2 archive that is written: places, regions, communicators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haloscope.scope.export.otf2_library import CALLED_FROM, CALLER, OUR_EVENT, PARADIGMS, REMOTE_OF
+from haloscope.scope.export.roles import otf2_role_of
+from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.measurement import Communicator, Location, Measurement
+from haloscope.scope.trace import NOBODY
+
+
+@dataclass(frozen=True)
+class WrittenComm:
+    """A communicator in OTF2, and the numbers in it by ranks of the world."""
+
+    otf2: Any
+    own: dict[int, int]
+
+
+class Archive:
+    """An OTF2 archive that is written, with its definitions."""
+
+    def __init__(self, otf2: Any, measurement: Measurement, clock: RunClock, writer: Any) -> None:
+        self.otf2 = otf2
+        self.measurement = measurement
+        self.clock = clock
+        self.writer = writer
+        self.writer.creator = "Haloscope"
+        self.definitions = self.writer.definitions
+        self.definitions.paradigm(otf2.Paradigm.MPI, "MPI", otf2.ParadigmClass.PROCESS)
+        # In this order: a group names locations, a communicator names its group.
+        self.locations = self._locations()
+        self.node_regions = self._regions()
+        self.comms = self._comms()
+        self.windows: dict[tuple[int, int], Any] = {}
+        self.groups: dict[tuple[int, ...], Any] = {}
+        self.counters: dict[tuple[str, str], Any] = {}
+        self.parameters: dict[str, Any] = {}
+        self._caller: Any = None
+        self.attributes = [
+            self.definitions.attributes.create(
+                f"{OUR_EVENT}{number}", "further word of the event", otf2.Type.UINT64
+            )
+            for number in range(1, 5)
+        ]
+
+    def _locations(self) -> dict[tuple[int, int], Any]:
+        otf2, made = self.otf2, self.definitions
+        machine = made.system_tree_nodes.create("machine", class_name="machine")
+        hosts: dict[str, Any] = {}
+        found: dict[tuple[int, int], Any] = {}
+        by_rank: dict[int, list[Location]] = {}
+        for place in self.measurement.locations:
+            by_rank.setdefault(place.rank, []).append(place)
+        for rank in range(self.measurement.size):
+            said = self.measurement.ranks.get(rank)
+            host = str(said.opening.get("host") or "host") if said else "host"
+            if host not in hosts:
+                hosts[host] = made.system_tree_nodes.create(host, class_name="node", parent=machine)
+            process = made.location_groups.create(f"rank {rank}", system_tree_parent=hosts[host])
+            gpus: dict[int, Any] = {}
+            # A rank that is missing keeps its place: others count on it.
+            for place in by_rank.get(rank) or [Location(rank, 0)]:
+                kind, group = otf2.LocationType.CPU_THREAD, process
+                if place.kind == "stream":
+                    kind = otf2.LocationType.ACCELERATOR_STREAM
+                    if place.device not in gpus:
+                        gpus[place.device] = made.location_groups.create(
+                            f"GPU {place.device} of rank {rank}",
+                            location_group_type=otf2.LocationGroupType.ACCELERATOR,
+                            system_tree_parent=hosts[host],
+                            creating_location_group=process,
+                        )
+                    group = gpus[place.device]
+                name = place.name or f"{place.kind} {place.number}"
+                location = made.locations.create(_text(name), type=kind, group=group)
+                made.location_properties.create(location, f"{OUR_EVENT}number", value=place.number)
+                if place.kind == "stream":
+                    made.location_properties.create(
+                        location, f"{OUR_EVENT}device", value=place.device
+                    )
+                found[rank, place.number] = location
+            if (rank, 0) not in found:
+                found[rank, 0] = made.locations.create("main", group=process)
+        return found
+
+    def _regions(self) -> list[Any]:
+        """The OTF2 region of each node: one for each region and place that it is called from."""
+        otf2 = self.otf2
+        made: dict[tuple[int, str], Any] = {}
+        of_nodes = []
+        for node in self.measurement.nodes:
+            key = node.region, node.site
+            if key not in made:
+                region = self.measurement.regions[node.region]
+                made[key] = self.definitions.regions.create(
+                    _text(region.name),
+                    description=_text(CALLED_FROM + node.site) if node.site else "",
+                    region_role=getattr(
+                        otf2.RegionRole, otf2_role_of(region.paradigm, region.role)
+                    ),
+                    paradigm=getattr(otf2.Paradigm, PARADIGMS.get(region.paradigm, "UNKNOWN")),
+                    source_file=_text(region.file) if region.file else None,
+                    begin_line_number=min(max(region.line, 0), NOBODY),
+                )
+            of_nodes.append(made[key])
+        return of_nodes
+
+    def _comms(self) -> list[WrittenComm]:
+        otf2, made = self.otf2, self.definitions
+        size = self.measurement.size
+        made.groups.create(
+            "MPI ranks",
+            otf2.GroupType.COMM_LOCATIONS,
+            otf2.Paradigm.MPI,
+            members=tuple(self.locations[rank, 0] for rank in range(size)),
+        )
+        comms = []
+        for number, comm in enumerate(self.measurement.comms):
+            is_world = comm.members == tuple(range(size)) and not comm.remote
+            name = _text(comm.name or ("MPI_COMM_WORLD" if is_world else f"communicator {number}"))
+            both = (*comm.members, *comm.remote)
+            group = self._group(both, name)
+            communicator = made.comms.create(name, group, _type=otf2.definitions.Comm)
+            comms.append(WrittenComm(communicator, {rank: own for own, rank in enumerate(both)}))
+            if comm.remote:
+                # The package cannot write what OTF2 has for this, so both groups are one, and
+                # another group tells where the second begins.
+                self._group(comm.remote, f"{REMOTE_OF}{communicator._ref}")
+                continue
+            self._topology(comm, communicator, name)
+        return comms
+
+    def _group(self, members: tuple[int, ...], name: str) -> Any:
+        return self.definitions.groups.create(
+            name,
+            self.otf2.GroupType.COMM_GROUP,
+            self.otf2.Paradigm.MPI,
+            members=tuple(self.locations[rank, 0] for rank in members),
+        )
+
+    def _topology(self, comm: Communicator, communicator: Any, name: str) -> None:
+        otf2, dims = self.otf2, comm.dims
+        if not dims or min(dims) < 1 or math.prod(dims) > len(comm.members):
+            return
+        wraps = otf2.CartPeriodicity
+        axes = tuple(
+            self.definitions.cart_dimensions.create(
+                f"axis {axis}",
+                size,
+                wraps.TRUE if axis < len(comm.periods) and comm.periods[axis] else wraps.FALSE,
+            )
+            for axis, size in enumerate(dims)
+        )
+        topology = self.definitions.cart_topologies.create(name, communicator, axes)
+        for own in range(math.prod(dims)):
+            place = tuple(int(at) for at in np.unravel_index(own, dims))
+            self.definitions.cart_coordinates.create(topology, own, place)
+
+    def mark_of_callers(self) -> dict[Any, int]:
+        """What an Enter of a caller bears that was not entered."""
+        if self._caller is None:
+            self._caller = self.definitions.attributes.create(
+                CALLER, "was not entered itself", self.otf2.Type.UINT64
+            )
+        return {self._caller: 1}
+
+    def window(self, rank: int, number: int) -> tuple[Any, WrittenComm]:
+        """The window of a rank's own number. Those of a communicator are made in one order."""
+        comms = self.measurement.ranks[rank].windows
+        comm = int(comms[number])
+        if comm < 0:
+            raise KeyError(number)
+        key = comm, int(np.count_nonzero(comms[:number] == comm))
+        if key not in self.windows:
+            self.windows[key] = self.definitions.rma_wins.create(
+                f"window {len(self.windows)}", self.comms[comm].otf2
+            )
+        return self.windows[key], self.comms[comm]
+
+    def window_on(self, rank: int, comm: int) -> Any:
+        """The first window of a rank on a communicator."""
+        found = np.flatnonzero(self.measurement.ranks[rank].windows == comm)
+        if len(found) == 0:
+            raise KeyError(comm)
+        return self.window(rank, int(found[0]))[0]
+
+    def group(self, members: tuple[int, ...]) -> Any:
+        """A group of ranks of the world."""
+        if members not in self.groups:
+            self.groups[members] = self._group(members, f"group {len(self.groups)}")
+        return self.groups[members]
+
+    def counter(self, name: str, unit: str) -> Any:
+        """A metric of one counter."""
+        if (name, unit) not in self.counters:
+            member = self.definitions.metric_members.create(
+                _text(name),
+                metric_mode=self.otf2.MetricMode.ACCUMULATED_START,
+                value_type=self.otf2.Type.UINT64,
+                unit=_text(unit),
+            )
+            self.counters[name, unit] = self.definitions.metric_class(
+                (member,), self.otf2.MetricOccurrence.ASYNCHRONOUS
+            )
+        return self.counters[name, unit]
+
+    def parameter(self, name: str) -> Any:
+        """A parameter for events that OTF2 does not know."""
+        if name not in self.parameters:
+            self.parameters[name] = self.definitions.parameters.create(
+                f"{OUR_EVENT}{name}", self.otf2.ParameterType.UINT64
+            )
+        return self.parameters[name]
+
+
+def _text(text: str) -> str:
+    """Text that the library can take: it ends strings at a zero and wants valid UTF-8."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,383 @@
+"""Writes a trace as an OTF2 archive, for Vampir, Scalasca and other tools.
+
+Everything goes through the otf2 package. A region is written once for each place that it is called
+from, which its description tells. Peers and roots, ranks of the world here, become ranks of their
+communicators. Times are ticks of the run's clock: offsets between the ranks' clocks are taken out.
+What OTF2 has no event for (neighbourhood collectives, launches and copies of GPUs) is kept as
+parameters named ``haloscope:...`` that other tools can ignore.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, MachineError
+from haloscope.scope.export.otf2_archive import Archive, WrittenComm
+from haloscope.scope.export.otf2_library import (
+    NO_ROOT,
+    OPERATIONS,
+    load,
+    load_library,
+    quiet,
+)
+from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.measurement import Location, Measurement
+from haloscope.scope.trace import NOBODY, Events, Kind, Operation, iterate, read_pieces
+
+ARCHIVE = "traces"
+_CHUNK_BYTES = 256 * 1024  # of a location's buffer, the least that OTF2 allows
+_PIECE_WORDS = 1 << 16
+
+
+@dataclass
+class Written:
+    """What an export has done: events by location, and what was left out, with how often."""
+
+    anchor: Path
+    events: int = 0
+    locations: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def export_otf2(
+    measurement: Measurement,
+    folder: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> Written:
+    """Write the trace of a measurement as an OTF2 archive.
+
+    Parameters
+    ----------
+    measurement
+        One that holds events.
+    folder
+        Folder of the archive, which must be new or empty; the file to open is ``traces.otf2`` in
+        it.
+    progress
+        Told bytes of events that are done, and all of them.
+
+    Raises
+    ------
+    InputError
+        There are no events, or the folder is not empty.
+    MachineError
+        The otf2 package is missing, or the archive cannot be written.
+    """
+    otf2 = load()
+    places = [place for place in measurement.locations if place.events is not None]
+    if not places:
+        raise InputError(
+            f"{measurement.folder} is a profile and holds no events; measure again with "
+            "haloscope measure --trace"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    written = Written(folder / f"{ARCHIVE}.otf2")
+    with quiet() as kept:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            clock = RunClock(measurement)
+            with _opened(otf2, part, clock.ticks_per_second) as writer:
+                archive = Archive(otf2, measurement, clock, writer)
+                for done, total in _write_events(archive, places, written):
+                    if progress is not None:
+                        with kept.aloud():
+                            progress(done, total)
+            if folder.exists():
+                folder.rmdir()
+            part.rename(folder)
+        except (OSError, load_library().Error) as error:
+            raise MachineError(
+                f"{folder} cannot be written ({kept.complaint() or error}); free some space or choose "
+                "another folder"
+            ) from error
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return written
+
+
+@contextmanager
+def _opened(otf2: Any, folder: Path, ticks_per_second: int) -> Iterator[Any]:
+    """A writer of an archive, which is closed once, whatever happens."""
+    writer = otf2.writer.Writer(
+        str(folder), ARCHIVE, chunk_size_events=_CHUNK_BYTES, timer_resolution=ticks_per_second
+    )
+    try:
+        yield writer
+    finally:
+        try:
+            writer.close()
+        finally:
+            # The package tries again when the writer is forgotten, and prints where that fails.
+            writer.close = _do_nothing
+
+
+def _do_nothing() -> None:
+    """Stands for a method that has done its work."""
+
+
+def _write_events(
+    archive: Archive, places: list[Location], written: Written
+) -> Iterator[tuple[int, int]]:
+    """Write the events; yields bytes that are done, and all of them."""
+    sizes = [place.events.stat().st_size if place.events else 0 for place in places]
+    done = 0
+    for place, size in zip(places, sizes, strict=True):
+        if place.events is None:
+            continue
+        location = archive.locations[place.rank, place.number]
+        stream = archive.writer.event_writer_from_location(location)
+        translator = _Translator(archive, place.rank, stream.write, written.left_out)
+        begun = 0
+        for events in read_pieces(place.events, _PIECE_WORDS):
+            translator.write(events, archive.clock.ticks(place.rank, events.ticks))
+            begun = min(size, begun + 8 * _PIECE_WORDS)
+            yield done + begun, sum(sizes)
+            if not events.whole:
+                written.left_out["what follows a broken event"] += 1
+        done += size
+        written.events += translator.events
+        written.locations += 1
+
+
+class _Translator:
+    """Turns the events of one location into those of OTF2."""
+
+    def __init__(
+        self, archive: Archive, rank: int, write: Callable[[Any], None], left_out: Counter[str]
+    ) -> None:
+        self.archive = archive
+        self.rank = rank
+        self.events = 0
+        self._write = write
+        self._left_out = left_out
+        self._of = archive.otf2.events
+        self._enums = archive.otf2
+        said = archive.measurement.ranks[rank]
+        self._said = said
+        self._regions = archive.node_regions
+        self._nodes: list[int] = said.nodes.tolist()
+        self._open: list[tuple[int, tuple[int, ...]]] = []  # nodes, and callers around them
+        self._between: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._comm_numbers: list[int] = said.comms.tolist()
+        self._comms: list[WrittenComm | None] = [
+            archive.comms[comm] if comm >= 0 else None for comm in self._comm_numbers
+        ]
+        self._started: dict[int, tuple[Any, ...]] = {}  # collectives by request
+        self._groups: dict[tuple[Kind, int], Any] = {}  # of open epochs by window
+        # What writes each kind.
+        self._by_kind: dict[Kind, Callable[[int, Kind, int, tuple[int, ...]], Any]] = {
+            Kind.ENTER: self._enter,
+            Kind.LEAVE: self._leave,
+            Kind.SEND: self._message,
+            Kind.ISEND: self._message,
+            Kind.RECV: self._message,
+            Kind.IRECV_DONE: self._message,
+            Kind.ISEND_DONE: self._request,
+            Kind.IRECV: self._request,
+            Kind.CANCELLED: self._request,
+            Kind.COLLECTIVE: self._collective,
+            Kind.ICOLLECTIVE: self._collective_start,
+            Kind.ICOLLECTIVE_DONE: self._collective_done,
+            Kind.PAUSE: self._on_off,
+            Kind.RESUME: self._on_off,
+            Kind.COUNTER: self._counter,
+            Kind.PUT: self._access,
+            Kind.GET: self._access,
+            Kind.POST: self._epoch,
+            Kind.START: self._epoch,
+            Kind.COMPLETE: self._epoch_end,
+            Kind.WAIT: self._epoch_end,
+            Kind.LOCK: self._lock,
+            Kind.UNLOCK: self._lock,
+            Kind.FORK: self._team,
+            Kind.JOIN: self._team,
+        }
+
+    def write(self, events: Events, ticks: NDArray[np.int64]) -> None:
+        """Write a piece of events at these times."""
+        by_kind, write, keep = self._by_kind, self._write, self._keep
+        for time, (_, kind, payload, words) in zip(ticks.tolist(), iterate(events), strict=True):
+            try:
+                write(by_kind.get(kind, keep)(time, kind, payload, words))
+            except (KeyError, IndexError, AttributeError):
+                self._left_out[f"{kind.name} of something that is not defined"] += 1
+            else:
+                self.events += 1
+
+    def _enter(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        node = self._node(number)
+        callers = self._callers(node)
+        self._open.append((node, callers))
+        for caller in reversed(callers):
+            mark = self.archive.mark_of_callers()
+            self._write(self._of.Enter(time, self._regions[caller], mark))
+        return self._of.Enter(time, self._regions[node])
+
+    def _leave(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        event = self._of.Leave(time, self._regions[self._node(number)])
+        callers = self._open.pop()[1] if self._open else ()
+        for caller in callers:
+            self._write(event)
+            event = self._of.Leave(time, self._regions[caller])
+        return event
+
+    def _node(self, number: int) -> int:
+        """The run's number of a node."""
+        node = self._nodes[number]
+        if node < 0:
+            raise KeyError(number)
+        return node
+
+    def _callers(self, node: int) -> tuple[int, ...]:
+        """Nodes between the one that is open and a new one: callers that were never entered."""
+        top = self._open[-1][0] if self._open else -1
+        found = self._between.get((top, node))
+        if found is None:
+            nodes, callers = self.archive.measurement.nodes, []
+            above = nodes[node].parent
+            while above >= 0 and above != top and nodes[above].parent >= 0:
+                callers.append(above)
+                above = nodes[above].parent
+            # Where another call path is open, the way up passes it by.
+            fits = top < 0 or above == top
+            found = self._between[top, node] = tuple(callers) if fits else ()
+        return found
+
+    def _comm(self, number: int) -> WrittenComm:
+        comm = self._comms[number]
+        if comm is None:
+            raise KeyError(number)
+        return comm
+
+    def _message(self, time: int, kind: Kind, peer: int, words: tuple[int, ...]) -> Any:
+        comm = self._comm(words[0] & NOBODY)
+        own = comm.own.get(peer)
+        if own is None:
+            return self._keep(time, kind, peer, words)
+        made = {
+            Kind.SEND: self._of.MpiSend,
+            Kind.ISEND: self._of.MpiIsend,
+            Kind.RECV: self._of.MpiRecv,
+            Kind.IRECV_DONE: self._of.MpiIrecv,
+        }[kind]
+        return made(time, own, comm.otf2, words[0] >> 32, *words[1:])
+
+    def _request(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
+        made = {
+            Kind.ISEND_DONE: self._of.MpiIsendComplete,
+            Kind.IRECV: self._of.MpiIrecvRequest,
+            Kind.CANCELLED: self._of.MpiRequestCancelled,
+        }[kind]
+        return made(time, request)
+
+    def _operation(self, number: int, words: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """Operation, communicator, root and bytes of a collective; None where OTF2 knows none."""
+        operation, root = words[0] & NOBODY, words[0] >> 32
+        known = operation in Operation.__members__.values()
+        name = OPERATIONS.get(Operation(operation).name) if known else None
+        comm = self._comm(number)
+        own = comm.own.get(root) if root != NOBODY else NO_ROOT
+        if name is None or own is None:
+            return None
+        return getattr(self._enums.CollectiveOp, name), comm.otf2, own, words[1], words[2]
+
+    def _collective(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        if words[0] & NOBODY == Operation.FENCE:
+            window = self.archive.window_on(self.rank, self._comm_numbers[number])
+            level = self._enums.RmaSyncLevel
+            return self._of.RmaCollectiveEnd(
+                time,
+                self._enums.CollectiveOp.BARRIER,
+                level.PROCESS | level.MEMORY,
+                window,
+                NO_ROOT,
+                words[1],
+                words[2],
+            )
+        told = self._operation(number, words)
+        if told is None:
+            return self._keep(time, kind, number, words)
+        return self._of.MpiCollectiveEnd(time, *told)
+
+    def _collective_start(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        told = self._operation(number, words)
+        self._started.pop(words[3], None)
+        if told is None:
+            return self._keep(time, kind, number, words)
+        self._started[words[3]] = told
+        return self._of.NonBlockingCollectiveRequest(time, words[3])
+
+    def _collective_done(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
+        told = self._started.pop(request, None)
+        if told is None:
+            return self._keep(time, kind, request, words)
+        return self._of.NonBlockingCollectiveComplete(time, *told, request)
+
+    def _on_off(self, time: int, kind: Kind, payload: int, words: tuple[int, ...]) -> Any:
+        mode = self._enums.MeasurementMode
+        return self._of.MeasurementOnOff(time, mode.OFF if kind == Kind.PAUSE else mode.ON)
+
+    def _counter(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        said = next(line for line in self._said.counters if line.get("counter") == number)
+        metric = self.archive.counter(str(said.get("name", number)), str(said.get("unit", "#")))
+        return self._of.Metric(time, metric, [words[0]])
+
+    def _access(self, time: int, kind: Kind, target: int, words: tuple[int, ...]) -> Any:
+        window, comm = self.archive.window(self.rank, words[0])
+        made = self._of.RmaPut if kind == Kind.PUT else self._of.RmaGet
+        return made(time, window, comm.own[target], words[1], 0)
+
+    def _epoch(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        group = self.archive.group(self._said.groups[words[0]])
+        self._groups[kind, number] = group
+        return self._sync(time, number, group)
+
+    def _epoch_end(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        begun = Kind.START if kind == Kind.COMPLETE else Kind.POST
+        return self._sync(time, number, self._groups[begun, number])
+
+    def _sync(self, time: int, number: int, group: Any) -> Any:
+        level = self._enums.RmaSyncLevel.PROCESS | self._enums.RmaSyncLevel.MEMORY
+        return self._of.RmaGroupSync(time, level, self.archive.window(self.rank, number)[0], group)
+
+    def _lock(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
+        window, comm = self.archive.window(self.rank, number)
+        target = words[0] & NOBODY
+        own = NOBODY if target == NOBODY else comm.own[target]
+        if kind == Kind.UNLOCK:
+            return self._of.RmaReleaseLock(time, window, own, 0)
+        types = self._enums.LockType
+        mode = types.EXCLUSIVE if words[0] >> 32 else types.SHARED
+        return self._of.RmaAcquireLock(time, window, own, 0, mode)
+
+    def _team(self, time: int, kind: Kind, threads: int, words: tuple[int, ...]) -> Any:
+        model = self._enums.Paradigm.OPENMP
+        if kind == Kind.FORK:
+            return self._of.ThreadFork(time, model, threads)
+        return self._of.ThreadJoin(time, model)
+
+    def _keep(self, time: int, kind: Kind, payload: int, words: tuple[int, ...]) -> Any:
+        """An event that OTF2 does not know, with communicators in its own numbers."""
+        if kind in (Kind.COLLECTIVE, Kind.ICOLLECTIVE):
+            payload = self._comm(payload).otf2._ref
+        elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE):
+            own = self._comm(words[0] & NOBODY).otf2._ref
+            words = (own | words[0] >> 32 << 32, *words[1:])
+        return self._of.ParameterUnsignedInt(
+            time,
+            self.archive.parameter(kind.name),
+            payload,
+            dict(zip(self.archive.attributes, words, strict=False)) or None,
+        )

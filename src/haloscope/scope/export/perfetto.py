@@ -1,0 +1,423 @@
+"""Writes a trace as JSON for Perfetto and other browsers of Chrome's trace events.
+
+Ranks are processes, their threads and streams are tracks, visits of regions are slices, messages
+and launches are arrows. Waits that an analysis has found have tracks of their own below. Events
+are written as they are read; only the messages of the window are held.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from haloscope.errors import InputError, MachineError
+from haloscope.scope.export.call_tree import check_call_tree
+from haloscope.scope.export.messages import ENDS, match_messages
+from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.measurement import Location, Measurement
+from haloscope.scope.metrics import METRICS
+from haloscope.scope.result import Result
+from haloscope.scope.trace import NOBODY, Events, Kind, Operation, read_pieces
+
+MOST_BYTES = 2_000_000_000  # about what a browser opens
+_NANOSECONDS = 1e9
+_PIECE_WORDS = 1 << 16
+_LEVEL = 5  # of compression
+
+
+@dataclass
+class Timeline:
+    """What has been written: slices of regions, arrows, waits, and bytes before compression."""
+
+    path: Path
+    slices: int = 0
+    arrows: int = 0
+    waits: int = 0
+    bytes: int = 0
+
+
+def export_perfetto(
+    measurement: Measurement,
+    path: Path,
+    *,
+    begin: float = 0.0,
+    end: float = math.inf,
+    result: Result | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Timeline:
+    """Write a trace as JSON for Perfetto, under a temporary name first.
+
+    Parameters
+    ----------
+    measurement
+        One that holds events.
+    path
+        The file; compressed where its name ends in ``.gz``.
+    begin, end
+        Window of time in seconds since the begin of the run.
+    result
+        What an analysis has found, for its waits.
+    progress
+        Told bytes of events that are done, and all of them.
+    warn
+        Told once where the file becomes larger than browsers open.
+
+    Raises
+    ------
+    InputError
+        There are no events, or the window is empty.
+    MachineError
+        The file cannot be written.
+    """
+    places = [place for place in measurement.locations if place.events is not None]
+    if not places:
+        raise InputError(
+            f"{measurement.folder} is a profile and holds no events; measure again with "
+            "haloscope measure --trace"
+        )
+    if not 0 <= begin < end:
+        raise InputError(
+            f"the window from {begin:g} to {end:g} s is empty; give --from and --to in seconds "
+            "since the begin of the run, the second one larger"
+        )
+    if result is not None:
+        check_call_tree(result)
+    part = path.with_name(f".{path.name}.part")
+    timeline = Timeline(path)
+    try:
+        with _opened(part, path.name.endswith(".gz")) as file:
+            writer = _Writer(file, timeline, warn)
+            _write(writer, measurement, places, (begin, end), result, progress)
+        part.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"{path} cannot be written ({error.strerror or error}); free some space or choose "
+            "another place"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return timeline
+
+
+def _opened(path: Path, compressed: bool) -> IO[str]:
+    if compressed:
+        return gzip.open(path, "wt", _LEVEL, encoding="ascii", newline="\n")
+    return path.open("w", encoding="ascii", newline="\n")
+
+
+class _Writer:
+    """Writes one event a line."""
+
+    def __init__(
+        self, file: IO[str], timeline: Timeline, warn: Callable[[str], None] | None
+    ) -> None:
+        self._file = file
+        self._warn = warn
+        self._separator = ""
+        self.timeline = timeline
+
+    def raw(self, text: str) -> None:
+        """Write text as it is."""
+        self._file.write(text)
+        self.timeline.bytes += len(text)
+        if self._warn is not None and self.timeline.bytes > MOST_BYTES:
+            self._warn(
+                f"the timeline is larger than the {MOST_BYTES / 1e9:g} GB that browsers open; "
+                "take a part of it with --from and --to"
+            )
+            self._warn = None
+
+    def events(self, lines: list[str]) -> None:
+        """Write events, each a JSON object."""
+        if lines:
+            self.raw(self._separator + ",\n".join(lines))
+            self._separator = ",\n"
+
+
+def _write(
+    writer: _Writer,
+    measurement: Measurement,
+    places: list[Location],
+    window: tuple[float, float],
+    result: Result | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    clock = RunClock(measurement)
+    begin = round(window[0] * _NANOSECONDS)
+    end = round(window[1] * _NANOSECONDS) if math.isfinite(window[1]) else 1 << 62
+    numbers = match_messages(measurement, places, clock, begin, end)
+    sizes = [place.events.stat().st_size if place.events else 0 for place in places]
+    writer.raw('{"displayTimeUnit": "ns", "traceEvents": [\n')
+    writer.events(list(_names(measurement, places)))
+    heads = [_head(measurement, node) for node in range(len(measurement.nodes))]
+    done = 0
+    for number, place in enumerate(places):
+        if place.events is None:
+            continue
+        track = _Track(measurement, place, number + 1, heads, numbers[number], begin, end)
+        read = 0
+        for events in read_pieces(place.events, _PIECE_WORDS):
+            writer.events(list(track.lines(events, clock)))
+            read = min(sizes[number], read + 8 * _PIECE_WORDS)
+            if progress is not None:
+                progress(done + read, sum(sizes))
+            if track.is_through:
+                break
+        writer.events(list(track.close()))
+        writer.timeline.slices += track.slices
+        writer.timeline.arrows += track.arrows
+        done += sizes[number]
+    if result is not None:
+        waits = list(_waits(measurement, places, result, begin, end))
+        writer.events(waits)
+        writer.timeline.waits = sum('"ph":"B"' in line for line in waits)
+    writer.raw("\n]}\n")
+
+
+def _head(measurement: Measurement, number: int) -> str:
+    """What each slice of a call path says: name, category, and callers that are no slices."""
+    node = measurement.nodes[number]
+    region = measurement.regions[node.region]
+    told = {"called from": node.site} if node.site else {}
+    if node.parent >= 0:
+        above = measurement.regions[measurement.nodes[node.parent].region]
+        if above.paradigm == "unwound":
+            told["call path"] = " / ".join(measurement.path_of(node.parent))
+    arguments = f',"args":{json.dumps(told)}' if told else ""
+    return f'"name":{json.dumps(region.name)},"cat":{json.dumps(region.paradigm)}{arguments}'
+
+
+def _names(measurement: Measurement, places: list[Location]) -> Iterator[str]:
+    """Names of processes and tracks. Both are numbered from 1: 0 is a system's idle task."""
+    for rank in sorted({place.rank for place in places}):
+        host = str(measurement.ranks[rank].opening.get("host") or "")
+        name = json.dumps(f"rank {rank}" + (f" on {host}" if host else ""))
+        yield _named("process_name", rank, 0, f'"name":{name}')
+        yield _named("process_sort_index", rank, 0, f'"sort_index":{rank}')
+    for number, place in enumerate(places, 1):
+        name = json.dumps(place.name or f"{place.kind} {place.number}")
+        yield _named("thread_name", place.rank, number, f'"name":{name}')
+        yield _named("thread_sort_index", place.rank, number, f'"sort_index":{2 * place.number}')
+
+
+def _named(what: str, rank: int, track: int, arguments: str) -> str:
+    of = f',"tid":{track}' if track else ""
+    return f'{{"ph":"M","name":"{what}","pid":{rank + 1}{of},"args":{{{arguments}}}}}'
+
+
+def _microseconds(nanoseconds: int) -> str:
+    whole, rest = divmod(nanoseconds, 1000)
+    return f"{whole}.{rest:03d}" if rest else str(whole)
+
+
+class _Track:
+    """Events of one location as lines, clipped to the window."""
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        place: Location,
+        number: int,
+        heads: list[str],
+        messages: np.ndarray,
+        begin: int,
+        end: int,
+    ) -> None:
+        self.slices = 0
+        self.arrows = 0
+        self.is_through = False
+        self._said = measurement.ranks[place.rank]
+        self._comms = measurement.comms
+        self._rank = place.rank
+        self._where = f'"pid":{place.rank + 1},"tid":{number}'
+        nodes = self._said.nodes.tolist()
+        self._heads = [heads[node] if node >= 0 else '"name":"unknown"' for node in nodes]
+        self._messages = messages
+        self._next = 0
+        self._begin = begin
+        self._end = end
+        self._open: list[int] = []
+        self._has_begun = False
+        self._told: list[str] = []  # what the open slice has moved
+
+    def lines(self, events: Events, clock: RunClock) -> Iterator[str]:
+        """Lines of a piece of events."""
+        times = clock.nanoseconds(self._rank, events.ticks)
+        for time, kind, payload, words in zip(
+            times.tolist(),
+            events.kinds.tolist(),
+            events.payloads.tolist(),
+            events.words.tolist(),
+            strict=True,
+        ):
+            if time > self._end:
+                self.is_through = True
+                return
+            if time < self._begin:
+                self._before(kind, payload)
+                continue
+            if not self._has_begun:
+                self._has_begun = True
+                for node in self._open:
+                    yield self._slice(self._begin, node)
+            if kind == Kind.ENTER:
+                self._open.append(payload)
+                self._told.clear()
+                yield self._slice(time, payload)
+            elif kind == Kind.LEAVE:
+                if self._open:
+                    self._open.pop()
+                    yield self._leave(time)
+            else:
+                line = self._other(time, Kind(kind), payload, words)
+                if line:
+                    yield line
+
+    def close(self) -> Iterator[str]:
+        """End what is open where the window ends."""
+        if self._has_begun and self.is_through:
+            while self._open:
+                self._open.pop()
+                yield self._leave(self._end)
+
+    def _before(self, kind: int, payload: int) -> None:
+        if kind == Kind.ENTER:
+            self._open.append(payload)
+        elif kind == Kind.LEAVE and self._open:
+            self._open.pop()
+        elif kind in ENDS:
+            self._next += 1
+
+    def _slice(self, time: int, node: int) -> str:
+        self.slices += 1
+        head = self._heads[node] if node < len(self._heads) else '"name":"unknown"'
+        return f'{{"ph":"B",{self._where},"ts":{_microseconds(time)},{head}}}'
+
+    def _leave(self, time: int) -> str:
+        told = f',"args":{{{",".join(self._told)}}}' if self._told else ""
+        self._told.clear()
+        return f'{{"ph":"E",{self._where},"ts":{_microseconds(time)}{told}}}'
+
+    def _other(self, time: int, kind: Kind, payload: int, words: list[int]) -> str:
+        match kind:
+            case Kind.SEND | Kind.ISEND | Kind.LAUNCH:
+                if kind != Kind.LAUNCH:
+                    self._tell("to", payload, words[0], words[1])
+                return self._arrow(time, "s", "launch" if kind == Kind.LAUNCH else "message")
+            case Kind.RECV | Kind.IRECV_DONE | Kind.EXECUTE:
+                if kind != Kind.EXECUTE:
+                    self._tell("from", payload, words[0], words[1])
+                return self._arrow(time, "f", "launch" if kind == Kind.EXECUTE else "message")
+            case Kind.COLLECTIVE | Kind.ICOLLECTIVE:
+                self._tell_collective(payload, words)
+            case Kind.PUT | Kind.GET:
+                self._told.append(f'"{kind.name.lower()}, rank {payload}":"{words[1]} B"')
+            case Kind.COPY:
+                self._told.append(f'"bytes":{words[0]}')
+            case Kind.COUNTER:
+                return self._counter(time, payload, words[0])
+            case Kind.PAUSE | Kind.RESUME:
+                name = "measurement paused" if kind == Kind.PAUSE else "measurement resumed"
+                where = f'{self._where},"ts":{_microseconds(time)}'
+                return f'{{"ph":"i","s":"t",{where},"name":"{name}"}}'
+        return ""
+
+    def _tell(self, way: str, peer: int, about: int, size: int) -> None:
+        # Keys of an object differ: a call may move several messages.
+        number = len(self._told)
+        key = f"{way} {number}" if number else way
+        rank = "nobody" if peer == NOBODY else f"rank {peer}"
+        self._told.append(f'"{key}":"{rank}, tag {about >> 32}, {size} B"')
+
+    def _tell_collective(self, comm: int, words: list[int]) -> None:
+        operation, root = words[0] & NOBODY, words[0] >> 32
+        known = operation in Operation._value2member_map_
+        name = Operation(operation).name.lower() if known else "unknown"
+        whole = int(self._said.comms[comm]) if comm < len(self._said.comms) else -1
+        among = f"{len(self._comms[whole].members)} ranks" if whole >= 0 else "unknown ranks"
+        at = "" if root == NOBODY else f", root {root}"
+        self._told.append(
+            f'"operation":"{name} of {among}{at}","bytes sent":{words[1]},'
+            f'"bytes received":{words[2]}'
+        )
+
+    def _arrow(self, time: int, side: str, what: str) -> str:
+        number = int(self._messages[self._next])
+        self._next += 1
+        if number == 0:
+            return ""
+        self.arrows += side == "s"
+        bound = ',"bp":"e"' if side == "f" else ""
+        when = f'"ts":{_microseconds(time)}'
+        return (
+            f'{{"ph":"{side}","id":{number},{self._where},{when},'
+            f'"name":"{what}","cat":"{what}"{bound}}}'
+        )
+
+    def _counter(self, time: int, number: int, value: int) -> str:
+        said = [line for line in self._said.counters if line.get("counter") == number]
+        name = json.dumps(str(said[0].get("name", number)) if said else f"counter {number}")
+        when = f'"ts":{_microseconds(time)}'
+        return f'{{"ph":"C",{self._where},{when},"name":{name},"args":{{"value":{value}}}}}'
+
+
+def _waits(
+    measurement: Measurement, places: list[Location], result: Result, begin: int, end: int
+) -> Iterator[str]:
+    """Waits on tracks below those of their locations; what overlaps is nested or cut."""
+    track_of = {(place.rank, place.number): number for number, place in enumerate(places, 1)}
+    waits = result.waits
+    order = np.lexsort((-waits["end"], waits["begin"], waits["location"]))
+    here, where = -1, ""
+    open_ends: list[int] = []
+
+    def until(time: int) -> Iterator[str]:
+        while open_ends and open_ends[-1] <= time:
+            yield f'{{"ph":"E",{where},"ts":{_microseconds(open_ends.pop())}}}'
+
+    for wait in waits[order]:
+        location = int(wait["location"])
+        first = max(begin, round(float(wait["begin"]) * _NANOSECONDS))
+        last = min(end, round(float(wait["end"]) * _NANOSECONDS))
+        if not 0 <= location < len(result.locations) or last <= first:
+            continue
+        place = result.locations[location]
+        track = track_of.get((place.rank, place.number))
+        if track is None or not 0 <= wait["metric"] < len(METRICS):
+            continue
+        if location != here:
+            yield from until(1 << 62)
+            here, track = location, track + len(places)
+            where = f'"pid":{place.rank + 1},"tid":{track}'
+            name = json.dumps(f"waits of {place.name or place.number}")
+            yield _named("thread_name", place.rank, track, f'"name":{name}')
+            index = 2 * place.number + 1
+            yield _named("thread_sort_index", place.rank, track, f'"sort_index":{index}')
+        yield from until(first)
+        if open_ends:
+            last = min(last, open_ends[-1])
+        open_ends.append(last)
+        title = json.dumps(METRICS[int(wait["metric"])].title)
+        told = json.dumps(_cause(measurement, result, wait))
+        when = f'"ts":{_microseconds(first)}'
+        yield f'{{"ph":"B",{where},{when},"name":{title},"cat":"wait","args":{told}}}'
+    yield from until(1 << 62)
+
+
+def _cause(measurement: Measurement, result: Result, wait: np.void) -> dict[str, str]:
+    told = {}
+    if 0 <= wait["node"] < len(result.nodes):
+        told["in"] = " / ".join(result.path_of(int(wait["node"])))
+    if 0 <= wait["cause"] < len(result.locations):
+        told["for"] = f"rank {result.locations[int(wait['cause'])].rank}"
+    if 0 <= wait["cause_node"] < len(result.nodes):
+        told["which was in"] = " / ".join(result.path_of(int(wait["cause_node"])))
+    return told

@@ -1,0 +1,382 @@
+"""What GPUs did in a run, and how hosts and devices waited for each other.
+
+:func:`add_gpus` is all that an analysis calls; :func:`breakdown` and :func:`kernels` make tables of
+its result. What each file does: ``reading.py`` reads streams and threads, ``intervals.py`` measures
+when several things happen at once, ``late_senders.py`` tells late hosts from late devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.categories import COMPUTATION, metric_of_role, with_ancestors
+from haloscope.scope.gpu.breakdown import PARTS, Breakdown, breakdown, kernels
+from haloscope.scope.gpu.intervals import Union, joined, union
+from haloscope.scope.gpu.late_senders import Queues, held_up, queues, split
+from haloscope.scope.gpu.reading import (
+    Clock,
+    Floats,
+    Integers,
+    Launches,
+    Thread,
+    Work,
+    read_thread,
+    read_work,
+)
+from haloscope.scope.measurement import Measurement
+from haloscope.scope.metrics import NUMBER
+from haloscope.scope.result import Result
+
+__all__ = ["Breakdown", "add_gpus", "breakdown", "kernels"]
+
+_TRANSFERS = (1, 2)  # to device, to host
+_BYTES = {
+    1: "gpu_bytes_to_device",
+    2: "gpu_bytes_to_host",
+    3: "gpu_bytes_within",
+    4: "gpu_bytes_peer",
+}
+METRICS = (
+    *("gpu_kernels", "gpu_nccl", "gpu_copies", "gpu_transfers", "gpu_overlap", "gpu_launches"),
+    *("gpu_idle", "gpu_idle_computation", "gpu_idle_mpi", "gpu_bytes", *_BYTES.values()),
+    *("late_sender_host", "late_sender_device"),
+)
+
+
+def add_gpus(
+    result: Result, measurement: Measurement, knots: Mapping[int, Integers] | None = None
+) -> None:
+    """Add the metrics of GPUs to the result of a trace, and ``about["gpu"]``.
+
+    Without streams nothing changes. Called twice, the second time changes nothing.
+
+    Parameters
+    ----------
+    result
+        With `time`, `late_sender` and waits filled in.
+    measurement
+        The folder that it is of.
+    knots
+        Corrections of clocks by index of location, as those that the waits were found with.
+    """
+    streams = [
+        index
+        for index, place in enumerate(measurement.locations)
+        if place.kind == "stream" and place.events is not None and place.rank in measurement.ranks
+    ]
+    if not streams:
+        return
+    _Adder(result, measurement, knots or {}).add(streams)
+
+
+@dataclass
+class _Device:
+    """One GPU of a rank: when it was busy, and with what."""
+
+    first: int  # index of its first location
+    kernels: Union
+    nccl: Union
+    transfers: Union
+    copies: Union
+    busy: Union = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.busy = joined([self.kernels, self.nccl, self.transfers, self.copies])
+
+
+class _Adder:
+    """Goes through the ranks, one after the other."""
+
+    def __init__(
+        self, result: Result, measurement: Measurement, knots: Mapping[int, Integers]
+    ) -> None:
+        self.result = result
+        self.measurement = measurement
+        self.knots = knots
+        regions = [measurement.regions[node.region] for node in measurement.nodes]
+        self.is_copy = np.array([region.role == "copy" for region in regions], bool)
+        self.is_nccl = np.array([region.paradigm == "nccl" for region in regions], bool)
+        paths = [with_ancestors(metric_of_role(one.paradigm, one.role)) for one in regions]
+        self.computes = np.array([COMPUTATION in path for path in paths], bool)
+        self.in_mpi = np.array(["mpi" in path for path in paths], bool)
+        self.in_gpu = np.array(["gpu" in path for path in paths], bool)
+        shape = len(measurement.nodes), len(measurement.locations)
+        self.values = {name: np.zeros(shape) for name in METRICS}
+        self.visits = np.zeros(shape)
+        self.breakdown = np.zeros((result.size, len(PARTS)))
+        self.devices: list[dict[str, Any]] = []
+        self.held: dict[int, Union] = {}
+
+    def add(self, streams: list[int]) -> None:
+        """Fill the result."""
+        late = _Late(self.result, self.measurement)
+        ranks = sorted({self.measurement.locations[index].rank for index in streams})
+        for rank in ranks:
+            self._rank(
+                rank, [i for i in streams if self.measurement.locations[i].rank == rank], late
+            )
+        for index in sorted(late.places - set(self._threads_of(ranks))):
+            late.take(index, self._read(index, late.wanted(index)))
+        self._late_senders(late)
+        result = self.result
+        visits = result.value("visits").copy()
+        columns = np.array(streams)
+        visits[:, columns] = self.visits[:, columns]
+        self.values["visits"] = visits
+        for name, array in self.values.items():
+            if np.any(array):
+                result.values[name] = array
+        result.about["gpu"] = {
+            "devices": self.devices,
+            "breakdown": self.breakdown.tolist(),
+            "late_sender": late.table(result.size),
+        }
+
+    def _threads_of(self, ranks: list[int]) -> list[int]:
+        """Locations of ranks that are threads of theirs."""
+        return [
+            index
+            for index, place in enumerate(self.measurement.locations)
+            if place.kind != "stream" and place.events is not None and place.rank in ranks
+        ]
+
+    def _clock(self, index: int) -> Clock:
+        return Clock(self.measurement, self.measurement.locations[index], self.knots.get(index))
+
+    def _read(self, index: int, wanted: NDArray[np.bool_], each: Any = None) -> Thread:
+        place = self.measurement.locations[index]
+        return read_thread(
+            self.measurement, place, self._clock(index), wanted, each or (lambda *_: None)
+        )
+
+    # --- one rank ---------------------------------------------------------------------------
+
+    def _rank(self, rank: int, streams: list[int], late: _Late) -> None:
+        places = self.measurement.locations
+        work = [(i, read_work(self.measurement, places[i], self._clock(i))) for i in streams]
+        by_device: dict[int, list[tuple[int, Work]]] = {}
+        for index, done in work:
+            by_device.setdefault(places[index].device, []).append((index, done))
+        devices = {number: self._device(listed) for number, listed in sorted(by_device.items())}
+        for index, done in work:
+            self._count(index, done, devices[places[index].device])
+        started = np.unique(np.concatenate([done.correlations for _, done in work]))
+        whole = _Whole(list(devices.values()))
+        threads: dict[int, Thread] = {}
+        for index in self._threads_of([rank]):
+            each = None
+            if places[index].number == 0:
+                each = _Host(self, rank, devices, whole).take
+            threads[index] = self._read(index, late.wanted(index), each)
+            late.take(index, threads[index])
+            self._count_launches(index, threads[index].launches, started)
+        self._tell_devices(rank, devices)
+        rank_queues = queues(
+            [(places[index], done) for index, done in work],
+            [thread.launches for thread in threads.values()],
+        )
+        for index, thread in threads.items():
+            self._hold(index, thread, rank_queues)
+
+    def _hold(self, index: int, thread: Thread, rank_queues: Queues) -> None:
+        held = held_up(thread.waits, rank_queues)
+        if len(held.starts):
+            self.held[index] = held
+
+    def _device(self, listed: list[tuple[int, Work]]) -> _Device:
+        """When a GPU did what."""
+
+        def when(of: Any) -> Union:
+            begins = np.concatenate([done.begins[of(done)] for _, done in listed])
+            ends = np.concatenate([done.ends[of(done)] for _, done in listed])
+            return union(begins, ends)
+
+        def is_transfer(done: Work) -> NDArray[np.bool_]:
+            return np.isin(done.directions, _TRANSFERS)
+
+        return _Device(
+            listed[0][0],
+            when(lambda d: ~self.is_copy[d.nodes] & ~self.is_nccl[d.nodes]),
+            when(lambda d: self.is_nccl[d.nodes]),
+            when(lambda d: self.is_copy[d.nodes] & is_transfer(d)),
+            when(lambda d: self.is_copy[d.nodes] & ~is_transfer(d)),
+        )
+
+    def _count(self, index: int, done: Work, device: _Device) -> None:
+        """Metrics of the work of a stream, by its call paths."""
+        taken = done.ends - done.begins
+        copies = self.is_copy[done.nodes]
+        self._add("gpu_kernels", index, done.nodes, taken * ~copies)
+        self._add("gpu_nccl", index, done.nodes, taken * self.is_nccl[done.nodes])
+        self._add("gpu_copies", index, done.nodes, taken * copies)
+        transfers = copies & np.isin(done.directions, _TRANSFERS)
+        self._add("gpu_transfers", index, done.nodes, taken * transfers)
+        beside = joined([device.kernels, device.nccl]).within(done.begins, done.ends)
+        self._add("gpu_overlap", index, done.nodes, beside * copies)
+        self._add("gpu_bytes", index, done.nodes, done.bytes)
+        for direction, name in _BYTES.items():
+            self._add(name, index, done.nodes, done.bytes * (done.directions == direction))
+        self.visits[:, index] += np.bincount(done.nodes, minlength=len(self.visits))
+
+    def _count_launches(self, index: int, launches: Launches, started: Integers) -> None:
+        answered = (launches.nodes >= 0) & np.isin(launches.correlations, started)
+        nodes = launches.nodes[answered]
+        self._add("gpu_launches", index, nodes, np.ones(len(nodes)))
+
+    def _add(self, metric: str, index: int, nodes: Integers, amounts: NDArray[np.generic]) -> None:
+        column = self.values[metric][:, index]
+        column += np.bincount(nodes, amounts.astype(np.float64), len(column))
+
+    def _tell_devices(self, rank: int, devices: Mapping[int, _Device]) -> None:
+        for number, device in devices.items():
+            self.devices.append(
+                {
+                    "rank": rank,
+                    "device": number,
+                    "kernels": device.kernels.total,
+                    "nccl": device.nccl.total,
+                    "transfers": device.transfers.total,
+                    "copies": device.copies.total,
+                    "busy": device.busy.total,
+                    "idle": float(self.values["gpu_idle"][:, device.first].sum()),
+                }
+            )
+
+    # --- late senders -----------------------------------------------------------------------
+
+    def _late_senders(self, late: _Late) -> None:
+        """Share what each call path waited for its senders among their hosts and their GPUs."""
+        late.divide(self.held)
+        due = np.zeros_like(self.visits)
+        known = np.zeros_like(self.visits)
+        np.add.at(due, (late.nodes, late.locations), late.device)
+        np.add.at(known, (late.nodes, late.locations), late.ends - late.begins)
+        share = np.divide(due, known, out=np.zeros_like(due), where=known > 0)
+        # Waits for messages in wrong order have metrics of their own.
+        whole = self.result.value("late_sender") - self.result.value("late_sender_wrong_order")
+        self.values["late_sender_device"] = np.maximum(whole, 0.0) * share
+        self.values["late_sender_host"] = np.maximum(whole, 0.0) * (1.0 - share)
+
+
+class _Whole:
+    """When any GPU of a rank did what, each moment counted for the first of the parts."""
+
+    def __init__(self, devices: list[_Device]) -> None:
+        parts = [
+            [device.kernels for device in devices],
+            [device.nccl for device in devices],
+            [device.transfers for device in devices],
+            [device.copies for device in devices],
+        ]
+        self.up_to = [
+            joined([one for part in parts[: number + 1] for one in part])
+            for number in range(len(parts))
+        ]
+
+    @property
+    def busy(self) -> Union:
+        """When any of them did anything."""
+        return self.up_to[-1]
+
+
+class _Host:
+    """Takes stretches of time of a rank's first thread, by innermost call path."""
+
+    def __init__(
+        self, adder: _Adder, rank: int, devices: Mapping[int, _Device], whole: _Whole
+    ) -> None:
+        self.adder = adder
+        self.row = adder.breakdown[rank]
+        self.devices = list(devices.values())
+        self.whole = whole
+
+    def take(self, begins: Floats, ends: Floats, nodes: Integers) -> None:
+        """Add what the GPUs did and did not do meanwhile."""
+        inside = nodes >= 0
+        begins, ends, nodes = begins[inside], ends[inside], nodes[inside]
+        adder = self.adder
+        for device in self.devices:
+            idle = np.maximum(ends - begins - device.busy.within(begins, ends), 0.0)
+            adder._add("gpu_idle", device.first, nodes, idle)
+            adder._add("gpu_idle_computation", device.first, nodes, idle * adder.computes[nodes])
+            adder._add("gpu_idle_mpi", device.first, nodes, idle * adder.in_mpi[nodes])
+        before = np.zeros(len(begins))
+        for part, busy in enumerate(self.whole.up_to):
+            within = busy.within(begins, ends)
+            self.row[part] += float((within - before).sum())
+            before = within
+        rest = np.maximum(ends - begins - before, 0.0)
+        mpi, gpu = adder.in_mpi[nodes], adder.in_gpu[nodes]
+        self.row[PARTS.index("mpi")] += float(rest[mpi].sum())
+        self.row[PARTS.index("gpu_calls")] += float(rest[gpu].sum())
+        self.row[PARTS.index("host")] += float(rest[~mpi & ~gpu].sum())
+
+
+class _Late:
+    """Receives that waited for their senders, as the replay has found them.
+
+    Attributes
+    ----------
+    begins, ends, nodes, locations, causes
+        Of the waits, shape (n,).
+    places
+        Locations that waited.
+    device, transfer
+        Seconds of each wait that the sender's GPU is the reason of; seconds from its end to that
+        of the receiving call.
+    """
+
+    def __init__(self, result: Result, measurement: Measurement) -> None:
+        rows = result.waits[result.waits["metric"] == NUMBER["late_sender"]]
+        self.begins = rows["begin"].astype(np.float64)
+        self.ends = np.maximum(rows["end"].astype(np.float64), self.begins)
+        self.nodes = rows["node"].astype(np.int64)
+        self.locations = rows["location"].astype(np.int64)
+        self.causes = rows["cause"].astype(np.int64)
+        self.device = np.zeros(len(rows))
+        self.transfer = np.zeros(len(rows))
+        self.places = {
+            int(index)
+            for index in np.unique(self.locations)
+            if measurement.locations[int(index)].events is not None
+        }
+        self._ranks = np.array([place.rank for place in measurement.locations], np.int64)
+        self._nodes = len(measurement.nodes)
+
+    def wanted(self, index: int) -> NDArray[np.bool_]:
+        """Nodes of calls that waited at a location."""
+        nodes = np.zeros(self._nodes, bool)
+        nodes[self.nodes[self.locations == index]] = True
+        return nodes
+
+    def take(self, index: int, thread: Thread) -> None:
+        """See when the waiting calls of a location ended."""
+        of = np.flatnonzero(self.locations == index)
+        for node, left in thread.leaves.items():
+            mine = of[self.nodes[of] == node]
+            at = np.searchsorted(left, (self.begins[mine] + self.ends[mine]) / 2)
+            ended = np.minimum(at, len(left) - 1)
+            after = np.maximum(left[ended] - self.ends[mine], 0.0)
+            self.transfer[mine] = np.where(at < len(left), after, 0.0)
+
+    def divide(self, held: Mapping[int, Union]) -> None:
+        """Find what is due to GPUs of senders."""
+        self.device = split(self.begins, self.ends, self.causes, held)
+
+    def table(self, size: int) -> dict[str, list[float]]:
+        """Seconds by rank that received."""
+        ranks = self._ranks[self.locations]
+
+        def by_rank(amounts: Floats) -> list[float]:
+            return [float(value) for value in np.bincount(ranks, amounts, size)]
+
+        return {
+            "host": by_rank(self.ends - self.begins - self.device),
+            "device": by_rank(self.device),
+            "transfer": by_rank(self.transfer),
+        }

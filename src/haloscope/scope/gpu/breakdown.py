@@ -1,0 +1,124 @@
+"""Where the time of each rank goes: one table of kernels, transfers, MPI and the host.
+
+Every moment of a rank's run counts once. Where its GPU works, the moment is the GPU's, whatever the
+host does meanwhile: kernels come first, then communication by NCCL, then transfers between device
+and host, then copies on devices. The rest is divided by what the host does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.result import Result
+
+PARTS = ("kernels", "nccl", "transfers", "copies", "mpi", "gpu_calls", "host")
+TITLES = {
+    "kernels": "Kernels",
+    "nccl": "NCCL",
+    "transfers": "Device-host transfer",
+    "copies": "Copies on devices",
+    "mpi": "MPI",
+    "gpu_calls": "GPU calls",
+    "host": "Host",
+}
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds by rank and part.
+
+    Attributes
+    ----------
+    parts
+        Names, as in :data:`PARTS`; those that are zero on all ranks are left out.
+    seconds
+        Shape (ranks, parts).
+    """
+
+    parts: tuple[str, ...]
+    seconds: NDArray[np.float64]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Parts as people read them."""
+        return tuple(TITLES[part] for part in self.parts)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Of each rank's time, shape (ranks, parts)."""
+        whole = self.seconds.sum(axis=1, keepdims=True)
+        shares = np.zeros_like(self.seconds)
+        np.divide(self.seconds, whole, out=shares, where=whole > 0)
+        return shares
+
+
+def breakdown(result: Result) -> Breakdown:
+    """Tell where the time of each rank goes.
+
+    Parameters
+    ----------
+    result
+        Of a trace. Without GPUs, and for a profile, only the parts of the host are there; those of a
+        profile with GPUs leave out how the host's time and the device's overlap.
+    """
+    seconds = _of_gpus(result)
+    if seconds is None:
+        seconds = _of_hosts(result)
+    used = [number for number in range(len(PARTS)) if np.any(seconds[:, number])]
+    return Breakdown(tuple(PARTS[number] for number in used), seconds[:, used])
+
+
+def _of_gpus(result: Result) -> NDArray[np.float64] | None:
+    told = result.about.get("gpu")
+    rows = told.get("breakdown") if isinstance(told, dict) else None
+    if not isinstance(rows, list):
+        return None
+    try:
+        seconds = np.array(rows, np.float64)
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds.shape == (result.size, len(PARTS)) else None
+
+
+def _of_hosts(result: Result) -> NDArray[np.float64]:
+    """The time of each rank's first thread, by what it calls."""
+    first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
+    ranks = np.array([place.rank for place in result.locations], np.int64)
+
+    def of(metric: str) -> NDArray[np.float64]:
+        column = result.value(metric).sum(axis=0)
+        return np.asarray(np.bincount(ranks[first], column[first], result.size), np.float64)
+
+    seconds = np.zeros((result.size, len(PARTS)))
+    seconds[:, PARTS.index("mpi")] = of("mpi")
+    seconds[:, PARTS.index("gpu_calls")] = of("gpu")
+    seconds[:, PARTS.index("host")] = np.maximum(of("time") - of("mpi") - of("gpu"), 0.0)
+    return seconds
+
+
+def kernels(result: Result, most: int = 20) -> list[dict[str, Any]]:
+    """The kernels that take most time, over all call paths and ranks.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``visits``, ``seconds``, and ``share`` of the time of all kernels.
+    """
+    seconds = result.value("gpu_kernels")
+    visits = result.value("visits")
+    streams = np.array([place.kind == "stream" for place in result.locations], bool)
+    found: dict[str, list[float]] = {}
+    for node in np.flatnonzero(seconds[:, streams].any(axis=1)).tolist():
+        row = found.setdefault(result.regions[result.nodes[node].region].name, [0.0, 0.0])
+        row[0] += float(visits[node, streams].sum())
+        row[1] += float(seconds[node, streams].sum())
+    whole = sum(row[1] for row in found.values()) or 1.0
+    listed = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+    return [
+        {"name": name, "visits": round(count), "seconds": time, "share": time / whole}
+        for name, (count, time) in listed
+    ]

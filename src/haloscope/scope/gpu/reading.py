@@ -1,0 +1,281 @@
+"""Reads what GPUs did and what their hosts asked of them, as arrays.
+
+Work of a stream is read as a whole, events of a host's threads piece by piece: those may be far
+more. Times are seconds on the run's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.scope.explorer.segments import Piece, State, epoch_of, pieces, segments
+from haloscope.scope.measurement import Location, Measurement
+from haloscope.scope.trace import Kind
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+_BESIDE = " +"  # of locations for what overlaps on a stream: "GPU 0 stream 7 +1"
+_CHANGES = (Kind.ENTER, Kind.LEAVE, Kind.PAUSE, Kind.RESUME)
+
+
+class Clock:
+    """Seconds on the run's clock for the ticks of a location.
+
+    Parameters
+    ----------
+    measurement
+        The folder's definitions.
+    place
+        The location.
+    knots
+        Correction of its clock: ticks and shifts in ticks, shape (n, 2), or None.
+    """
+
+    def __init__(self, measurement: Measurement, place: Location, knots: Integers | None) -> None:
+        self._rate, zero = measurement.ticks_to_seconds(place.rank)
+        # Ticks count from the rank's first one: large numbers would cost the seconds digits.
+        self._origin = int(measurement.ranks[place.rank].opening.get("epoch", 0))
+        self._zero = zero + self._origin * self._rate
+        self._knots = knots
+
+    def seconds(self, ticks: Integers) -> Floats:
+        """Times of events."""
+        since = (ticks - self._origin).astype(np.float64)
+        if self._knots is not None and len(self._knots):
+            since += np.interp(ticks, self._knots[:, 0], self._knots[:, 1])
+        return np.asarray(since * self._rate + self._zero)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Kernels and copies of one location, in order; arrays of shape (n,).
+
+    Attributes
+    ----------
+    begins, ends
+        Seconds.
+    nodes
+        Call paths, as nodes of the run.
+    correlations
+        Of the calls that started them; -1 where none is told.
+    directions, bytes
+        Of copies; 0 for kernels.
+    """
+
+    begins: Floats
+    ends: Floats
+    nodes: Integers
+    correlations: Integers
+    directions: Integers
+    bytes: Integers
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls of a thread that waited for GPUs: begin, end, and the location that was awaited.
+
+    `places` holds the rank's own numbers of locations, ``NOBODY`` for all of them.
+    """
+
+    begins: Floats
+    ends: Floats
+    places: Integers
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Calls of a thread that started work: when, in which call path, under which correlation."""
+
+    times: Floats
+    nodes: Integers
+    correlations: Integers
+
+
+@dataclass(frozen=True)
+class Thread:
+    """What a thread of a host had to do with GPUs, and when some calls of it ended.
+
+    Attributes
+    ----------
+    leaves
+        By node of the run: when it was left, in order.
+    """
+
+    waits: Waits
+    launches: Launches
+    leaves: dict[int, Floats]
+
+
+def stream_of(place: Location) -> str:
+    """Name of the stream that a location belongs to."""
+    name, _, number = place.name.rpartition(_BESIDE)
+    return name if name and number.isdigit() else place.name
+
+
+def read_work(measurement: Measurement, place: Location, clock: Clock) -> Work:
+    """Read the events of a stream."""
+    assert place.events is not None
+    table = np.append(measurement.ranks[place.rank].nodes, -1)
+    epoch = epoch_of(place.events)
+    parts: list[tuple[Integers, ...]] = []
+    for piece in pieces(place.events, epoch, State(0, epoch)):
+        kept = np.flatnonzero(
+            np.isin(piece.kinds, (Kind.ENTER, Kind.LEAVE, Kind.EXECUTE, Kind.COPY))
+        )
+        kinds = piece.kinds[kept]
+        further = np.zeros(len(kept), np.int64)
+        copies = kinds == Kind.COPY
+        counts = piece.further(kept[copies], 0)
+        further[copies] = np.minimum(counts, np.uint64(1 << 62)).astype(np.int64)
+        parts.append((piece.ticks[kept], kinds, piece.payloads[kept], further))
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Work(np.zeros(0), np.zeros(0), none, none, none, none)
+    ticks, kinds, payloads, further = (
+        np.concatenate([part[column] for part in parts]) for column in range(4)
+    )
+    sides = np.flatnonzero((kinds == Kind.ENTER) | (kinds == Kind.LEAVE))
+    # A visit is an enter that is followed by its own leave: kernels hold nothing.
+    is_visit = (
+        (kinds[sides[:-1]] == Kind.ENTER)
+        & (kinds[sides[1:]] == Kind.LEAVE)
+        & (payloads[sides[:-1]] == payloads[sides[1:]])
+    )
+    enters, leaves = sides[:-1][is_visit], sides[1:][is_visit]
+
+    def told(kind: Kind, of: Integers, otherwise: int) -> Integers:
+        """What an event within each visit tells."""
+        values = np.full(len(enters), otherwise, np.int64)
+        at = np.flatnonzero(kinds == kind)
+        visit = np.searchsorted(enters, at) - 1
+        fits = (visit >= 0) & (at < leaves[np.maximum(visit, 0)]) if len(enters) else at < 0
+        values[visit[fits]] = of[at[fits]]
+        return values
+
+    nodes = table[np.minimum(payloads[enters], len(table) - 1)]
+    work = Work(
+        clock.seconds(ticks[enters]),
+        clock.seconds(ticks[leaves]),
+        nodes,
+        told(Kind.EXECUTE, payloads, -1),
+        told(Kind.COPY, payloads, 0),
+        told(Kind.COPY, further, 0),
+    )
+    known = nodes >= 0
+    return Work(*(getattr(work, name)[known] for name in Work.__dataclass_fields__))
+
+
+def read_thread(
+    measurement: Measurement,
+    place: Location,
+    clock: Clock,
+    wanted: NDArray[np.bool_],
+    each: Callable[[Floats, Floats, Integers], None],
+) -> Thread:
+    """Go through the events of a thread.
+
+    Parameters
+    ----------
+    measurement, place, clock
+        Whose.
+    wanted
+        By node of the run: whether it matters when it was left.
+    each
+        Called with begins, ends and innermost nodes of stretches of time, in order.
+    """
+    assert place.events is not None
+    table = measurement.ranks[place.rank].nodes
+    epoch = epoch_of(place.events)
+    state = State(0, epoch)
+    open_since: tuple[float, int] | None = None
+    last_enter = 0.0
+    waits: list[tuple[Floats, Floats, Integers]] = []
+    launches: list[tuple[Floats, Integers, Integers]] = []
+    left: list[tuple[Floats, Integers]] = []
+    for piece in pieces(place.events, epoch, state):
+        before = state.node
+        times = clock.seconds(piece.ticks)
+        changed, nodes = segments(piece, state, table)
+        moments = clock.seconds(changed)
+        if len(moments):
+            if open_since is not None:
+                moments = np.append(open_since[0], moments)
+                inner = np.append(open_since[1], nodes)
+            else:
+                inner = nodes
+            each(moments[:-1], moments[1:], inner[:-1])
+            open_since = float(moments[-1]), int(inner[-1])
+        inside = _Inside(piece, table, nodes, before)
+        waits.append(_waits_in(piece, times, inside, last_enter))
+        launches.append(_launches_in(piece, times, inside))
+        leaves = np.flatnonzero(piece.kinds == Kind.LEAVE)
+        of = np.append(table, -1)[np.minimum(piece.payloads[leaves], len(table))]
+        matters = (of >= 0) & wanted[of]
+        left.append((times[leaves[matters]], of[matters]))
+        enters = np.flatnonzero(piece.kinds == Kind.ENTER)
+        if len(enters):
+            last_enter = float(times[enters[-1]])
+    return Thread(
+        Waits(*_columns(waits, 3)), Launches(*_columns(launches, 3)), _by_node(*_columns(left, 2))
+    )
+
+
+def _columns(parts: Sequence[tuple[NDArray[Any], ...]], count: int) -> list[NDArray[Any]]:
+    if not parts:
+        return [np.zeros(0) for _ in range(count)]
+    return [np.concatenate([part[column] for part in parts]) for column in range(count)]
+
+
+def _by_node(times: Floats, nodes: Integers) -> dict[int, Floats]:
+    found: dict[int, Floats] = {}
+    for node in np.unique(nodes).tolist():
+        found[int(node)] = times[nodes == node]
+    return found
+
+
+class _Inside:
+    """The innermost call path at events of a piece."""
+
+    def __init__(self, piece: Piece, table: Integers, nodes: Integers, before: int) -> None:
+        self._changes = np.flatnonzero(np.isin(piece.kinds, _CHANGES))
+        self._nodes = np.append(nodes, before)
+        self.enters = np.flatnonzero(piece.kinds == Kind.ENTER)
+        known = np.append(table, -1)
+        self.entered = known[np.minimum(piece.payloads[self.enters], len(table))]
+
+    def at(self, events: Integers) -> Integers:
+        """Nodes of the run; the last of `nodes` is what was innermost before the piece."""
+        return np.asarray(self._nodes[np.searchsorted(self._changes, events) - 1])
+
+
+def _waits_in(
+    piece: Piece, times: Floats, inside: _Inside, last_enter: float
+) -> tuple[Floats, Floats, Integers]:
+    """Calls that waited: from their enter to the event, which has the time of their leave."""
+    at = np.flatnonzero(piece.kinds == Kind.DEVICE_WAIT)
+    calls = inside.at(at)
+    latest = np.searchsorted(inside.enters, at) - 1
+    # The enter before may be that of the recorder's own work, such as a flush.
+    for number in np.flatnonzero(inside.entered[latest] != calls) if len(inside.enters) else ():
+        place = latest[number]
+        while place >= 0 and inside.entered[place] != calls[number]:
+            place -= 1
+        latest[number] = place
+    begins = np.full(len(at), last_enter)
+    found = latest >= 0
+    begins[found] = times[inside.enters[latest[found]]]
+    return begins, times[at], piece.payloads[at]
+
+
+def _launches_in(piece: Piece, times: Floats, inside: _Inside) -> tuple[Floats, Integers, Integers]:
+    """Launches, each with the call path that was innermost."""
+    at = np.flatnonzero(piece.kinds == Kind.LAUNCH)
+    return times[at], inside.at(at), piece.further(at, 0).astype(np.int64)

@@ -1,0 +1,370 @@
+"""Runs a command with the measurement preloaded, and says what came of it.
+
+The measurement knows nothing of the command: whatever it starts, launchers and scripts between,
+inherits the preloaded library, and processes that call MPI or enter a region are measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import write_json
+from haloscope.scope.tracer.build import known_tracers, preload_library
+from haloscope.scope.tracer.gpu_build import gpu_environment
+from haloscope.scope.tracer.leftovers import settle
+
+MODES = ("profile", "trace")
+_PACKAGES = Path(__file__).absolute().parents[2]
+FILE_NAME = "measurement.json"
+MOST_BUFFER_MIB = 1 << 16
+MOST_FRAMES = 64
+# The system takes no longer text into a program's environment.
+_MOST_FILTER_BYTES = 100_000
+# What a rank says of itself stands at the end of its definitions.
+_TAIL_BYTES = 1 << 16
+# Signals that are passed on. Python's own answers to them would end this process alone.
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+# Python ignores these, and a program would inherit that.
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is to be recorded.
+
+    Attributes
+    ----------
+    mode
+        ``profile`` (sums for each call path) or ``trace`` (every event).
+    buffer
+        MiB of memory for the events of a thread; None for the recorder's own choice.
+    filter
+        Patterns of names that are not recorded, one a line; ``!pattern`` for names that are.
+    phase
+        Record only within this region: ``NAME``, or ``NAME:N`` for its N-th visit.
+    unwind
+        Frames of the stack to look at in MPI calls.
+    counters
+        Hardware counters to read.
+    """
+
+    mode: str = "profile"
+    buffer: int | None = None
+    filter: str = ""
+    phase: str = ""
+    unwind: int = 0
+    counters: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InputError(f"the mode {self.mode!r} is not known; give profile or trace")
+        if self.buffer is not None and not 1 <= self.buffer <= MOST_BUFFER_MIB:
+            raise InputError(
+                f"a buffer of {self.buffer} MiB was asked for; give 1 to {MOST_BUFFER_MIB}"
+            )
+        if not 0 <= self.unwind <= MOST_FRAMES:
+            raise InputError(f"--unwind {self.unwind} is out of range; give 0 to {MOST_FRAMES}")
+        if len(self.filter.encode()) > _MOST_FILTER_BYTES:
+            raise InputError(
+                f"the filter has {len(self.filter.encode())} bytes; {_MOST_FILTER_BYTES} are "
+                "allowed: use patterns with * in place of lists of names"
+            )
+        for name, text in (("filter", self.filter), ("phase", self.phase)):
+            if "\0" in text:
+                raise InputError(f"the {name} holds a zero byte; give plain text")
+
+
+@dataclass
+class Outcome:
+    """What came of a measured command.
+
+    Attributes
+    ----------
+    folder
+        Where the measurement lies.
+    exit_code
+        Of the command; 128 and the signal's number where a signal ended it.
+    seconds
+        Wall time of the command.
+    ranks, events, bytes
+        Ranks that were measured, events that they counted, bytes in the folder.
+    warnings
+        What was lost or left out, one line each.
+    """
+
+    folder: Path
+    exit_code: int
+    seconds: float
+    ranks: int = 0
+    events: int = 0
+    bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+def read_filter(path: Path) -> str:
+    """Patterns of a filter file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read or is no text.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_FILTER_BYTES + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InputError(
+            f"the filter {path} cannot be read ({reason}); give a file of patterns, one a line"
+        ) from error
+
+
+def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that have a program and its children measured.
+
+    Parameters
+    ----------
+    folder
+        Where the measurement goes.
+    options
+        What is recorded.
+    base
+        The environment as it is: other libraries that it preloads stay, ahead of this one.
+
+    Raises
+    ------
+    MachineError
+        The library to preload cannot be built.
+    """
+    library = str(preload_library())
+    others = [part for part in base.get("LD_PRELOAD", "").split(":") if part and part != library]
+    variables = {
+        # Some libraries (the address sanitizer) insist on being first.
+        "LD_PRELOAD": ":".join([*others, library]),
+        "HALOSCOPE_MEASURE": str(folder.absolute()),
+        "HALOSCOPE_MODE": options.mode,
+        "HALOSCOPE_PYTHON": sys.executable,
+        "HALOSCOPE_PACKAGES": str(_PACKAGES),
+        "HALOSCOPE_TRACERS": known_tracers(),
+        "HALOSCOPE_BUFFER": str(options.buffer or ""),
+        "HALOSCOPE_FILTER": options.filter,
+        "HALOSCOPE_PHASE": options.phase,
+        "HALOSCOPE_UNWIND": str(options.unwind or ""),
+        "HALOSCOPE_COUNTERS": ",".join(options.counters),
+        **gpu_environment(base),
+    }
+    return {name: value for name, value in variables.items() if value}
+
+
+def new_measurement_folder(root: Path) -> Path:
+    """Make the next free folder ``measurement-<n>``.
+
+    Raises
+    ------
+    InputError
+        It cannot be made.
+    """
+    number = 1
+    while True:
+        path = root / f"measurement-{number}"
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise InputError(
+                f"the folder {path} cannot be made ({error.strerror}); give another with --out"
+            ) from error
+
+
+def given_measurement_folder(path: Path) -> Path:
+    """Use a folder that the user named, made where it is absent.
+
+    Raises
+    ------
+    InputError
+        It holds files already, is none, or cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise InputError(
+                f"the folder {path} is not empty; give a new or empty one with --out: a "
+                "measurement overwrites nothing"
+            )
+    except OSError as error:
+        raise InputError(
+            f"the folder {path} cannot be used ({error.strerror}); give another with --out"
+        ) from error
+    return path
+
+
+def measure(
+    command: Sequence[str], folder: Path, options: Options, *, output_to_stderr: bool = False
+) -> Outcome:
+    """Run a command measured, and wait for it.
+
+    Signals are passed on to the command. Afterwards ``measurement.json`` is in the folder.
+
+    Parameters
+    ----------
+    command
+        A program and its arguments, as for the system: no shell reads them.
+    folder
+        Where the measurement goes: an empty folder.
+    options
+        What is recorded.
+    output_to_stderr
+        Send the command's standard output to standard error.
+
+    Raises
+    ------
+    InputError
+        The command cannot be started.
+    MachineError
+        The library to preload cannot be built.
+    """
+    variables = environment(folder, options, os.environ)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    begun = time.perf_counter()
+    code = _run(command, {**os.environ, **variables}, output_to_stderr)
+    seconds = time.perf_counter() - begun
+    outcome = look_at(folder, code, seconds)
+    if outcome.ranks:
+        write_about(outcome, command, options, started)
+    return outcome
+
+
+def write_about(outcome: Outcome, command: Sequence[str], options: Options, started: str) -> None:
+    """Write ``measurement.json``: what was measured, and how.
+
+    Parameters
+    ----------
+    outcome
+        What came of the command.
+    command
+        A program and its arguments.
+    options
+        What was recorded.
+    started
+        When, as text.
+    """
+    about = {
+        "command": [str(word) for word in command],
+        "mode": options.mode,
+        "exit_code": outcome.exit_code,
+        "seconds": outcome.seconds,
+        "started": started,
+        "ranks": outcome.ranks,
+        "options": {**asdict(options), "filter": options.filter.splitlines()},
+        "versions": {"haloscope": haloscope_version(), "python": platform.python_version()},
+        "machine": {"host": platform.node(), "system": platform.platform()},
+    }
+    write_json(outcome.folder / FILE_NAME, about)
+
+
+def haloscope_version() -> str:
+    """Version of this program, empty where it was not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("haloscope")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
+    """Count what a measured command has left, and clear away what only the running needed.
+
+    Parameters
+    ----------
+    folder
+        Of the measurement.
+    exit_code, seconds
+        Of the command.
+    """
+    outcome = Outcome(folder, exit_code, seconds)
+    for path in folder.glob(".tracer-*"):
+        path.unlink(missing_ok=True)
+    outcome.warnings += settle(folder)
+    for path in sorted(folder.iterdir()):
+        outcome.bytes += path.stat().st_size
+        if path.name.startswith("rank-") and path.suffix == ".def":
+            outcome.ranks += 1
+            _look_at_rank(path, outcome)
+    return outcome
+
+
+def _look_at_rank(path: Path, outcome: Outcome) -> None:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        lines = file.read().splitlines()
+    ended = False
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:  # the first one may be cut
+            continue
+        if not isinstance(line, dict):
+            continue
+        if isinstance(line.get("counted"), int) and isinstance(line.get("events"), int):
+            outcome.events += line["events"]
+        if "lost" in line:
+            outcome.warnings.append(f"{path.stem} lost events: {str(line['lost'])[:200]}")
+        ended = ended or "end" in line
+    if not ended:
+        outcome.warnings.append(f"{path.stem} did not end in order; what it recorded is kept")
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr: bool) -> int:
+    """Run a command in this process group and pass signals on; its exit code."""
+    watched = {signal.SIGCHLD, *_PASSED_ON}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        redirected = [(os.POSIX_SPAWN_DUP2, 2, 1)] if output_to_stderr else []
+        sys.stdout.flush()
+        try:
+            child = os.posix_spawnp(
+                command[0],
+                list(command),
+                dict(variables),
+                file_actions=redirected,
+                setsigmask=before,
+                setsigdef=_RESET,
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise InputError(
+                f"{command[0]} cannot be started ({reason}); give a program and its arguments "
+                "after --"
+            ) from error
+        while True:
+            told = signal.sigwaitinfo(watched)
+            if told.si_signo == signal.SIGCHLD:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    code = os.waitstatus_to_exitcode(status)
+                    return code if code >= 0 else 128 - code
+            elif told.si_code <= 0:
+                # Sent by a process, to this one alone. The terminal sends to the command, too.
+                os.kill(child, told.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,336 @@
+/* Definitions of a rank: regions, call-tree nodes and whatever else, told line by line.
+ *
+ * The file has a name of the process until the rank is known. Its first line has a fixed length,
+ * filled with blanks, so that it can be written again with the rank. Blocks are reserved for it,
+ * so that a full disk does not keep the recorder from saying that the disk is full. */
+#include "location.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPENING = 1024, LINE = 16384, MOST_NAME = 2000, RESERVE = 1 << 18 };
+
+struct region {
+  const char *name, *paradigm, *role, *file;
+  int line;
+  uint32_t number;
+  uint64_t hash;
+};
+
+struct numbered_node {
+  uint32_t parent, region, number, used;
+  const void *site;
+};
+
+static struct file definitions = {-1, 0, 0};
+static uint64_t written;
+static int full;
+
+static struct region **regions;
+static uint32_t region_mask, region_entries, region_count;
+static struct numbered_node *nodes;
+static uint32_t node_mask, node_count;
+
+static int write_at(const char *content, size_t length, uint64_t place) {
+  if (!file_may_grow_to(place + length)) return 0;
+  while (length) {
+    ssize_t done = pwrite(definitions.fd, content, length, (off_t)place);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return 0;
+    content += done;
+    length -= (size_t)done;
+    place += (uint64_t)done;
+  }
+  return 1;
+}
+
+void definitions_line(const char *content, size_t length) {
+  char path[4096];
+  if (full || definitions.inode == 0) return;
+  file_path(path, sizeof path, "def", -1);
+  if (!file_ready(&definitions, path)) return;
+  if (write_at(content, length, written)) {
+    written += length;
+  } else {
+    full = 1;
+    if (ftruncate(definitions.fd, (off_t)written)) return;
+  }
+}
+
+void definitions_opening(double rate) {
+  static char room[OPENING + 1];
+  char host[256] = "", program[512] = "";
+  char path[4096];
+  struct text text;
+  gethostname(host, sizeof host - 1);
+  ssize_t length = readlink("/proc/self/exe", program, 400);
+  if (length < 0) program[0] = 0;
+  text_open(&text, room, sizeof room);
+  text_put(&text, "{\"rank\": ");
+  text_integer(&text, hs_recorder.rank);
+  text_put(&text, ", \"size\": ");
+  text_integer(&text, hs_recorder.size);
+  text_put(&text, ", \"format\": 1, \"host\": ");
+  text_string(&text, host);
+  text_put(&text, ", \"pid\": ");
+  text_integer(&text, hs_recorder.process);
+  text_put(&text, ", \"ticks_per_second\": ");
+  text_real(&text, rate);
+  text_put(&text, ", \"clock\": ");
+  text_string(&text, hs_recorder.tsc ? "tsc" : "monotonic");
+  text_put(&text, ", \"epoch\": ");
+  text_number(&text, clock_epoch() - clock_base());
+  text_put(&text, ", \"mpi\": ");
+  text_string(&text, hs_recorder.mpi);
+  text_put(&text, ", \"program\": ");
+  text_string(&text, program);
+  text_put(&text, ", \"mode\": ");
+  text_string(&text, hs_recorder.mode == MODE_TRACE ? "trace" : "profile");
+  text_put(&text, ", \"threads\": ");
+  text_string(&text, hs_recorder.threads);
+  text_put(&text, "}");
+  while (text.at < room + OPENING - 1) text_put(&text, " ");
+  text_put(&text, "\n");
+  file_path(path, sizeof path, "def", -1);
+  if (!file_ready(&definitions, path)) return;
+  if (write_at(room, OPENING, 0) && written < OPENING) written = OPENING;
+}
+
+int definitions_open(void) {
+  char path[4096], message[4400];
+  file_path(path, sizeof path, "def", -1);
+  if (!file_open_new(&definitions, path)) {
+    snprintf(message, sizeof message,
+             "%s cannot be made (%s); give another folder (haloscope measure --out); nothing is "
+             "recorded",
+             path, strerror(errno));
+    hs_say_once(message);
+    return 0;
+  }
+  /* Without room reserved, saying that the disk is full may fail, too: no harm done. */
+  int reserved = fallocate(definitions.fd, FALLOC_FL_KEEP_SIZE, 0, RESERVE);
+  (void)reserved;
+  definitions_opening(clock_rate());
+  return written == OPENING;
+}
+
+void definitions_close(void) {
+  if (definitions.fd < 0) return;
+  if (ftruncate(definitions.fd, (off_t)written) == 0) close(definitions.fd);
+  definitions.fd = -1;
+  definitions.inode = 0;
+}
+
+void hs_define(const char *line) {
+  if (!here() || hs_recorder.state != ON) return;
+  hs_lock();
+  if (hs_recorder.state != ON) {
+    hs_unlock();
+    return;
+  }
+  size_t length = strlen(line);
+  char *whole = NULL, room[LINE];
+  if (length + 2 <= sizeof room) whole = room;
+  if (whole) {
+    memcpy(whole, line, length);
+    whole[length] = '\n';
+    definitions_line(whole, length + 1);
+  } else {
+    definitions_line(line, length);
+    definitions_line("\n", 1);
+  }
+  hs_unlock();
+}
+
+void definitions_lost(const char *reason, const struct location *where) {
+  char room[1024];
+  struct text text;
+  text_open(&text, room, sizeof room);
+  text_put(&text, "{\"lost\": ");
+  text_string(&text, reason);
+  if (where) {
+    text_put(&text, ", \"location\": ");
+    text_number(&text, where->number);
+    text_put(&text, ", \"at\": ");
+    text_number(&text, where->last - clock_base());
+  }
+  text_put(&text, "}\n");
+  definitions_line(text.begin, (size_t)(text.at - text.begin));
+}
+
+/* --- regions ----------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const char *const *texts, size_t count, uint64_t hash) {
+  for (size_t i = 0; i < count; i++)
+    for (const char *c = texts[i];; c++) {
+      hash = (hash ^ (unsigned char)*c) * 0x100000001b3ull;
+      if (!*c) break;
+    }
+  return hash ^ hash >> 29;
+}
+
+static const char *kept(const char *text) {
+  size_t length = strlen(text);
+  if (length > MOST_NAME) length = MOST_NAME;
+  char *room = hs_keep(length + 1);
+  if (!room) return "";
+  memcpy(room, text, length);
+  return room;
+}
+
+static int grow_regions(void) {
+  uint32_t mask = regions ? region_mask * 2 + 1 : 255;
+  struct region **larger = hs_keep((mask + 1ul) * sizeof *larger);
+  if (!larger) return 0;
+  for (uint32_t i = 0; regions && i <= region_mask; i++)
+    if (regions[i]) {
+      uint32_t slot = (uint32_t)regions[i]->hash & mask;
+      while (larger[slot]) slot = (slot + 1) & mask;
+      larger[slot] = regions[i];
+    }
+  regions = larger;
+  region_mask = mask;
+  return 1;
+}
+
+static void tell_region(const struct region *region) {
+  char room[LINE];
+  struct text text;
+  text_open(&text, room, sizeof room);
+  text_put(&text, "{\"region\": ");
+  text_number(&text, region->number);
+  text_put(&text, ", \"name\": ");
+  text_string(&text, region->name);
+  text_put(&text, ", \"paradigm\": ");
+  text_string(&text, region->paradigm);
+  text_put(&text, ", \"role\": ");
+  text_string(&text, region->role);
+  text_put(&text, ", \"file\": ");
+  text_string(&text, region->file);
+  text_put(&text, ", \"line\": ");
+  text_integer(&text, region->line);
+  text_put(&text, "}\n");
+  definitions_line(text.begin, (size_t)(text.at - text.begin));
+}
+
+uint32_t hs_region(const char *name, const char *paradigm, const char *role, const char *file,
+                   int line) {
+  if (!here() || hs_recorder.state != ON) return HS_FILTERED;
+  return definitions_region(name, NULL, paradigm, role, file, line);
+}
+
+/* `plain` is another form of the name that filters may mean, or NULL. */
+uint32_t definitions_region(const char *name, const char *plain, const char *paradigm,
+                            const char *role, const char *file, int line) {
+  char shortened[MOST_NAME + 1] = "";
+  strncat(shortened, name ? name : "", MOST_NAME);
+  if (!paradigm) paradigm = "user";
+  if (!role) role = "other";
+  if (!file) file = "";
+  const char *texts[] = {shortened, paradigm, role, file};
+  uint64_t hash = hash_of(texts, 4, 0xcbf29ce484222325ull + (uint64_t)line);
+  uint32_t number = HS_FILTERED;
+  hs_lock();
+  if ((regions && region_entries * 2 < region_mask) || grow_regions()) {
+    uint32_t slot = (uint32_t)hash & region_mask;
+    struct region *found;
+    for (; (found = regions[slot]); slot = (slot + 1) & region_mask)
+      if (found->hash == hash && found->line == line && strcmp(found->name, shortened) == 0 &&
+          strcmp(found->paradigm, paradigm) == 0 && strcmp(found->role, role) == 0 &&
+          strcmp(found->file, file) == 0)
+        break;
+    if (!found && (found = hs_keep(sizeof *found))) {
+      *found = (struct region){kept(shortened), kept(paradigm), kept(role), kept(file),
+                               line,            HS_FILTERED,    hash};
+      int is_phase = hs_recorder.phase[0] && strcmp(shortened, hs_recorder.phase) == 0;
+      int own = strcmp(paradigm, "program") == 0 || strcmp(paradigm, "measurement") == 0;
+      if (own || is_phase || !environment_filters(shortened, plain)) {
+        found->number = region_count++;
+        if (is_phase && hs_recorder.phase_region == HS_FILTERED)
+          hs_recorder.phase_region = found->number;
+        tell_region(found);
+      }
+      regions[slot] = found;
+      region_entries++;
+    }
+    if (found) number = found->number;
+  }
+  hs_unlock();
+  return number;
+}
+
+/* --- nodes ------------------------------------------------------------------------------- */
+
+static uint32_t place_of(uint32_t parent, uint32_t region, const void *site) {
+  uint64_t hash = ((uint64_t)parent << 32 | region) * 0x9e3779b97f4a7c15ull;
+  hash = (hash ^ (uintptr_t)site) * 0xff51afd7ed558ccdull;
+  return (uint32_t)(hash >> 32);
+}
+
+static int grow_nodes(void) {
+  uint32_t mask = nodes ? node_mask * 2 + 1 : 1023;
+  struct numbered_node *larger = hs_keep((mask + 1ul) * sizeof *larger);
+  if (!larger) return 0;
+  for (uint32_t i = 0; nodes && i <= node_mask; i++)
+    if (nodes[i].used) {
+      uint32_t slot = place_of(nodes[i].parent, nodes[i].region, nodes[i].site) & mask;
+      while (larger[slot].used) slot = (slot + 1) & mask;
+      larger[slot] = nodes[i];
+    }
+  nodes = larger;
+  node_mask = mask;
+  return 1;
+}
+
+/* Lock held: the slot of a call path, used or not; NULL without memory. */
+static struct numbered_node *slot_of(uint32_t parent, uint32_t region, const void *site) {
+  if ((!nodes || node_count * 2 >= node_mask) && !grow_nodes()) return NULL;
+  uint32_t slot = place_of(parent, region, site) & node_mask;
+  struct numbered_node *found = &nodes[slot];
+  while (found->used &&
+         (found->parent != parent || found->region != region || found->site != site)) {
+    slot = (slot + 1) & node_mask;
+    found = &nodes[slot];
+  }
+  return found;
+}
+
+static void tell_node(const struct numbered_node *node, const char *site) {
+  char room[LINE];
+  struct text text;
+  text_open(&text, room, sizeof room);
+  text_put(&text, "{\"node\": ");
+  text_number(&text, node->number);
+  text_put(&text, ", \"parent\": ");
+  text_integer(&text, node->parent == HS_FILTERED ? -1 : (int64_t)node->parent);
+  text_put(&text, ", \"region\": ");
+  text_number(&text, node->region);
+  text_put(&text, ", \"site\": ");
+  text_string(&text, site);
+  text_put(&text, "}\n");
+  definitions_line(text.begin, (size_t)(text.at - text.begin));
+}
+
+/* Number of a call path on this rank, the same on all its threads; HS_FILTERED without memory.
+ * Not to be called with the lock: the site is looked up. */
+uint32_t definitions_node(uint32_t parent, uint32_t region, const void *site) {
+  char place[1024] = "";
+  hs_lock();
+  struct numbered_node *found = slot_of(parent, region, site);
+  if (found && !found->used) {
+    hs_unlock();
+    symbols_site(site, place, sizeof place);
+    hs_lock();
+    found = slot_of(parent, region, site);
+    if (found && !found->used) {
+      *found = (struct numbered_node){parent, region, node_count++, 1, site};
+      tell_node(found, place);
+    }
+  }
+  uint32_t number = found ? found->number : HS_FILTERED;
+  hs_unlock();
+  return number;
+}

@@ -1,0 +1,157 @@
+/* The end of the recorder: in whatever way the process ends, its files are closed in order. */
+#include "location.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef MEMBARRIER_CMD_PRIVATE_EXPEDITED
+#define MEMBARRIER_CMD_PRIVATE_EXPEDITED (1 << 3)
+#endif
+
+static int has_thread(const struct location *me) {
+  return me->thread && me->in_use && !me->ended;
+}
+
+/* True when no other thread is writing any more. */
+static int others_are_quiet(void) {
+  const struct timespec pause = {0, 1000000};
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)) return 0;
+  for (int attempt = 0; attempt < 20; attempt++) {
+    int busy = 0;
+    for (struct location *each = hs_recorder.locations; each; each = each->next_location)
+      busy |= each != hs_me && has_thread(each) && each->busy;
+    if (!busy) return 1;
+    nanosleep(&pause, NULL);
+  }
+  return 0;
+}
+
+static void tell_counts(const struct location *me) {
+  char line[512];
+  struct text text;
+  text_open(&text, line, sizeof line);
+  text_put(&text, "{\"counted\": ");
+  text_number(&text, me->number);
+  text_put(&text, ", \"events\": ");
+  text_number(&text, me->events);
+  text_put(&text, ", \"flushes\": ");
+  text_number(&text, me->flushes);
+  text_put(&text, ", \"flush_seconds\": ");
+  text_real(&text, (double)me->flush_ticks / clock_rate());
+  if (me->left_out) {
+    text_put(&text, ", \"too_deep\": ");
+    text_number(&text, me->left_out);
+  }
+  text_put(&text, "}\n");
+  definitions_line(line, (size_t)(text.at - line));
+}
+
+/* Peak of the resident memory in bytes without the recorder's windows, 0 where the system does not
+ * tell. */
+static uint64_t peak_memory(void) {
+  char text[4096];
+  int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+  if (file >= 0) close(file);
+  text[length > 0 ? length : 0] = 0;
+  const char *at = strstr(text, "VmHWM:");
+  uint64_t kibibytes = 0;
+  for (at = at ? at + 6 : ""; *at && *at != '\n'; at++)
+    if (*at >= '0' && *at <= '9') kibibytes = 10 * kibibytes + (uint64_t)(*at - '0');
+  uint64_t windows = 0;
+  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
+    if (each->base) windows += each->length;
+  return kibibytes << 10 > windows ? (kibibytes << 10) - windows : 0;
+}
+
+void hs_tell_rate(double rate) {
+  char line[128];
+  struct text text;
+  if (!hs_recorder.tsc) return;
+  text_open(&text, line, sizeof line);
+  text_put(&text, "{\"rate\": ");
+  text_real(&text, rate);
+  text_put(&text, ", \"at\": ");
+  text_number(&text, clock_epoch() - clock_base());
+  text_put(&text, "}\n");
+  definitions_line(line, (size_t)(text.at - line));
+}
+
+static void tell_number(const char *before, uint64_t number, const char *after) {
+  char line[128];
+  struct text text;
+  text_open(&text, line, sizeof line);
+  text_put(&text, before);
+  text_number(&text, number);
+  text_put(&text, after);
+  definitions_line(line, (size_t)(text.at - line));
+}
+
+static void tell_last(double rate, uint64_t heap) {
+  if (heap) tell_number("{\"heap\": ", heap, "}\n");
+  hs_tell_rate(rate);
+}
+
+/* What a profile can still say when a signal ends the process. */
+void hs_finish_in_signal(int number) {
+  if (hs_recorder.state != ON || getpid() != hs_recorder.process) return;
+  uint64_t tick = now();
+  double rate = clock_final_rate();
+  if (!hs_recorder.attached) hs_become_rank(0, 1, "", "");
+  if (hs_recorder.state != ON) return;
+  hs_recorder.state = ENDED;
+  hs_recorder.open = 0;
+  hs_recorder.turn++;
+  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
+    if (!each->ended) location_count_open(each, tick);
+  profile_write(rate);
+  tell_last(rate, peak_memory());
+  tell_number("{\"signal\": ", (uint64_t)number, "}\n");
+}
+
+void hs_finish(void) {
+  if (hs_recorder.state != ON || getpid() != hs_recorder.process) return;
+  streams_finish();
+  hs_lock();
+  if (hs_recorder.state == ON && !hs_recorder.attached) hs_become_rank(0, 1, "", "");
+  int last = hs_recorder.state == ON;
+  uint64_t tick = now();
+  if (last) {
+    hs_recorder.state = ENDED;
+    hs_recorder.open = 0;
+    hs_recorder.turn++;
+  }
+  hs_unlock();
+  if (!last) return;
+  if (hs_me) hs_me->busy = 1;
+  double rate = clock_final_rate();
+  uint64_t heap = peak_memory();
+  int quiet = others_are_quiet();
+  for (struct location *each = hs_recorder.locations; each; each = each->next_location) {
+    int ours = quiet || each == hs_me || !has_thread(each);
+    if (ours && !each->ended) {
+      hs_take_toggles(each);
+      openmp_close(each);
+      if (!hs_recorder.stopped) location_close_calls(each, tick);
+    }
+    buffer_close(each, ours);
+    tell_counts(each);
+  }
+  if (hs_recorder.mode == MODE_PROFILE) profile_write(rate);
+  tell_last(rate, heap);
+  tell_number("{\"end\": true, \"at\": ", tick - clock_base(), "}\n");
+  definitions_close();
+  hs_me = NULL;
+}
+
+__attribute__((destructor)) static void on_exit_of_process(void) { hs_finish(); }
+
+/* Ways out of a process that leave destructors away. */
+__attribute__((visibility("default"), noreturn)) void _exit(int status) {
+  hs_finish();
+  for (;;) syscall(SYS_exit_group, status);
+}
+
+__attribute__((visibility("default"), noreturn)) void _Exit(int status) { _exit(status); }

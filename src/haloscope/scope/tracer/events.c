@@ -1,0 +1,443 @@
+/* Events: entering and leaving regions, messages, pauses. This is the path that must be fast. */
+#include "location.h"
+
+#include <string.h>
+
+/* --- words of a trace -------------------------------------------------------------------- */
+
+/* The ticks since the event before, with a word of its own where they do not fit. */
+static inline uint64_t delta_to(struct location *me, uint64_t tick) {
+  uint64_t delta = tick - me->last;
+  if (UNLIKELY(delta > HS_MOST_DELTA)) {
+    if ((int64_t)delta < 0) return 0; /* clocks of two processors, a few ticks apart */
+    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
+    me->next++;
+    delta = 0;
+  }
+  me->last = tick;
+  return delta << 6;
+}
+
+static inline void put(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
+  uint64_t delta = delta_to(me, tick);
+  *(volatile uint64_t *)me->next = kind | delta | (uint64_t)payload << 32;
+  me->next++;
+  me->events++;
+}
+
+static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload,
+                             const uint64_t *words, uint32_t count) {
+  uint64_t delta = delta_to(me, tick);
+  uint64_t *first = me->next;
+  for (uint32_t i = 0; i < count; i++) first[1 + i] = words[i];
+  COMPILER_BARRIER();
+  *(volatile uint64_t *)first = kind | delta | (uint64_t)payload << 32;
+  me->next = first + 1 + count;
+  me->events++;
+}
+
+static inline int tracing(const struct location *me) { return me->base != NULL; }
+
+/* A full disk ends the recording: then the location is paused, and nothing may be put. */
+static inline void make_room(struct location *me) {
+  if (UNLIKELY(me->next >= me->limit) && me->base) buffer_roll(me);
+}
+
+static int has_room(struct location *me) {
+  make_room(me);
+  return !(me->odd & ODD_PAUSED);
+}
+
+/* --- one visit, recorded ----------------------------------------------------------------- */
+
+static inline uint64_t begin_visit(struct location *me, struct node *node) {
+  me->stamped = 0;
+  node->outer = me->current;
+  me->current = node;
+  uint64_t tick = now();
+  if (tracing(me))
+    put(me, tick, HS_EVENT_ENTER, node->number);
+  else
+    node->entered = tick - me->away;
+  return tick;
+}
+
+static inline void count_visit(struct location *me, struct node *node, uint64_t tick) {
+  uint64_t taken = tick - me->away - node->entered;
+  if (UNLIKELY((int64_t)taken < 0)) taken = 0;
+  node->visits++;
+  node->ticks += taken;
+  if (taken < node->least) node->least = taken;
+  if (taken > node->most) node->most = taken;
+  if (node->outer) node->outer->inner += taken;
+}
+
+static inline void end_visit(struct location *me, struct node *node, uint64_t tick) {
+  if (tracing(me))
+    put(me, tick, HS_EVENT_LEAVE, node->number);
+  else
+    count_visit(me, node, tick);
+  me->current = node->outer;
+}
+
+static inline uint64_t stamp(struct location *me) {
+  uint64_t tick = me->stamped ? me->last : now();
+  me->stamped = 0;
+  return tick;
+}
+
+/* Without those of the nodes within. */
+static void count(struct node *node, uint32_t counter, uint64_t counted) {
+  node->counters[counter] += counted;
+  if (node->outer) node->outer->counters[counter] -= counted;
+}
+
+static void put_counters(struct location *me, struct node *node, int entering) {
+  uint64_t values[MOST_COUNTERS];
+  if (!counters_read(me, values)) return;
+  for (uint32_t i = 0; i < hs_recorder.counters; i++) {
+    if (tracing(me))
+      put_words(me, me->last, HS_EVENT_COUNTER, i, &values[i], 1);
+    else if (entering)
+      node->counters[hs_recorder.counters + i] = values[i];
+    else
+      count(node, i, values[i] - node->counters[hs_recorder.counters + i]);
+  }
+}
+
+/* --- the slow ways ----------------------------------------------------------------------- */
+
+static void shadow_enter(struct location *me, uint32_t region, const void *site,
+                         const char *frame) {
+  if (!me->shadow) me->shadow = hs_keep(MOST_DEPTH * sizeof *me->shadow);
+  if (!me->shadow || me->shadow_depth >= MOST_DEPTH) return;
+  me->shadow[me->shadow_depth++] = (struct paused_call){region, site, frame};
+}
+
+/* What was entered before the pause is left without a trace of it until the resume. */
+static void shadow_leave(struct location *me, uint32_t region) {
+  for (uint32_t i = me->shadow_depth; i > 0; i--)
+    if (me->shadow[i - 1].region == region) {
+      me->depth -= me->shadow_depth - (i - 1);
+      me->shadow_depth = i - 1;
+      return;
+    }
+  for (struct node *node = me->current; node && node->parent; node = node->outer)
+    if (node->region == region) {
+      me->depth = node->depth - 1 + me->shadow_depth;
+      me->current = node->outer;
+      return;
+    }
+}
+
+static void enter_here(struct location *me, uint32_t region, const void *site, const char *frame) {
+  struct node *node = calltree_find(me, me->current, region, site);
+  if (!node) {
+    me->beyond++;
+    me->left_out++;
+    me->odd |= ODD_DEEP;
+    return;
+  }
+  location_enter_node(me, node, frame);
+}
+
+static void enter_oddly(struct location *me, uint32_t region, const void *site,
+                        const char *frame) {
+  if (me->beyond || me->depth >= MOST_DEPTH) {
+    me->beyond++;
+    me->left_out++;
+    me->odd |= ODD_DEEP;
+    return;
+  }
+  if ((me->odd & ODD_PHASE) && region == hs_recorder.phase_region && me->phase_depth == 0) {
+    hs_lock();
+    uint64_t visit = ++hs_recorder.phase_visits;
+    hs_unlock();
+    if (hs_recorder.phase_visit == 0 || visit == hs_recorder.phase_visit) {
+      me->phase_depth = me->depth + 1;
+      hs_phase_changes(me, 1);
+    }
+  }
+  if (me->odd & ODD_PAUSED) {
+    shadow_enter(me, region, site, frame);
+    me->depth++;
+    return;
+  }
+  enter_here(me, region, site, frame);
+}
+
+static void leave_down_to(struct location *me, uint32_t region) {
+  struct node *found = me->current;
+  while (found && found->region != region) found = found->outer;
+  if (!found || !found->parent) return; /* was never entered */
+  uint64_t tick = stamp(me);
+  location_leave_to(me, found->outer, tick);
+}
+
+static void leave_oddly(struct location *me, uint32_t region) {
+  if (me->beyond) {
+    if (--me->beyond == 0) me->odd &= ~(uint32_t)ODD_DEEP;
+    return;
+  }
+  if (me->odd & ODD_PAUSED)
+    shadow_leave(me, region);
+  else
+    leave_down_to(me, region);
+  if (me->phase_depth && me->depth < me->phase_depth) {
+    me->phase_depth = 0;
+    hs_phase_changes(me, 0);
+  }
+}
+
+/* --- entering and leaving ---------------------------------------------------------------- */
+
+void location_enter_node(struct location *me, struct node *node, const char *frame) {
+  node->frame = frame;
+  node->depth = ++me->depth;
+  if (UNLIKELY(me->depth >= MOST_DEPTH)) me->odd |= ODD_DEEP;
+  begin_visit(me, node);
+  if (UNLIKELY(me->odd & ODD_COUNTERS)) put_counters(me, node, 1);
+}
+
+static inline void enter(struct location *me, uint32_t region, const void *site,
+                         const char *frame) {
+  if (UNLIKELY(me->turn != hs_recorder.turn) && !hs_take_turn(me)) return;
+  make_room(me);
+  if (UNLIKELY(me->odd)) {
+    enter_oddly(me, region, site, frame);
+    return;
+  }
+  struct node *parent = me->current;
+  struct node *node = parent->last;
+  if (UNLIKELY(!node || node->region != region || node->site != site || node->parent != parent)) {
+    node = calltree_find(me, parent, region, site);
+    if (UNLIKELY(!node)) {
+      enter_here(me, region, site, frame);
+      return;
+    }
+    parent->last = node;
+  }
+  node->frame = frame;
+  node->depth = ++me->depth;
+  if (UNLIKELY(me->depth >= MOST_DEPTH)) me->odd |= ODD_DEEP;
+  begin_visit(me, node);
+}
+
+int location_ready(struct location *me) {
+  if (UNLIKELY(me->turn != hs_recorder.turn) && !hs_take_turn(me)) return 0;
+  make_room(me);
+  return 1;
+}
+
+/* Where callers are wanted, the node of the one that calls is found on the stack. */
+void location_enter_unwound(struct location *me, uint32_t region, const void *site,
+                            const char *stack) {
+  if (!location_ready(me)) return;
+  if (UNLIKELY(me->odd & (ODD_PAUSED | ODD_DEEP))) {
+    enter_oddly(me, region, site, NULL);
+    return;
+  }
+  struct node *parent = hs_recorder.unwind ? unwind_callers(me, site, stack) : me->current;
+  struct node *node = parent->last;
+  if (UNLIKELY(!node || node->region != region || node->site != site || node->parent != parent))
+    node = calltree_find(me, parent, region, site);
+  if (UNLIKELY(!node)) {
+    enter_here(me, region, site, NULL);
+    return;
+  }
+  parent->last = node;
+  location_enter_node(me, node, NULL);
+}
+
+static inline void leave(struct location *me, uint32_t region) {
+  if (UNLIKELY(me->turn != hs_recorder.turn) && !hs_take_turn(me)) return;
+  make_room(me);
+  struct node *node = me->current;
+  if (UNLIKELY(me->odd || node->region != region || !node->parent)) {
+    leave_oddly(me, region);
+    return;
+  }
+  end_visit(me, node, stamp(me));
+  me->depth--;
+}
+
+void location_enter(struct location *me, uint32_t region, const void *site, const char *frame) {
+  enter(me, region, site, frame);
+}
+
+void location_leave(struct location *me, uint32_t region) { leave(me, region); }
+
+void hs_enter(uint32_t region, const void *site) {
+  struct location *me = here();
+  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  enter(me, region, site, NULL);
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+void hs_enter_unwound(uint32_t region, const void *site) {
+  struct location *me = here();
+  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  if (hs_recorder.unwind)
+    location_enter_unwound(me, region, site, __builtin_dwarf_cfa());
+  else
+    enter(me, region, site, NULL);
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+void hs_leave(uint32_t region) {
+  struct location *me = here();
+  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  leave(me, region);
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+/* --- events within regions ---------------------------------------------------------------- */
+
+static const uint8_t further_words[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+
+static int takes_time_of_enter(uint32_t kind) {
+  return kind == HS_EVENT_SEND || kind == HS_EVENT_ISEND || kind == HS_EVENT_IRECV ||
+         kind == HS_EVENT_PUT || kind == HS_EVENT_GET || kind == HS_EVENT_POST ||
+         kind == HS_EVENT_START || kind == HS_EVENT_LAUNCH;
+}
+
+void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
+              uint64_t fourth) {
+  struct location *me = here();
+  if (!me || UNLIKELY(me->busy) || kind <= HS_EVENT_LEAVE || kind >= HS_EVENT_KINDS) return;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  int on = LIKELY(me->turn == hs_recorder.turn) || hs_take_turn(me);
+  if (LIKELY(on && has_room(me))) {
+    uint64_t words[4] = {first, second, third, fourth};
+    uint64_t tick = me->last;
+    if (!takes_time_of_enter(kind)) {
+      if (!me->stamped) tick = now();
+      me->stamped = 1;
+    }
+    if (tracing(me)) {
+      put_words(me, tick, kind, payload, words, further_words[kind]);
+    } else {
+      me->last = tick;
+      profile_message(me, kind, payload, words);
+    }
+  }
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+/* A region that is over already, such as a flush. */
+void location_region(struct location *me, uint32_t region, uint64_t begin, uint64_t end) {
+  struct node *node = region == HS_FILTERED || (me->odd & ODD_PAUSED)
+                          ? NULL
+                          : calltree_find(me, me->current, region, NULL);
+  if (!node || !tracing(me)) return;
+  put(me, begin, HS_EVENT_ENTER, node->number);
+  put(me, end, HS_EVENT_LEAVE, node->number);
+}
+
+/* --- begin, end, pauses ------------------------------------------------------------------- */
+
+void location_begin(struct location *me, uint64_t tick) {
+  me->stamped = 0;
+  me->depth = me->beyond = me->phase_depth = me->shadow_depth = 0;
+  me->odd = (hs_recorder.phase[0] ? ODD_PHASE : 0) | (hs_recorder.counters ? ODD_COUNTERS : 0);
+  me->current = me->root;
+  if (tracing(me)) {
+    put(me, tick, HS_EVENT_ENTER, me->root->number);
+  } else {
+    me->root->entered = tick - me->away;
+  }
+}
+
+/* What is open within a node ends, at a tick that may have passed already. */
+void location_leave_to(struct location *me, const struct node *outer, uint64_t tick) {
+  me->stamped = 0;
+  while (me->current && me->current != outer) {
+    struct node *node = me->current;
+    if (!has_room(me)) return;
+    end_visit(me, node, tick);
+    if (me->odd & ODD_COUNTERS) put_counters(me, node, 0);
+    if (me->depth) me->depth--;
+  }
+}
+
+/* Everything that is open ends here, the thread's whole time included. */
+void location_close_calls(struct location *me, uint64_t tick) {
+  if (me->odd & ODD_PAUSED) {
+    /* What was entered in the pause was never recorded, and is not to be now. */
+    me->depth -= me->shadow_depth;
+    me->shadow_depth = 0;
+    location_resume(me, tick);
+  }
+  if (!(me->odd & ODD_PAUSED)) location_leave_to(me, NULL, tick);
+}
+
+/* The same for a profile that a signal ends, with nothing but numbers changed. */
+void location_count_open(struct location *me, uint64_t tick) {
+  if (me->odd & ODD_PAUSED) tick = me->paused_since;
+  for (struct node *node = me->current; node; node = node->outer)
+    count_visit(me, node, tick);
+  me->current = NULL;
+}
+
+void location_pause(struct location *me, uint64_t tick) {
+  if (me->odd & ODD_PAUSED) return;
+  if ((int64_t)(tick - me->last) < 0) tick = me->last;
+  if (tracing(me)) put(me, tick, HS_EVENT_PAUSE, 0);
+  me->odd |= ODD_PAUSED;
+  me->stamped = 0;
+  me->paused_at = me->current;
+  me->paused_since = tick;
+  me->shadow_depth = 0;
+  if (me->odd & ODD_COUNTERS) counters_pause(me);
+}
+
+/* What was left meanwhile is left now, and what was entered and is still open is entered now:
+ * between the pause and the resume there is nothing. */
+void location_resume(struct location *me, uint64_t tick) {
+  if (!(me->odd & ODD_PAUSED)) return;
+  if ((int64_t)(tick - me->paused_since) < 0) tick = me->paused_since;
+  struct node *open = me->current;
+  uint32_t entered = me->shadow_depth;
+  me->odd &= ~(uint32_t)ODD_PAUSED;
+  me->away += tick - me->paused_since;
+  if (tracing(me)) put(me, tick, HS_EVENT_RESUME, 0);
+  if (me->odd & ODD_COUNTERS) counters_resume(me);
+  me->depth -= entered;
+  me->shadow_depth = 0;
+  for (struct node *node = me->paused_at; node != open && has_room(me); node = node->outer) {
+    end_visit(me, node, tick);
+    if (me->odd & ODD_COUNTERS) put_counters(me, node, 0);
+  }
+  me->current = open;
+  for (uint32_t i = 0; i < entered; i++) {
+    struct paused_call *call = &me->shadow[i];
+    struct node *node = calltree_find(me, me->current, call->region, call->site);
+    if (!node) {
+      me->beyond += entered - i;
+      me->left_out += entered - i;
+      me->odd |= ODD_DEEP;
+      return;
+    }
+    if (!has_room(me)) return;
+    node->frame = call->frame;
+    node->depth = ++me->depth;
+    node->outer = me->current;
+    me->current = node;
+    if (tracing(me))
+      put(me, tick, HS_EVENT_ENTER, node->number);
+    else
+      node->entered = tick - me->away;
+    if (me->odd & ODD_COUNTERS) put_counters(me, node, 1);
+  }
+}

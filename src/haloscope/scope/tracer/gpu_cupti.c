@@ -1,0 +1,352 @@
+/* Tracer of NVIDIA GPUs: what CUPTI's activity records tell of kernels, copies and fills.
+ *
+ * CUDA's driver loads this library when the program initialises it. CUPTI hands over buffers of
+ * records when they are full, each second and at the end, on a thread of its own. Records carry
+ * times of the recorder's clock where CUPTI takes one; else pairs of both clocks' readings, taken
+ * with each buffer, lead from one to the other. */
+#include "gpu_calls.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  BUFFER = 1 << 20,     /* bytes */
+  ALIGNMENT = 8,
+  FLUSH_PERIOD = 1000,  /* milliseconds */
+  MOST_PAIRS = 4096,
+  READINGS = 8,
+  MOST_NAMES = 1 << 16, /* names of kernels */
+  MOST_NAME = 2000
+};
+
+struct gpu_cupti gpu_cupti;
+
+/* One buffer is looked at at a time. */
+static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t record_count, dropped, untimed, overhead;
+static int finished;
+
+/* --- buffers -------------------------------------------------------------------------------- */
+
+struct spare {
+  struct spare *next;
+};
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spare *spares;
+
+static void CUPTIAPI on_request(uint8_t **buffer, size_t *size, size_t *most_records) {
+  pthread_mutex_lock(&spare_lock);
+  struct spare *spare = spares;
+  if (spare) spares = spare->next;
+  pthread_mutex_unlock(&spare_lock);
+  void *memory = spare;
+  if (!memory && posix_memalign(&memory, ALIGNMENT, BUFFER)) memory = NULL;
+  *buffer = memory;
+  *size = memory ? BUFFER : 0;
+  *most_records = 0;
+}
+
+static void give_back(void *buffer) {
+  struct spare *spare = buffer;
+  pthread_mutex_lock(&spare_lock);
+  spare->next = spares;
+  spares = spare;
+  pthread_mutex_unlock(&spare_lock);
+}
+
+/* --- clocks --------------------------------------------------------------------------------- */
+
+/* Where CUPTI does not take the recorder's clock: readings of both at one moment, in order. */
+static struct pair {
+  uint64_t theirs, ours;
+} pairs[MOST_PAIRS];
+static unsigned pair_count;
+static int clocks_differ;
+
+static void take_pair(void) {
+  struct pair best = {0, 0};
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < READINGS; i++) {
+    uint64_t theirs = 0, before = hs_device_clock();
+    if (gpu_cupti.cuptiGetTimestamp_(&theirs) != CUPTI_SUCCESS) return;
+    uint64_t after = hs_device_clock();
+    if (after - before < closest) {
+      closest = after - before;
+      best = (struct pair){theirs, before + (after - before) / 2};
+    }
+  }
+  if (pair_count && best.theirs <= pairs[pair_count - 1].theirs) return;
+  if (pair_count == MOST_PAIRS) {
+    for (unsigned i = 0; i < MOST_PAIRS / 2; i++) pairs[i] = pairs[2 * i];
+    pair_count = MOST_PAIRS / 2;
+  }
+  pairs[pair_count++] = best;
+}
+
+/* Along the line through the readings on both sides of a time, the nearest two beyond the ends. */
+static uint64_t our_time(uint64_t theirs) {
+  if (!clocks_differ || !pair_count) return theirs;
+  unsigned low = 0, high = pair_count;
+  while (high - low > 1) {
+    unsigned middle = (low + high) / 2;
+    if (pairs[middle].theirs <= theirs)
+      low = middle;
+    else
+      high = middle;
+  }
+  const struct pair *first = &pairs[low];
+  double slope = 1;
+  if (pair_count > 1) {
+    if (low + 1 == pair_count) first = &pairs[low - 1];
+    slope = (double)(first[1].ours - first[0].ours) / (double)(first[1].theirs - first[0].theirs);
+    if (low + 1 == pair_count) first++;
+  }
+  double ours = (double)(int64_t)(theirs - first->theirs) * slope;
+  return first->ours + (uint64_t)(int64_t)ours;
+}
+
+/* --- names ---------------------------------------------------------------------------------- */
+
+static struct named {
+  const char *key; /* CUPTI's own text */
+  char *name;      /* a copy of it: a module that was unloaded leaves its place to others */
+  uint32_t region;
+} names[MOST_NAMES];
+static unsigned name_count;
+
+/* The name as the source has it, by the C++ library that the program has loaded, if any. */
+static char *readable(const char *name) {
+  typedef char *demangler(const char *, char *, size_t *, int *);
+  static demangler *demangle;
+  if (strncmp(name, "_Z", 2) != 0) return NULL;
+  if (!demangle) {
+    void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) library = dlopen("libc++abi.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    demangle = (demangler *)(uintptr_t)dlsym(library ? library : RTLD_DEFAULT, "__cxa_demangle");
+  }
+  int status = -1;
+  char *plain = demangle ? demangle(name, NULL, NULL, &status) : NULL;
+  if (status == 0) return plain;
+  free(plain);
+  return NULL;
+}
+
+static uint32_t define_kernel(const char *name) {
+  char *plain = readable(name);
+  const char *shown = plain ? plain : *name ? name : "kernel";
+  const char *bare = strncmp(shown, "void ", 5) == 0 ? shown + 5 : shown;
+  uint32_t region =
+      hs_device_region(shown, strncmp(bare, "nccl", 4) == 0 ? "nccl" : "cuda", "kernel");
+  free(plain);
+  return region;
+}
+
+static uint32_t region_of_kernel(const char *name) {
+  if (!name) name = "";
+  unsigned slot = (unsigned)(((uintptr_t)name * 0x9e3779b97f4a7c15ull) >> 48) % MOST_NAMES;
+  while (names[slot].key && names[slot].key != name) slot = (slot + 1) % MOST_NAMES;
+  struct named *found = &names[slot];
+  if (found->key && strncmp(found->name, name, MOST_NAME) == 0) return found->region;
+  uint32_t region = define_kernel(name);
+  if (!found->key && name_count > MOST_NAMES / 2) return region;
+  char *copy = strndup(name, MOST_NAME);
+  if (!copy) return region;
+  name_count += !found->key;
+  free(found->name);
+  *found = (struct named){name, copy, region};
+  return region;
+}
+
+enum { COPY_KINDS = HS_COPY_FILL + 1 };
+
+static uint32_t region_of_copy(uint32_t direction) {
+  static const char *const shown[COPY_KINDS] = {"", "copy to device", "copy to host",
+                                                "copy within device", "copy between devices",
+                                                "fill"};
+  static uint32_t known[COPY_KINDS]; /* one more than the region */
+  if (!known[direction]) known[direction] = hs_device_region(shown[direction], "cuda", "copy") + 1;
+  return known[direction] - 1;
+}
+
+static uint32_t direction_of(unsigned kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOA: return HS_COPY_TO_DEVICE;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_ATOH: return HS_COPY_TO_HOST;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP: return HS_COPY_PEER;
+    default: return HS_COPY_WITHIN;
+  }
+}
+
+/* --- records -------------------------------------------------------------------------------- */
+
+static void tell(struct hs_work work) {
+  if (work.begin == 0 && work.end == 0) {
+    untimed++;
+    return;
+  }
+  work.begin = our_time(work.begin);
+  work.end = our_time(work.end);
+  hs_stream_work(&work);
+}
+
+#define WORK_OF(record)                                                            \
+  .device = (int)(record)->deviceId, .context = (record)->contextId,               \
+  .stream = (record)->streamId, .correlation = (record)->correlationId,            \
+  .begin = (record)->start, .end = (record)->end
+
+static void take(const CUpti_Activity *record) {
+  record_count++;
+  switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const GPU_KERNEL *kernel = (const GPU_KERNEL *)record;
+      tell((struct hs_work){WORK_OF(kernel), .region = region_of_kernel(kernel->name)});
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const GPU_MEMCPY *copy = (const GPU_MEMCPY *)record;
+      uint32_t direction = direction_of(copy->copyKind);
+      tell((struct hs_work){WORK_OF(copy), .region = region_of_copy(direction),
+                            .direction = direction, .bytes = copy->bytes});
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const GPU_MEMCPY_PEER *copy = (const GPU_MEMCPY_PEER *)record;
+      tell((struct hs_work){WORK_OF(copy), .region = region_of_copy(HS_COPY_PEER),
+                            .direction = HS_COPY_PEER, .bytes = copy->bytes});
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      const GPU_MEMSET *fill = (const GPU_MEMSET *)record;
+      tell((struct hs_work){WORK_OF(fill), .region = region_of_copy(HS_COPY_FILL),
+                            .direction = HS_COPY_FILL, .bytes = fill->bytes});
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: {
+      const GPU_OVERHEAD *spent = (const GPU_OVERHEAD *)record;
+      if (spent->end > spent->start) overhead += spent->end - spent->start;
+      break;
+    }
+    default: break;
+  }
+}
+
+static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size,
+                                 size_t valid) {
+  (void)size;
+  if (!buffer) return;
+  pthread_mutex_lock(&records_lock);
+  if (clocks_differ) take_pair();
+  CUpti_Activity *record = NULL;
+  while (valid && gpu_cupti.cuptiActivityGetNextRecord_(buffer, valid, &record) == CUPTI_SUCCESS)
+    take(record);
+  size_t more = 0;
+  if (gpu_cupti.cuptiActivityGetNumDroppedRecords_(context, stream, &more) == CUPTI_SUCCESS)
+    dropped += more;
+  hs_streams_settle();
+  pthread_mutex_unlock(&records_lock);
+  give_back(buffer);
+}
+
+/* --- begin and end -------------------------------------------------------------------------- */
+
+static void tell_rest(void) {
+  char line[512];
+  pthread_mutex_lock(&records_lock);
+  int first = !finished;
+  finished = 1;
+  pthread_mutex_unlock(&records_lock);
+  if (!first) return;
+  gpu_cupti.cuptiActivityFlushAll_(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  pthread_mutex_lock(&records_lock);
+  if (record_count) {
+    snprintf(line, sizeof line,
+             "{\"gpu\": %llu, \"dropped\": %llu, \"untimed\": %llu, \"overhead_ns\": %llu, "
+             "\"own_clock\": %s}",
+             (unsigned long long)record_count, (unsigned long long)dropped,
+             (unsigned long long)untimed, (unsigned long long)overhead,
+             clocks_differ ? "false" : "true");
+    hs_device_note(line);
+  }
+  if (dropped || untimed) {
+    snprintf(line, sizeof line,
+             "{\"lost\": \"%llu kernels and copies of GPUs: CUPTI had no room or no time for them\"}",
+             (unsigned long long)(dropped + untimed));
+    hs_device_note(line);
+  }
+  pthread_mutex_unlock(&records_lock);
+}
+
+static int load_cupti(void) {
+  void *library = dlopen(HS_CUPTI_NAME, RTLD_NOW | RTLD_NOLOAD);
+  if (!library) library = dlopen(HS_CUPTI_LIBRARY, RTLD_NOW);
+  if (!library) return 0;
+#define LOAD(name) gpu_cupti.name##_ = (__typeof__(&name))(uintptr_t)dlsym(library, #name);
+  GPU_CUPTI_NEEDED(LOAD)
+  GPU_CUPTI_WISHED(LOAD)
+#undef LOAD
+#define IS_THERE(name) &&gpu_cupti.name##_
+  return 1 GPU_CUPTI_NEEDED(IS_THERE);
+#undef IS_THERE
+}
+
+/* What CUPTI refuses first; NULL where it does all that is needed. */
+static const char *start(CUptiResult *result) {
+  clocks_differ = !gpu_cupti.cuptiActivityRegisterTimestampCallback_ ||
+                  gpu_cupti.cuptiActivityRegisterTimestampCallback_(hs_device_clock) !=
+                      CUPTI_SUCCESS;
+  *result = gpu_cupti.cuptiActivityRegisterCallbacks_(on_request, on_complete);
+  if (*result != CUPTI_SUCCESS) return "buffers";
+  static const CUpti_ActivityKind kinds[] = {
+      CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+      CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_OVERHEAD};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    CUptiResult one = gpu_cupti.cuptiActivityEnable_(kinds[i]);
+    *result = *result == CUPTI_SUCCESS ? one : *result;
+    if (i == 0 && one != CUPTI_SUCCESS) return "kernels";
+  }
+  *result = gpu_watch_calls();
+  if (*result != CUPTI_SUCCESS) return "calls";
+  if (gpu_cupti.cuptiActivityFlushPeriod_) gpu_cupti.cuptiActivityFlushPeriod_(FLUSH_PERIOD);
+  return NULL;
+}
+
+GPU_PUBLIC int InitializeInjection(void);
+
+/* Called by CUDA's driver when the program initialises it. */
+GPU_PUBLIC int InitializeInjection(void) {
+  static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+  static int begun;
+  char line[512];
+  if (!gpu_is_measured()) return 1;
+  pthread_mutex_lock(&once);
+  int first = !begun;
+  begun = 1;
+  pthread_mutex_unlock(&once);
+  if (!first) return 1;
+  if (!load_cupti()) {
+    snprintf(line, sizeof line, "the library %s cannot be loaded", HS_CUPTI_LIBRARY);
+    gpu_say_missing(line);
+    return 1;
+  }
+  CUptiResult result = CUPTI_SUCCESS;
+  const char *refused = start(&result);
+  if (refused) {
+    const char *reason = NULL;
+    gpu_cupti.cuptiGetResultString_(result, &reason);
+    snprintf(line, sizeof line,
+             "CUPTI does not tell of %s (%s); see that no other tool measures the GPU", refused,
+             reason ? reason : "no reason given");
+    gpu_say_missing(line);
+    return 1;
+  }
+  if (clocks_differ) take_pair();
+  hs_at_finish(tell_rest);
+  atexit(tell_rest);
+  return 1;
+}

@@ -1,0 +1,129 @@
+/* Windows of one-sided communication, and files: which communicator they belong to. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "mpi_tracer.h"
+
+struct owned {
+  uint64_t key;
+  struct hs_window window;
+};
+/* There are few of them at a time: a list is searched from its end. */
+struct list {
+  struct owned *items;
+  size_t count, room;
+};
+
+static hs_spin lock;
+static struct list windows, files;
+static uint32_t windows_made;
+
+static struct owned *found(struct list *list, uint64_t key) {
+  for (size_t at = list->count; at > 0; at--)
+    if (list->items[at - 1].key == key) return &list->items[at - 1];
+  return NULL;
+}
+
+static void added(struct list *list, uint64_t key, uint32_t number, struct hs_comm *comm) {
+  hs_spin_take(&lock);
+  struct owned *item = found(list, key); /* a handle that is used again */
+  if (item == NULL && list->count == list->room) {
+    const size_t room = list->room ? 2 * list->room : 16;
+    struct owned *wider = realloc(list->items, room * sizeof *wider);
+    if (wider) {
+      list->items = wider;
+      list->room = room;
+    }
+  }
+  if (item == NULL && list->count < list->room) item = &list->items[list->count++];
+  if (item) *item = (struct owned){key, {number, comm}};
+  hs_spin_drop(&lock);
+}
+
+static int removed(struct list *list, uint64_t key, struct hs_window *window) {
+  hs_spin_take(&lock);
+  struct owned *item = found(list, key);
+  const int there = item != NULL;
+  if (there) {
+    *window = item->window;
+    *item = list->items[--list->count];
+  }
+  hs_spin_drop(&lock);
+  return there;
+}
+
+void hs_new_window(MPI_Win handle, MPI_Comm comm) {
+  struct hs_comm *owner = hs_comm_of(comm);
+  char line[80];
+  if (owner == NULL || handle == MPI_WIN_NULL) return;
+  __atomic_add_fetch(&owner->users, 1, __ATOMIC_RELAXED);
+  const uint32_t number = __atomic_fetch_add(&windows_made, 1, __ATOMIC_RELAXED);
+  snprintf(line, sizeof line, "{\"window\": %u, \"comm\": %u}", number, owner->number);
+  hs_define(line);
+  added(&windows, HS_KEY(handle), number, owner);
+}
+
+static struct hs_window window_of(MPI_Win handle) {
+  struct hs_window window = {0, NULL};
+  hs_spin_take(&lock);
+  const struct owned *item = found(&windows, HS_KEY(handle));
+  if (item) window = item->window;
+  hs_spin_drop(&lock);
+  return window;
+}
+
+void hs_new_file(MPI_File handle, MPI_Comm comm) {
+  struct hs_comm *owner = hs_comm_of(comm);
+  if (owner == NULL || handle == MPI_FILE_NULL) return;
+  __atomic_add_fetch(&owner->users, 1, __ATOMIC_RELAXED);
+  added(&files, HS_KEY(handle), 0, owner);
+}
+
+struct hs_comm *hs_take_file(MPI_File handle) {
+  struct hs_window file;
+  return removed(&files, HS_KEY(handle), &file) ? file.comm : NULL;
+}
+
+void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes) {
+  const struct hs_window window = window_of(handle);
+  if (window.comm == NULL) return;
+  const uint32_t peer = hs_peer(window.comm, target);
+  if (peer != HS_NOBODY) hs_event(kind, peer, window.number, bytes, 0, 0);
+}
+
+void hs_tell_epoch(uint32_t kind, MPI_Win handle, MPI_Group group) {
+  const struct hs_window window = window_of(handle);
+  if (window.comm) hs_event(kind, window.number, hs_group_number(group), 0, 0, 0);
+}
+
+void hs_tell_window(uint32_t kind, MPI_Win handle) {
+  const struct hs_window window = window_of(handle);
+  if (window.comm) hs_event(kind, window.number, 0, 0, 0, 0);
+}
+
+void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive) {
+  const struct hs_window window = window_of(handle);
+  if (window.comm == NULL) return;
+  const uint64_t peer = all ? HS_NOBODY : hs_peer(window.comm, target);
+  hs_event(kind, window.number, peer | (uint64_t)(exclusive != 0) << 32, 0, 0, 0);
+}
+
+void hs_tell_fence(MPI_Win handle) {
+  const struct hs_window window = window_of(handle);
+  if (window.comm) hs_tell_collective(window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
+}
+
+int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
+  struct hs_window window = {0, NULL};
+  const int there = removed(&windows, HS_KEY(*handle), &window);
+  const MPI_Win before = *handle;
+  const int code = PMPI_Win_free(handle);
+  if (!there) return code;
+  if (code != MPI_SUCCESS) {
+    added(&windows, HS_KEY(before), window.number, window.comm);
+    return code;
+  }
+  if (HS_RECORDED) hs_tell_collective(window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_release_comm(window.comm);
+  return code;
+}

@@ -1,0 +1,165 @@
+/* Begin and end of MPI: where the recorder learns its rank and clocks are compared. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "mpi_tracer.h"
+
+int hs_closed = 1;
+int hs_multiple;
+static int paused;
+
+void hs_spin_wait(hs_spin *lock) {
+  for (;;) {
+    while (*lock) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+    if (!__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) return;
+  }
+}
+
+uint32_t hs_make_region(unsigned index) {
+  const struct hs_described *what = &hs_described[index];
+  const uint32_t region = hs_region(what->name, "mpi", what->role, "", 0);
+  __atomic_store_n(&hs_regions[index], region, __ATOMIC_RELAXED);
+  return region;
+}
+
+uint32_t hs_open_rarely(unsigned index, const char *frame, const void *caller) {
+  return hs_open(index, frame, caller);
+}
+
+void hs_close_rarely(uint32_t region) { hs_close(region); }
+
+const void *hs_fortran_site(const void *caller) {
+  const void *site = hs_mpi_thread.fortran_site;
+  hs_mpi_thread.fortran_site = NULL;
+  for (int each = 0; each < HS_MOST_FORTRAN; each++)
+    if ((const char *)caller >= hs_fortran[each].begin && (const char *)caller < hs_fortran[each].end)
+      return site;
+  return caller;
+}
+
+/* "MPICH 4.1" from the first line of what an MPI says of itself. */
+static void short_version(char *text, size_t room) {
+  char says[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
+  int length = 0, used = 0;
+  PMPI_Get_library_version(says, &length);
+  says[strcspn(says, "\n,")] = '\0';
+  for (const char *at = says; *at && (size_t)used + 1 < room; at++) {
+    const int blank = *at == ' ' || *at == '\t';
+    if (blank && (used == 0 || text[used - 1] == ' ')) continue;
+    text[used++] = blank ? ' ' : *at;
+  }
+  text[used] = '\0';
+  static const char *const superfluous[] = {"Version:", "version"};
+  for (size_t word = 0; word < sizeof superfluous / sizeof *superfluous; word++) {
+    char *at = strstr(text, superfluous[word]);
+    if (at == NULL) continue;
+    const char *after = at + strlen(superfluous[word]);
+    after += *after == ' ';
+    memmove(at, after, strlen(after) + 1);
+  }
+}
+
+static const char *threads_named(int provided) {
+  if (provided == MPI_THREAD_MULTIPLE) return "multiple";
+  if (provided == MPI_THREAD_SERIALIZED) return "serialized";
+  return provided == MPI_THREAD_FUNNELED ? "funneled" : "single";
+}
+
+/* After MPI_Init. Returns 0 where this process is not measured. */
+static int begin(void) {
+  MPI_Comm parent = MPI_COMM_NULL;
+  char version[128];
+  int rank, size, provided = MPI_THREAD_SINGLE;
+  PMPI_Comm_get_parent(&parent);
+  if (parent != MPI_COMM_NULL) return 0; /* of another world, whose ranks have the same numbers */
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  PMPI_Query_thread(&provided);
+  hs_multiple = provided == MPI_THREAD_MULTIPLE;
+  short_version(version, sizeof version);
+  hs_attach(rank, size, version, threads_named(provided));
+  hs_comms_begin();
+  hs_compare_clocks();
+  hs_redirect();
+  hs_closed = 0;
+  return 1;
+}
+
+static int begun(uint32_t region, int code) {
+  if (code != MPI_SUCCESS) return code;
+  if (!begin()) {
+    hs_say_once("processes that MPI_Comm_spawn has started are not measured");
+    hs_give_up();
+    return code;
+  }
+  if (HS_RECORDED) hs_tell_created(MPI_COMM_WORLD, HS_OP_INIT);
+  return code;
+}
+
+int hs_own_Init(uint32_t region, int *argc, char ***argv) {
+  return begun(region, PMPI_Init(argc, argv));
+}
+
+int hs_own_Init_thread(uint32_t region, int *argc, char ***argv, int required, int *provided) {
+  return begun(region, PMPI_Init_thread(argc, argv, required, provided));
+}
+
+int hs_own_Finalize(uint32_t region) {
+  const struct hs_comm *world = hs_comm_of(MPI_COMM_WORLD);
+  hs_compare_clocks();
+  hs_closed = 1;
+  const int code = PMPI_Finalize();
+  if (HS_RECORDED && world) hs_tell_collective(world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
+  return code;
+}
+
+/* Level 0 pauses the measurement, any other lets it go on, as the MPI standard suggests. */
+int hs_own_Pcontrol(uint32_t region, int level) {
+  (void)region;
+  if ((level == 0) != paused) {
+    paused = level == 0;
+    if (paused) hs_pause();
+    else hs_resume();
+  }
+  return MPI_SUCCESS;
+}
+
+int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
+  const MPI_Comm before = *handle;
+  struct hs_comm *comm = hs_forget_comm(before);
+  const int code = PMPI_Comm_free(handle);
+  if (code != MPI_SUCCESS) {
+    hs_keep_comm(before, comm);
+    return code;
+  }
+  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_drop_comm(comm);
+  return code;
+}
+
+int hs_own_Comm_disconnect(uint32_t region, MPI_Comm *handle) {
+  const MPI_Comm before = *handle;
+  struct hs_comm *comm = hs_forget_comm(before);
+  const int code = PMPI_Comm_disconnect(handle);
+  if (code != MPI_SUCCESS) {
+    hs_keep_comm(before, comm);
+    return code;
+  }
+  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_drop_comm(comm);
+  return code;
+}
+
+int hs_own_Comm_set_name(uint32_t region, MPI_Comm handle, const char *name) {
+  (void)region;
+  const int code = PMPI_Comm_set_name(handle, name);
+  if (code == MPI_SUCCESS) {
+    struct hs_comm *comm = hs_comm_of(handle);
+    if (comm) hs_define_comm(comm, handle);
+  }
+  return code;
+}

@@ -1,0 +1,449 @@
+"""Writes the wrappers and the trampolines of MPI functions from the table of prototypes.
+
+A rule says what a wrapper does besides entering and leaving its region: what stands before the
+call, and what after it. Arguments go by the names that the table gives them. Within a rule
+
+- ``region`` is the region, HS_FILTERED where the user's filter names it,
+- ``code`` is what the call has returned, after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from haloscope.scope.tracer.prototypes import Function, functions
+
+_OWN_STATUS = "MPI_Status own; if (status == MPI_STATUS_IGNORE) status = &own;"
+_FOUND = "struct hs_comm *found = hs_comm_of(comm);"
+
+# What stands before the call, and what after it.
+_RULES: dict[str, tuple[str, str]] = {
+    "region": ("", ""),
+    "send": ("if (HS_RECORDED) hs_tell_send(HS_BYTES(count, datatype), dest, tag, comm);", ""),
+    "isend": (
+        "const uint32_t number = HS_RECORDED"
+        " ? hs_tell_isend(HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
+        "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
+    ),
+    "send_init": (
+        "",
+        "if (code == MPI_SUCCESS)"
+        " hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
+    ),
+    "recv": (
+        _OWN_STATUS,
+        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
+    ),
+    "irecv": (
+        "const uint32_t number = HS_RECORDED && source != MPI_PROC_NULL"
+        " ? hs_tell_irecv() : HS_NOBODY;",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_receive(*request, number, number == HS_NOBODY ? NULL : hs_comm_of(comm));",
+    ),
+    "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, comm);"),
+    "sendrecv": (
+        f"{_OWN_STATUS} if (HS_RECORDED)"
+        " hs_tell_send(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
+        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
+    ),
+    "replace": (
+        f"{_OWN_STATUS} if (HS_RECORDED)"
+        " hs_tell_send(HS_BYTES(count, datatype), dest, sendtag, comm);",
+        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
+    ),
+    "isendrecv": (
+        "uint32_t number = HS_NOBODY, receive = HS_NOBODY; if (HS_RECORDED) {"
+        " number = hs_tell_isend(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);"
+        " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
+        "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
+        " recvtag, HS_BYTES(recvcount, recvtype));",
+    ),
+    "ireplace": (
+        "uint32_t number = HS_NOBODY, receive = HS_NOBODY; if (HS_RECORDED) {"
+        " number = hs_tell_isend(HS_BYTES(count, datatype), dest, sendtag, comm);"
+        " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
+        "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
+        " recvtag, HS_BYTES(count, datatype));",
+    ),
+    "mprobe": ("", "if (code == MPI_SUCCESS) hs_track_message(*message, comm);"),
+    "improbe": ("", "if (code == MPI_SUCCESS && *flag) hs_track_message(*message, comm);"),
+    "mrecv": (
+        f"{_OWN_STATUS} struct hs_comm *found = hs_take_message(*message);",
+        "if (HS_RECORDED) hs_tell_receive(code, status, found); hs_release_comm(found);",
+    ),
+    "imrecv": (
+        "struct hs_comm *found = hs_take_message(*message);"
+        " const uint32_t number = HS_RECORDED && found ? hs_tell_irecv() : HS_NOBODY;",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_receive(*request, number, number == HS_NOBODY ? NULL : found);"
+        " hs_release_comm(found);",
+    ),
+    "new": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_comm(comm, *newcomm, 0);"
+        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+    ),
+    "new_group": (
+        "",
+        "if (code == MPI_SUCCESS) { hs_new_comm(comm, *newcomm, tag);"
+        " if (HS_RECORDED) hs_tell_created(*newcomm, HS_OP_CREATE); }",
+    ),
+    "idup": (
+        f"{_FOUND} const uint32_t number = HS_RECORDED && found"
+        " ? hs_tell_icollective(found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
+        "if (code == MPI_SUCCESS) hs_track_idup(*request, number, comm, newcomm);",
+    ),
+    "new_win": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_window(*win, comm);"
+        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+    ),
+    "fence": ("", "if (HS_RECORDED) hs_tell_fence(win);"),
+    "post": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_POST, win, group);", ""),
+    "start": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_START, win, group);", ""),
+    "complete": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_COMPLETE, win);"),
+    "win_wait": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_WAIT, win);"),
+    "win_test": (
+        "",
+        "if (HS_RECORDED && code == MPI_SUCCESS && *flag) hs_tell_window(HS_EVENT_WAIT, win);",
+    ),
+    "lock": (
+        "",
+        "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, target_rank, 0,"
+        " lock_type == MPI_LOCK_EXCLUSIVE);",
+    ),
+    "lock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, 0, 1, 0);"),
+    "unlock": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, target_rank, 0, 0);"),
+    "unlock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, 0, 1, 0);"),
+    "put": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_PUT, win, target_rank,"
+        " HS_BYTES(origin_count, origin_datatype));",
+        "",
+    ),
+    "get": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        " HS_BYTES(origin_count, origin_datatype));",
+        "",
+    ),
+    "fetch": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        " HS_BYTES(result_count, result_datatype));",
+        "",
+    ),
+    "fetch_one": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
+        "",
+    ),
+    "file_open": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_file(*file, comm);"
+        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+    ),
+    "file_close": (
+        "struct hs_comm *found = hs_take_file(*file);",
+        "if (HS_RECORDED && found) hs_tell_collective(found, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
+        " hs_release_comm(found);",
+    ),
+}
+
+# Bytes that a collective takes from this rank's send buffers and puts into its receive buffers.
+# `found` is the communicator, `part` 1 at the root, 0 elsewhere, -1 where nothing is done;
+# arguments that MPI ignores on this rank are not looked at. `sendbuf` may be MPI_IN_PLACE.
+_PEERS = "found->peer_count"
+_IN_PLACE = "(sendbuf == MPI_IN_PLACE)"
+_PAYLOADS: dict[str, tuple[str, str]] = {
+    "none": ("0", "0"),
+    "bcast": (
+        "part == 1 ? HS_BYTES(count, datatype) : 0",
+        "part == 0 ? HS_BYTES(count, datatype) : 0",
+    ),
+    "gather": (
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
+        f" {_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
+        f"part == 1 ? {_PEERS} * HS_BYTES(recvcount, recvtype) : 0",
+    ),
+    "gatherv": (
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
+        f" {_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        " : HS_BYTES(sendcount, sendtype)",
+        f"part == 1 ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype) : 0",
+    ),
+    "scatter": (
+        f"part == 1 ? {_PEERS} * HS_BYTES(sendcount, sendtype) : 0",
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
+        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcount, sendtype)"
+        " : HS_BYTES(recvcount, recvtype)",
+    ),
+    "scatterv": (
+        f"part == 1 ? HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype) : 0",
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
+        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcounts[found->rank], sendtype)"
+        " : HS_BYTES(recvcount, recvtype)",
+    ),
+    "allgather": (
+        f"{_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
+        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
+    ),
+    "allgatherv": (
+        f"{_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        " : HS_BYTES(sendcount, sendtype)",
+        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
+    ),
+    "alltoall": (
+        f"{_PEERS} * ({_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype))",
+        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
+    ),
+    "alltoallv": (
+        f"{_IN_PLACE} ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)"
+        f" : HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype)",
+        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
+    ),
+    "alltoallw": (
+        f"{_IN_PLACE} ? HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})"
+        f" : HS_SUM_BYTES(sendcounts, sendtypes, {_PEERS})",
+        f"HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})",
+    ),
+    "reduce": (
+        "part == 0 || (part == 1 && !found->between) ? HS_BYTES(count, datatype) : 0",
+        "part == 1 ? HS_BYTES(count, datatype) : 0",
+    ),
+    "allreduce": ("HS_BYTES(count, datatype)", "HS_BYTES(count, datatype)"),
+    # Between two groups recvcounts are those of this group.
+    "reduce_scatter": (
+        "HS_SUM(recvcounts, found->size) * hs_type_size(datatype)",
+        "HS_BYTES(recvcounts[found->rank], datatype)",
+    ),
+    "reduce_scatter_block": (
+        "found->size * HS_BYTES(recvcount, datatype)",
+        "HS_BYTES(recvcount, datatype)",
+    ),
+    "neighbour_allgather": (
+        "HS_BYTES(sendcount, sendtype)",
+        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+    ),
+    "neighbour_allgatherv": (
+        "HS_BYTES(sendcount, sendtype)",
+        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+    ),
+    "neighbour_alltoall": (
+        "found->out_degree * HS_BYTES(sendcount, sendtype)",
+        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+    ),
+    "neighbour_alltoallv": (
+        "HS_SUM(sendcounts, found->out_degree) * hs_type_size(sendtype)",
+        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+    ),
+    "neighbour_alltoallw": (
+        "HS_SUM_BYTES(sendcounts, sendtypes, found->out_degree)",
+        "HS_SUM_BYTES(recvcounts, recvtypes, found->in_degree)",
+    ),
+}
+
+_OPENING = """\
+/* Generated: the wrappers of the MPI functions that this MPI has. */
+#include "mpi_tracer.h"
+
+"""
+
+
+def _collective(function: Function) -> tuple[str, str]:
+    """What stands before and after the call of a collective operation."""
+    form, operation, payload = function.rule
+    sent, received = _PAYLOADS[payload]
+    names = [name for name, _ in function.arguments]
+    root = f"hs_root(found, HS_OP_{operation}, root)"
+    if "root" not in names:
+        root = f"HS_OP_{operation} | HS_NO_ROOT"
+    figures = f"const uint64_t sent = {sent}, received = {received};"
+    if " part " in f" {figures} ".replace("(", " "):
+        figures = f"const int part = hs_part(found, root); {figures}"
+    if form == "collective":
+        return "", (
+            f"if (HS_RECORDED) {{ {_FOUND} if (found) {{ {figures}"
+            f" hs_tell_collective(found, {root}, sent, received); }} }}"
+        )
+    if form == "icollective":
+        return (
+            f"{_FOUND} uint32_t number = HS_NOBODY; if (HS_RECORDED && found) {{ {figures}"
+            f" number = hs_tell_icollective(found, {root}, sent, received); }}",
+            "if (code == MPI_SUCCESS) hs_track_collective(*request, number);",
+        )
+    return _FOUND, (
+        f"if (code == MPI_SUCCESS && found) {{ {figures}"
+        f" hs_keep_collective(*request, found, {root}, sent, received); }}"
+    )
+
+
+# Roles of functions that programs call often.
+_OFTEN = ("send", "isend", "recv", "irecv", "sendrecv", "wait", "test", "probe", "start", "rma")
+
+
+def _wrapper(function: Function, index: int) -> str:
+    """A wrapper in C."""
+    name = function.name
+    rarely = "" if function.role in _OFTEN else "_RARELY"
+    result = f"static int wrap_{name}({function.declaration})"
+    arguments = ", ".join(["region", *([function.call] if function.call else [])])
+    if function.rule == ("own",):
+        own = ", ".join(["uint32_t region", *(text for _, text in function.arguments)])
+        # Those that MPI starts with are not passed on where it does not run yet.
+        first = name in ("Init", "Init_thread")
+        test = "HS_UNLIKELY(HS_NESTED)" if first else "HS_PASS_ON"
+        return (
+            f'int hs_own_{name}({own}) __attribute__((visibility("hidden")));\n'
+            f"{result} {{\n"
+            f"  if ({test}) return PMPI_{name}({function.call});\n"
+            f"  HS_BEGIN{rarely}({index})\n"
+            f"  const int code = hs_own_{name}({arguments});\n"
+            f"  HS_END{rarely}\n"
+            f"  return code;\n}}\n"
+        )
+    before, after = _collective(function) if len(function.rule) == 3 else _RULES[function.rule[0]]
+    lines = [
+        f"{result} {{",
+        f"  if (HS_PASS_ON) return PMPI_{name}({function.call});",
+        f"  HS_BEGIN{rarely}({index})",
+        f"  {before}" if before else "",
+        f"  const int code = PMPI_{name}({function.call});",
+        f"  {after}" if after else "",
+        f"  HS_END{rarely}",
+        "  return code;",
+        "}",
+    ]
+    # A statement a line: compilers mistrust what follows an `if` on its line.
+    return "\n".join(line.replace("; ", ";\n  ") for line in lines if line) + "\n"
+
+
+def wrappers(declared: Collection[str] | None) -> str:
+    """C source of the wrappers of an MPI.
+
+    Parameters
+    ----------
+    declared
+        Names of the functions that its mpi.h declares, such as ``PMPI_Send``; None for all.
+    """
+    chosen = [
+        function
+        for function in functions()
+        if declared is None or f"PMPI_{function.name}" in declared
+    ]
+    shown = list(dict.fromkeys((function.shown, function.role) for function in chosen))
+    index = {key: number for number, key in enumerate(shown)}
+    parts = [_OPENING]
+    # An mpi.h may declare what its library lacks.
+    parts += [f"#pragma weak PMPI_{function.name}\n" for function in chosen]
+    parts.append("\nconst struct hs_described hs_described[] = {\n")
+    parts += [f'  {{"{name}", "{role}"}},\n' for name, role in shown]
+    parts.append("};\n")
+    unknown = ", ".join(["HS_REGION_UNKNOWN"] * len(shown))
+    parts.append(f"uint32_t hs_regions[] = {{{unknown}}};\n\n")
+    parts += [_wrapper(each, index[each.shown, each.role]) + "\n" for each in chosen]
+    parts.append(
+        '__attribute__((visibility("default"))) const struct hs_function '
+        "hs_tracer_functions[] = {\n"
+    )
+    parts += [
+        f'  {{"MPI_{each.name}", (void *)wrap_{each.name}, (const void *)PMPI_{each.name}}},\n'
+        for each in chosen
+    ]
+    parts.append("  {NULL, NULL, NULL}};\n")
+    return "".join(parts)
+
+
+_TRAMPOLINES = """\
+// Generated: the names of MPI functions, each leading to where its slot points.
+#if !defined(__x86_64__)
+#error "programs are measured on x86-64 only"
+#endif
+  .text
+"""
+
+# hs_mpi_thread.fortran_site becomes the address that the call returns to.
+_NOTE_SITE = """\
+  movq (%rsp), %r11
+  movq hs_mpi_thread@gottpoff(%rip), %r10
+  movq %r11, %fs:8(%r10)
+"""
+
+_FIRST_CALL = """\
+  // The first call of a function: ask where it leads, then go there as if nothing had been.
+  .p2align 4
+first_call:
+  push %rax
+  push %rdi
+  push %rsi
+  push %rdx
+  push %rcx
+  push %r8
+  push %r9
+  movq %rsp, %rax
+  subq $160, %rsp
+  andq $-16, %rsp
+  movq %rax, 144(%rsp)
+  movups %xmm0, 0(%rsp)
+  movups %xmm1, 16(%rsp)
+  movups %xmm2, 32(%rsp)
+  movups %xmm3, 48(%rsp)
+  movups %xmm4, 64(%rsp)
+  movups %xmm5, 80(%rsp)
+  movups %xmm6, 96(%rsp)
+  movups %xmm7, 112(%rsp)
+  movl %r11d, %edi
+  call hs_first_call
+  movq %rax, %r11
+  movups 0(%rsp), %xmm0
+  movups 16(%rsp), %xmm1
+  movups 32(%rsp), %xmm2
+  movups 48(%rsp), %xmm3
+  movups 64(%rsp), %xmm4
+  movups 80(%rsp), %xmm5
+  movups 96(%rsp), %xmm6
+  movups 112(%rsp), %xmm7
+  movq 144(%rsp), %rsp
+  pop %r9
+  pop %r8
+  pop %rcx
+  pop %rdx
+  pop %rsi
+  pop %rdi
+  pop %rax
+  jmp *%r11
+"""
+
+
+def exported() -> Sequence[str]:
+    """Names of the C functions that the preloaded library offers: those that every MPI has."""
+    return [f"MPI_{function.name}" for function in functions() if function.everywhere]
+
+
+def exported_to_fortran() -> Sequence[str]:
+    """Names of Fortran's functions that the preloaded library offers.
+
+    They note where the program called them, and MPI's Fortran library does the rest. Those that
+    MPI begins with may be the first that a program calls, under whatever name its compiler gives.
+    """
+    plain = [each.name.lower() for each in functions() if not each.name.endswith("_c")]
+    names = [f"mpi_{name}{form}" for name in plain for form in ("_", "_f08_", "_f08ts_")]
+    for first in ("mpi_init", "mpi_init_thread"):
+        names += [first, f"{first}__", first.upper()]
+    return names
+
+
+def trampolines() -> str:
+    """Assembly source of the preloaded library's trampolines, for x86-64."""
+    names = [*exported(), *exported_to_fortran()]
+    parts = [_TRAMPOLINES]
+    for number, name in enumerate(names):
+        noting = "" if name.startswith("MPI_") and not name.isupper() else _NOTE_SITE
+        parts.append(
+            f"  .globl {name}\n  .type {name}, @function\n  .p2align 3\n{name}:\n{noting}"
+            f"  jmp *(hs_slots + {8 * number})(%rip)\n  .size {name}, . - {name}\n"
+            f"first_{number}:\n  movl ${number}, %r11d\n  jmp first_call\n"
+        )
+    parts.append(_FIRST_CALL)
+    parts.append("  .data\n  .hidden hs_slots\n  .globl hs_slots\n  .p2align 3\nhs_slots:\n")
+    parts += [f"  .quad first_{number}\n" for number in range(len(names))]
+    parts.append("  .section .rodata\n  .hidden hs_names\n  .globl hs_names\nhs_names:\n")
+    parts += [f'  .asciz "{name}"\n' for name in names]
+    parts.append('  .byte 0\n  .section .note.GNU-stack,"",@progbits\n')
+    return "".join(parts)

@@ -1,0 +1,377 @@
+"""Claims about the lower panels: findings, timeline, communication; and about comparing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from explorer_samples import write_sample
+
+from haloscope.scope.measurement import open_measurement
+from haloscope.scope.metrics import BY_NAME, METRICS
+from haloscope.scope.result import Result
+from haloscope.scope.trace import Kind, iterate, read_events
+
+Show = Callable[..., Any]
+
+LABELS, RULER, SLIDER = 104, 18, 12  # of the timeline's canvas, in CSS pixels
+
+
+def _item(page: Any, tree: str, name: str) -> Any:
+    rows = page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem")
+    return rows.filter(has=page.get_by_text(name, exact=True)).first
+
+
+def _value(page: Any, tree: str, name: str) -> float:
+    return float(_item(page, tree, name).get_attribute("data-value"))
+
+
+def _timeline(page: Any) -> Any:
+    """The timeline's canvas, once it has drawn what it asked for."""
+    canvas = page.locator("canvas.timeline")
+    page.wait_for_function(
+        "() => Number(document.querySelector('canvas.timeline')?.dataset.lines) > 0"
+    )
+    page.wait_for_timeout(300)
+    return canvas
+
+
+def _shown(page: Any) -> tuple[float, float]:
+    """The stretch that the timeline shows, in seconds."""
+    words = page.locator("canvas.timeline").get_attribute("aria-label").split()
+    return float(words[2]), float(words[4])
+
+
+def _ranks(result: Result, values: Any) -> Any:
+    return np.bincount([place.rank for place in result.locations], values, result.size)
+
+
+# -- findings -------------------------------------------------------------------------------------
+
+
+def test_finding_selects_metric_call_path_and_ranks_and_goes_to_an_instance(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    findings = json.loads((folder / "findings.json").read_text())
+    number = next(n for n, one in enumerate(findings) if one["metric"] == "late_sender")
+    page = show(folder)
+    buttons = page.get_by_role("list", name="Findings").get_by_role("button")
+    assert buttons.count() == len(findings)
+    assert findings[number]["text"].rstrip(".") in buttons.nth(number).inner_text()
+    buttons.nth(number).click()
+    chosen = _item(page, "Metrics", BY_NAME["late_sender"].title)
+    assert chosen.get_attribute("aria-selected") == "true"
+    assert _item(page, "Call paths", "MPI_Sendrecv").get_attribute("aria-selected") == "true"
+    for rank in findings[number]["ranks"]:
+        assert _item(page, "System", f"rank {rank}").get_attribute("aria-selected") == "true"
+    _timeline(page)
+    # The longest wait of these ranks, whether they wait or keep others waiting.
+    waits = result.waits
+    node = result.path_of(int(waits["node"][0]))
+    assert node
+    wanted = [
+        wait for wait in waits
+        if METRICS[wait["metric"]].name == "late_sender"
+        and list(result.path_of(int(wait["node"]))) == findings[number]["call_path"]
+        and {result.locations[wait["location"]].rank, result.locations[wait["cause"]].rank}
+        & set(findings[number]["ranks"])
+    ]  # fmt: skip
+    longest = max(wanted, key=lambda wait: wait["end"] - wait["begin"])
+    zero = result.about["begin"]
+    begin, end = _shown(page)
+    assert begin < longest["begin"] - zero < longest["end"] - zero < end
+    assert end - begin < 4 * (longest["end"] - longest["begin"])
+    assert f"1 of {len(wanted)}:" in page.locator(".timeline-panel .strip").inner_text()
+    page.keyboard.press("n")
+    assert f"2 of {len(wanted)}:" in page.locator(".timeline-panel .strip").inner_text()
+
+
+def test_finding_with_an_instance_goes_exactly_there(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=2)
+    wait = result.waits[len(result.waits) // 2]
+    finding = {
+        "metric": METRICS[wait["metric"]].name, "seconds": 1.0, "ranks": [0, 1, 2, 3],
+        "call_path": ["program"], "node": int(wait["node"]), "title": "Ranks wait in `here`",
+        "figure": "3 ms", "cause": "because", "remedy": "Do not.", "text": "t",
+        "instance": {"location": int(wait["location"]), "begin": float(wait["begin"]),
+                     "end": float(wait["end"])},
+    }  # fmt: skip
+    (tmp_path / "run" / "findings.json").write_text(
+        json.dumps({"answer": ["All is slow.", "Begin with `here`."], "findings": [finding]})
+    )
+    page = show(tmp_path / "run")
+    assert page.get_by_text("All is slow. Begin with here.").is_visible()
+    assert page.locator(".finding code").inner_text() == "here"
+    page.locator(".finding").click()
+    _timeline(page)
+    begin, end = _shown(page)
+    middle = (wait["begin"] + wait["end"]) / 2 - result.about["begin"]
+    assert (begin + end) / 2 == pytest.approx(middle, abs=1e-7)
+    # Of all ranks none is selected: none of them stands out.
+    assert page.locator("#pane-system .row.selected").count() == 0
+
+
+def test_without_findings_the_greatest_losses_are_listed(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=1, findings=False, trace=False)
+    page = show(tmp_path / "run")
+    first = page.get_by_role("list", name="Findings").get_by_role("button").first
+    names = [m.name for m in METRICS if m.remedy and m.unit == "s"]
+    in_time = [n for n in names if _root(n) == "time"]
+    greatest = max(in_time, key=result.total)
+    assert BY_NAME[greatest].title in first.inner_text()
+    first.click()
+    assert _item(page, "Metrics", BY_NAME[greatest].title).get_attribute("aria-selected") == "true"
+
+
+def _root(name: str) -> str:
+    while BY_NAME[name].parent:
+        name = BY_NAME[name].parent
+    return name
+
+
+# -- communication --------------------------------------------------------------------------------
+
+
+def test_map_and_receivers_equal_numpy(show: Show, before: tuple[Path, Result]) -> None:
+    folder, result = before
+    page = show(folder, link="m=time&c=program&d=messages")
+    table = page.get_by_role("table", name="What a receiver gets")
+    table.locator("tbody tr").first.wait_for()
+    pairs = result.pairs
+    for name in ("messages", "empty", "bytes", "seconds", "receive_seconds"):
+        by_rank = np.bincount(pairs["receiver"], pairs[name].astype(float), 9)
+        row = table.locator(f"tr[data-name='{name}']")
+        assert float(row.get_attribute("data-mean")) == pytest.approx(by_rank.mean())
+        assert float(row.get_attribute("data-most")) == pytest.approx(by_rank.max())
+    # The cell under the pointer: sender 3, receiver 4.
+    canvas = page.locator("canvas.map")
+    box = canvas.bounding_box()
+    size = min((box["width"] - 58) / 9, (box["height"] - 22) / 9)
+    canvas.hover(position={"x": 54 + 3.5 * size, "y": 18 + 4.5 * size})
+    tip = page.get_by_role("tooltip").inner_text()
+    chosen = pairs[(pairs["sender"] == 3) & (pairs["receiver"] == 4)]
+    assert tip.startswith("3 → 4\n")
+    assert f"messages: {chosen['messages'].sum()}" in tip.replace("\u202f", "")
+    assert f"empty messages: {chosen['empty'].sum()}" in tip
+    share = 100 * 18 / 72
+    about = page.locator(".map-numbers").inner_text().replace("\u202f", " ")
+    assert f"whole program: {share:.1f} % of 72 pairs exchange data" in about
+
+
+def test_map_of_a_call_path_shows_its_messages_only(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    page = show(folder, link="m=time&c=program/timestep/gmres/gather&d=messages")
+    row = page.locator("tr[data-name='messages']")
+    row.wait_for()
+    node = next(
+        n for n in range(len(result.nodes)) if result.path_of(n)[-2:] == ("gather", "MPI_Sendrecv")
+    )
+    here = result.pairs[result.pairs["node"] == node]
+    assert float(row.get_attribute("data-mean")) == here["messages"].sum() / 9
+    _item(page, "Call paths", "read_mesh").click()
+    page.get_by_text("read_mesh sends nothing here.").wait_for()
+    page.get_by_role("button", name="Select the whole program").click()
+    assert _item(page, "Call paths", "program").get_attribute("aria-selected") == "true"
+
+
+def test_map_zooms_to_a_few_ranks_and_back(show: Show, before: tuple[Path, Result]) -> None:
+    page = show(before[0], link="m=time&c=program&d=messages")
+    canvas = page.locator("canvas.map")
+    page.locator("tr[data-name='messages']").wait_for()
+    box = canvas.bounding_box()
+    size = min((box["width"] - 58) / 9, (box["height"] - 22) / 9)
+    corner = (box["x"] + 54, box["y"] + 18)
+    page.mouse.move(corner[0] + 2.2 * size, corner[1] + 3.2 * size)
+    page.mouse.down()
+    page.mouse.move(corner[0] + 4.8 * size, corner[1] + 5.8 * size, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(400)
+    label = canvas.get_attribute("aria-label")
+    assert label.endswith("senders 2 to 4, receivers 3 to 5")
+    assert "k=2_5_3_6" in page.evaluate("location.hash")
+    page.get_by_role("button", name="Show all ranks").click()
+    page.wait_for_timeout(200)
+    assert canvas.get_attribute("aria-label").endswith("senders 0 to 8, receivers 0 to 8")
+
+
+# -- timeline -------------------------------------------------------------------------------------
+
+
+def _message_in_the_middle(folder: Path, rank: int) -> tuple[float, float, int, int]:
+    """Seconds of sending and receiving, sender and bytes of a message that a rank receives."""
+
+    def events(of: int, kind: Kind) -> list[tuple[int, int, int]]:
+        read = iterate(read_events(folder / f"rank-{of:05d}.0.events"))
+        return [(tick, peer, int(words[1])) for tick, one, peer, words in read if one is kind]
+
+    receives = events(rank, Kind.RECV)
+    full = [place for place, (_, _, size) in enumerate(receives) if size]
+    place = full[len(full) // 2]
+    tick, sender, size = receives[place]
+    # The n-th message between two ranks is the n-th for both.
+    number = sum(peer == sender for _, peer, _ in receives[:place])
+    sends = [tick for tick, peer, _ in events(sender, Kind.SEND) if peer == rank]
+    return sends[number] / 1e9, tick / 1e9, sender, size
+
+
+def test_timeline_zooms_from_the_run_to_one_message(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    page = show(folder, link="d=timeline")
+    canvas = _timeline(page)
+    begin, end = _shown(page)
+    assert begin == 0
+    assert end == pytest.approx(result.about["span"], abs=1e-6)
+    sent, received, sender, size = _message_in_the_middle(folder, 4)
+    zero = result.about["begin"]
+    sent, received = sent - zero, received - zero
+    box = canvas.bounding_box()
+
+    def x_of(time: float) -> float:
+        begin, end = _shown(page)
+        return float(LABELS + (time - begin) / (end - begin) * (box["width"] - LABELS))
+
+    page.keyboard.down("Control")
+    for _ in range(30):
+        page.mouse.move(box["x"] + x_of((sent + received) / 2), box["y"] + 60)
+        label = canvas.get_attribute("aria-label")
+        page.mouse.wheel(0, -300)
+        page.wait_for_function(
+            "label => document.querySelector('canvas.timeline').ariaLabel !== label", arg=label
+        )
+        begin, end = _shown(page)
+        if end - begin < 3 * (received - sent):
+            break
+    page.keyboard.up("Control")
+    assert begin < sent < received < end
+    page.wait_for_timeout(500)
+    page.wait_for_load_state("networkidle")
+    # Rows of a rank and its stream follow each other.
+    room = box["height"] - RULER - SLIDER
+    row = min(26, max(7, room / 18))
+    y = RULER + row * (2 * sender + 0.5), RULER + row * (2 * 4 + 0.5)
+    canvas.hover(position={"x": (x_of(sent) + x_of(received)) / 2, "y": sum(y) / 2})
+    tip = page.get_by_role("tooltip").inner_text().replace("\u202f", "")
+    assert tip.startswith(f"message rank {sender} → rank 4")
+    assert (f"{size}B" if size < 10_000 else f"{size / 1000:.2f}kB") in tip
+    assert f"sent at {sent:.9f} s, received at {received:.9f} s" in tip
+
+
+def test_timeline_says_what_is_under_the_pointer_and_selects_it(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    page = show(folder, link="d=timeline")
+    canvas = _timeline(page)
+    box = canvas.bounding_box()
+    first = next(
+        (tick / 1e9, payload)
+        for tick, kind, payload, _ in iterate(read_events(folder / "rank-00000.0.events"))
+        if kind is Kind.ENTER and result.path_of(payload)[-1] == "read_mesh"
+    )
+    begin, end = _shown(page)
+    moment = first[0] - result.about["begin"] + 2e-4
+    x = LABELS + (moment - begin) / (end - begin) * (box["width"] - LABELS)
+    canvas.hover(position={"x": x, "y": RULER + 4})
+    tip = page.get_by_role("tooltip").inner_text()
+    assert tip.startswith("read_mesh\nrank 0 · program")
+    canvas.click(position={"x": x, "y": RULER + 4})
+    assert _item(page, "Call paths", "read_mesh").get_attribute("aria-selected") == "true"
+
+
+def test_timeline_moves_with_keys_and_its_window_is_in_the_link(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    page = show(before[0], link="d=timeline")
+    canvas = _timeline(page)
+    canvas.focus()
+    whole = _shown(page)
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(400)
+    part = _shown(page)
+    assert part[1] - part[0] == pytest.approx(0.6 * (whole[1] - whole[0]), rel=0.01)
+    link = page.evaluate("location.hash").lstrip("#")
+    other = show(before[0], link=link)
+    _timeline(other)
+    assert _shown(other) == pytest.approx(part)
+    page.keyboard.press("Home")
+    page.wait_for_timeout(200)
+    assert _shown(page) == whole
+
+
+def test_measurement_without_a_trace_says_so(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    page = show(tmp_path / "run", link="d=timeline")
+    page.get_by_text("holds no trace").wait_for()
+
+
+def test_missing_rank_leaves_the_others_in_the_timeline(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=4, steps=1)
+    (tmp_path / "run" / "rank-00002.0.events").unlink()
+    (tmp_path / "run" / "rank-00002.def").unlink()
+    page = show(tmp_path / "run", link="d=timeline")
+    _timeline(page)
+    assert len(open_measurement(tmp_path / "run").ranks) == 3
+    assert "have no other end" in page.locator(".note").inner_text()
+
+
+# -- comparison -------------------------------------------------------------------------------------
+
+
+def test_comparison_shows_differences_by_metric_call_path_and_rank(
+    show: Show, before: tuple[Path, Result], after: tuple[Path, Result]
+) -> None:
+    (folder, first), (other, second) = before, after
+    page = show(folder, other, link="m=p2p_synchronisation&c=program/timestep/gmres/gather")
+    page.wait_for_load_state("networkidle")
+    name = "p2p_synchronisation"
+    title = BY_NAME[name].title
+    assert second.total(name) < first.total(name) / 10
+    assert _value(page, "Metrics", title) == pytest.approx(second.total(name) - first.total(name))
+
+    def whole(result: Result) -> Any:
+        node = next(n for n in range(len(result.nodes)) if result.path_of(n)[-1] == "gather")
+        return result.inclusive(result.value(name))[node]
+
+    assert _value(page, "Call paths", "gather") == pytest.approx(
+        whole(second).sum() - whole(first).sum()
+    )
+    page.wait_for_timeout(300)
+    by_rank = _ranks(second, whole(second)) - _ranks(first, whole(first))
+    for rank in range(9):
+        assert _value(page, "System", f"rank {rank}") == pytest.approx(by_rank[rank])
+    # As a share of the first measurement, and each of the two alone.
+    page.get_by_role("combobox", name="Values of Metrics").select_option("root")
+    share = 100 * (second.total(name) - first.total(name)) / first.total("time")
+    assert _value(page, "Metrics", title) == pytest.approx(share)
+    page.get_by_role("combobox", name="Values of Metrics").select_option("absolute")
+    for view, result in (("0", first), ("1", second)):
+        page.get_by_role("combobox", name="Measurement").select_option(view)
+        assert _value(page, "Metrics", title) == pytest.approx(result.total(name))
+
+
+def test_comparison_has_both_timelines_and_the_difference_of_the_maps(
+    show: Show, before: tuple[Path, Result], after: tuple[Path, Result]
+) -> None:
+    (folder, first), (other, second) = before, after
+    page = show(folder, other, link="d=timeline&m=time&c=program")
+    _timeline(page)
+    assert _shown(page)[1] == pytest.approx(second.about["span"], abs=1e-6)
+    page.get_by_role("combobox", name="Timeline of").select_option("0")
+    page.wait_for_timeout(500)
+    _timeline(page)
+    assert _shown(page)[1] == pytest.approx(first.about["span"], abs=1e-6)
+    page.get_by_role("tab", name="Communication").click()
+    row = page.locator("tr[data-name='empty']")
+    row.wait_for()
+    change = second.pairs["empty"].sum() - first.pairs["empty"].sum()
+    assert float(row.get_attribute("data-mean")) == pytest.approx(change / 9)

@@ -1,0 +1,1 @@
+/* Types of CUDA's runtime, for the fake alone: the tracer brings its own stand-in. */

@@ -1,0 +1,422 @@
+"""Claims about the timeline: what is innermost when, tiles against brute force, messages' ends."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explorer_samples import write_sample
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.scope import clocks
+from haloscope.scope.explorer import preparation
+from haloscope.scope.explorer import segments as reading
+from haloscope.scope.explorer.lines import Ends, match
+from haloscope.scope.explorer.preparation import prepare
+from haloscope.scope.explorer.report import Report
+from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments, starts_of
+from haloscope.scope.explorer.tiles import BINS, EXACT, FACTOR, levels
+from haloscope.scope.explorer.timeline import Timeline
+from haloscope.scope.explorer.view import TimelineView
+from haloscope.scope.measurement import open_measurement
+from haloscope.scope.synthetic import write_synthetic
+from haloscope.scope.trace import (
+    WORDS_OF_KIND,
+    DefinitionsWriter,
+    EventsWriter,
+    Kind,
+    iterate,
+    read_events,
+)
+
+NOTHING = reading.NOTHING
+
+
+def _by_hand(path: Path, table: list[int]) -> list[tuple[int, int]]:
+    """Tick and innermost node after every change, one event after the other."""
+    stack: list[int] = []
+    found = []
+    for tick, kind, payload, _ in iterate(read_events(path)):
+        if kind is Kind.ENTER:
+            stack.append(table[payload] if payload < len(table) else NOTHING)
+        elif kind is Kind.PAUSE:
+            stack.append(NOTHING)
+        elif kind in (Kind.LEAVE, Kind.RESUME):
+            if stack:
+                stack.pop()
+        else:
+            continue
+        found.append((tick, stack[-1] if stack else NOTHING))
+    return found
+
+
+def _random_events(folder: Path, count: int, seed: int) -> Path:
+    """Random nesting with messages between, long pauses of the clock, and a pause."""
+    random = np.random.default_rng(seed)
+    tick, depth, paused = 5_000, 0, False
+    with EventsWriter(folder, 0, 0, 5_000) as writer:
+        for number in range(count):
+            tick += int(random.integers(0, 40)) if number % 97 else 1 << 30
+            choice = random.random()
+            if choice < 0.1:
+                writer.write(tick, Kind.SEND, 0, (random.integers(1 << 40), 64 + number))
+            elif choice < 0.2:
+                writer.write(tick, Kind.IRECV_DONE, 0, (int(random.integers(1 << 63)), 9, 2))
+            elif paused:
+                writer.write(tick, Kind.RESUME)
+                paused = False
+            elif choice < 0.22:
+                writer.write(tick, Kind.PAUSE)
+                paused = True
+            elif choice < 0.6 or depth == 0:
+                writer.write(tick, Kind.ENTER, int(random.integers(0, 9)))
+                depth += 1
+            else:
+                writer.write(tick, Kind.LEAVE, 0)
+                depth -= 1
+    return folder / "rank-00000.0.events"
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("words", [1 << 20, 64, 7])
+def test_innermost_nodes_are_those_of_a_stack(tmp_path: Path, seed: int, words: int) -> None:
+    path = _random_events(tmp_path, 700, seed)
+    table = [3, 1, 4, 1, 5, 9, 2, -1]  # the ninth node is not defined
+    epoch = epoch_of(path)
+    state = State(0, epoch)
+    found: list[tuple[int, int]] = []
+    for piece in pieces(path, epoch, state, words):
+        ticks, nodes = segments(piece, state, np.array(table))
+        found += zip(ticks.tolist(), nodes.tolist(), strict=True)
+    assert found == _by_hand(path, table)
+
+
+def test_reading_can_begin_at_any_piece(tmp_path: Path) -> None:
+    path = _random_events(tmp_path, 900, 11)
+    epoch, table = epoch_of(path), np.arange(9)
+    state = State(0, epoch)
+    begun, whole = [], []
+    for piece in pieces(path, epoch, state, 50):
+        begun.append((State(state.offset, state.tick, list(state.stack)), len(whole)))
+        ticks, nodes = segments(piece, state, table)
+        whole += list(zip(ticks.tolist(), nodes.tolist(), strict=True))
+    for start, known in begun[:: len(begun) // 7]:
+        rest: list[tuple[int, int]] = []
+        for piece in pieces(path, epoch, start, 50):
+            ticks, nodes = segments(piece, start, table)
+            rest += zip(ticks.tolist(), nodes.tolist(), strict=True)
+        assert rest == whole[known:]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_first_words_are_found_among_words_that_look_alike(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    kinds = np.flatnonzero(WORDS_OF_KIND >= 0)[1:27]
+    words: list[int] = []
+    expected = []
+    for kind in random.choice(kinds, 300).tolist():
+        expected.append(len(words))
+        words.append(int(kind) | int(random.integers(1, 1 << 50)) << 6)
+        further = random.integers(0, 36, int(WORDS_OF_KIND[kind]))  # each looks like an event
+        words += [int(word) for word in further]
+    starts, consumed, goes_on = starts_of(np.array(words, np.uint64))
+    assert goes_on
+    torn = WORDS_OF_KIND[words[expected[-1]] & 63]
+    assert consumed == len(words)
+    assert starts.tolist() == expected
+    # Without its last word, the last event waits for the next piece.
+    starts, consumed, goes_on = starts_of(np.array(words[:-1], np.uint64))
+    assert consumed == (expected[-1] if torn else len(words) - 1)
+
+
+@pytest.mark.parametrize("damage", [0, 63, 40])
+def test_stream_ends_at_a_word_that_is_no_event(damage: int) -> None:
+    words = np.array([int(Kind.ENTER) | 64, int(Kind.LEAVE) | 64, damage, int(Kind.ENTER)], "<u8")
+    starts, _, goes_on = starts_of(words)
+    assert starts.tolist() == [0, 1]
+    assert not goes_on
+
+
+# -- tiles ----------------------------------------------------------------------------------------
+
+
+def test_tiles_hold_what_takes_most_of_each_bin_and_what_comes_next() -> None:
+    random = np.random.default_rng(4)
+    # A dense stretch in the middle and a sparse end: levels differ from place to place.
+    times = np.sort(np.concatenate([random.random(3000) * 100, 40 + random.random(9000) * 2]))
+    times[0] = 0.0
+    nodes = random.integers(-1, 6, len(times))
+    ends = np.append(times[1:], 100.0)
+    made = list(levels(times, nodes, 0.0, 100.0))
+    assert [one.level for one in made] == list(range(len(made)))
+    assert len(made) >= 3
+    for one in made:
+        width = 100.0 / FACTOR**one.level
+        for row, number in enumerate(one.numbers.tolist()):
+            begun = ((times >= number * width) & (times < (number + 1) * width)).sum()
+            assert begun > EXACT
+            for bin_ in random.integers(0, BINS, 12).tolist():
+                low = (number + bin_ / BINS) * width
+                high = low + width / BINS
+                part = np.clip(np.minimum(ends, high) - np.maximum(times, low), 0, None)
+                sums = np.bincount(nodes + 1, part, 8) / (high - low)
+                order = np.argsort(-sums)
+                assert sums[one.nodes[row, bin_] + 1] == pytest.approx(sums[order[0]], abs=1e-6)
+                assert one.shares[row, bin_] / 255 == pytest.approx(sums[order[0]], abs=0.003)
+                if sums[order[1]] > 1e-6:
+                    next_share = sums[one.seconds[row, bin_] + 1]
+                    assert next_share == pytest.approx(sums[order[1]], abs=1e-6)
+                else:
+                    assert one.seconds[row, bin_] == one.nodes[row, bin_]
+
+
+def test_few_segments_need_no_tiles() -> None:
+    times = np.linspace(0, 1, EXACT)
+    assert list(levels(times, np.zeros(EXACT, np.int64), 0.0, 1.0)) == []
+
+
+# -- prepared timelines -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of four ranks, some ten thousand events each."""
+    folder = tmp_path_factory.mktemp("dense")
+    write_synthetic(
+        folder, 4, 900, pattern="all-pairs", imbalance=0.3, jitter=0.4, functions=1, work=4000
+    )
+    return folder
+
+
+def _open(folder: Path) -> Timeline:
+    return Timeline(folder, prepare(folder))
+
+
+def _truth(folder: Path, rank: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """All segments of a rank's first thread, in seconds of the run's clock."""
+    measurement = open_measurement(folder)
+    table = measurement.ranks[rank].nodes.tolist()
+    found = np.array(_by_hand(folder / f"rank-{rank:05d}.0.events", table), np.int64)
+    rate, zero = clocks.line_through(measurement, rank)
+    return found[:, 0] * rate + zero, found[:, 1]
+
+
+def test_any_stretch_reads_as_the_whole_file_does(dense: Path) -> None:
+    timeline = _open(dense)
+    random = np.random.default_rng(8)
+    for rank in range(4):
+        times, nodes = _truth(dense, rank)
+        for _ in range(40):
+            begin = timeline.begin + random.random() * timeline.span
+            end = begin + 10 ** random.uniform(-7, -1) * timeline.span
+            at, node = timeline.segments(rank, begin, end)
+            lower = max(int(np.searchsorted(times, begin, "right")) - 1, 0)
+            upper = int(np.searchsorted(times, end, "left"))
+            assert np.allclose(at[: upper - lower], times[lower:upper], rtol=0, atol=2e-9)
+            assert node[: upper - lower].tolist() == nodes[lower:upper].tolist()
+
+
+def test_tile_of_few_segments_stands_for_all_below_it(dense: Path) -> None:
+    timeline = _open(dense)
+    assert len(timeline.keys) > 8
+    for rank in range(4):
+        times, _ = _truth(dense, rank)
+        for level, number in [(0, 0), (2, 7), (5, 600), (9, 200_000), (15, 10**9)]:
+            found_level, found_number, row = timeline.tile(rank, level, number)
+            begin, end = timeline.times_of(found_level, found_number)
+            inside = int(((times >= begin) & (times < end)).sum())
+            assert found_number == number // FACTOR ** (level - found_level)
+            assert (row >= 0) == (inside > EXACT)
+            assert row < 0 or found_level == level
+
+
+def test_bins_are_read_in_the_numbers_of_the_report(dense: Path) -> None:
+    from haloscope.scope.result import FILE, Result
+
+    measurement = open_measurement(dense)
+    result = Result.empty(measurement)
+    # A report whose nodes are numbered in another way than the trace's.
+    order = [0, *range(len(result.nodes) - 1, 0, -1)]
+    numbers = {old: new for new, old in enumerate(order)}
+    parents = {old: numbers[result.nodes[old].parent] for old in order[1:]}
+    swap = [node for node in order if node == 0 or parents[node] < numbers[node]]
+    late = [node for node in order if node not in swap]
+    order = swap + late
+    numbers = {old: new for new, old in enumerate(order)}
+    from haloscope.scope.measurement import Node
+
+    result.nodes = [
+        Node(
+            -1 if old == 0 else numbers[result.nodes[old].parent],
+            result.nodes[old].region,
+            result.nodes[old].site,
+        )
+        for old in order
+    ]
+    result.save(dense / FILE)
+    report = Report(dense)
+    timeline = _open(dense)
+    view = TimelineView(report, 0, timeline)
+    told, arrays = view.tiles(1, 0, 3, [0, 2])
+    assert sorted(one[0] for one in told) == [0, 0, 0, 0, 2, 2, 2, 2]
+    bins = [one for one in told if one[3] < 0]
+    assert bins
+    names = [name for _, name, _ in timeline.nodes]
+    for place, (row, level, number, _) in enumerate(bins):
+        stored = timeline.tile_nodes[timeline.tile(row, level, number)[2]]
+        shown = arrays["nodes"][place * BINS : (place + 1) * BINS]
+        for own, theirs in zip(stored.tolist(), shown.tolist(), strict=True):
+            assert (own < 0 and theirs < 0) or names[own] == report.name_of(theirs)
+
+
+def test_timeline_is_prepared_once_and_again_when_the_trace_has_changed(tmp_path: Path) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    first = prepare(tmp_path)
+    written = (first / "timeline.json").stat().st_mtime_ns
+    assert prepare(tmp_path) == first
+    assert (first / "timeline.json").stat().st_mtime_ns == written
+    write_sample(tmp_path, ranks=2, steps=2)
+    prepare(tmp_path)
+    assert (first / "timeline.json").stat().st_mtime_ns != written
+    assert not list(tmp_path.glob(".explorer-cache*"))
+
+
+@pytest.mark.parametrize("name", ["chunks.npy", "tile-keys.npy", "lines.npy", "tables.npy"])
+def test_broken_preparation_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    prepared = prepare(tmp_path)
+    (prepared / name).write_bytes(b"\x93NUMPY\x01\x00broken")
+    with pytest.raises(InputError, match="remove that folder"):
+        Timeline(tmp_path, prepared)
+
+
+def test_preparation_never_leads_to_another_file(tmp_path: Path) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    prepared = prepare(tmp_path)
+    about = json.loads((prepared / "timeline.json").read_text())
+    about["places"][0][2] = "../secret.events"
+    (prepared / "timeline.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match="lies elsewhere"):
+        Timeline(tmp_path, prepared)
+
+
+def test_folder_without_events_of_any_length_is_an_error(tmp_path: Path) -> None:
+    with DefinitionsWriter(tmp_path, 0, 1) as definitions:
+        definitions.node(-1, definitions.region("p"))
+    with EventsWriter(tmp_path, 0) as writer:
+        writer.write(5, Kind.ENTER, 0)
+    with pytest.raises(InputError, match="no events of any length"):
+        prepare(tmp_path)
+    assert not (tmp_path / "explorer-cache").exists()
+
+
+def test_torn_or_overwritten_trace_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    path = tmp_path / "rank-00001.0.events"
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 16 * 8
+    data[middle : middle + 40] = struct.pack("<5Q", *[63] * 5)
+    path.write_bytes(data)
+    timeline = _open(tmp_path)
+    assert 0 < timeline.places[1].segments < timeline.places[0].segments
+    times, _ = timeline.segments(1, timeline.begin - 1, timeline.begin + 2 * timeline.span)
+    assert len(times) == timeline.places[1].segments
+
+
+# -- messages ---------------------------------------------------------------------------------------
+
+
+def test_every_message_of_a_run_has_its_two_ends(tmp_path: Path) -> None:
+    result = write_sample(tmp_path, ranks=9, steps=2, streams=True)
+    timeline = _open(tmp_path)
+    assert timeline.notes == []
+    lines = timeline.lines
+    assert len(lines) == result.pairs["messages"].sum()
+    ranks = np.array([place.rank for place in timeline.places])
+    for pair in result.pairs[:: len(result.pairs) // 9]:
+        chosen = (ranks[lines["from"]] == pair["sender"]) & (ranks[lines["to"]] == pair["receiver"])
+        both = result.pairs[
+            (result.pairs["sender"] == pair["sender"])
+            & (result.pairs["receiver"] == pair["receiver"])
+        ]
+        assert chosen.sum() == both["messages"].sum()
+        assert lines["bytes"][chosen].sum() == both["bytes"].sum()
+    assert (lines["received"] > lines["sent"]).all()
+
+
+def test_nonblocking_receives_match_in_the_order_in_which_they_were_posted(tmp_path: Path) -> None:
+    # Two sends from 0 to 1; both receives are posted, the second completes first.
+    with EventsWriter(tmp_path, 0) as writer:
+        writer.write(10, Kind.ISEND, 1, (0, 100, 1))
+        writer.write(20, Kind.ISEND, 1, (0, 200, 2))
+    with EventsWriter(tmp_path, 1) as writer:
+        writer.write(1, Kind.IRECV, 7)
+        writer.write(2, Kind.IRECV, 8)
+        writer.write(50, Kind.IRECV_DONE, 0, (0, 200, 8))
+        writer.write(60, Kind.IRECV_DONE, 0, (0, 100, 7))
+        # The request's number is used again.
+        writer.write(70, Kind.IRECV, 7)
+        writer.write(80, Kind.IRECV_DONE, 0, (0, 300, 7))
+    with EventsWriter(tmp_path, 0, 1) as writer:
+        writer.write(65, Kind.SEND, 1, (0, 300))
+        writer.write(66, Kind.SEND, 0xFFFFFFFF, (0, 300))
+    sends, receives = [], []
+    for place, (rank, number) in enumerate([(0, 0), (0, 1), (1, 0)]):
+        ends = Ends(place, rank, np.array([0]))
+        path = tmp_path / f"rank-{rank:05d}.{number}.events"
+        for piece in pieces(path, 0, State(0, 0), 5 if rank else 1 << 10):
+            ends.take(piece)
+        found = ends.finish()
+        for table in found:
+            table["time"] = table["tick"]
+        sends.append(found[0])
+        receives.append(found[1])
+    lines = match(np.concatenate(sends), np.concatenate(receives))
+    assert [(line["bytes"], line["sent"], line["received"]) for line in lines] == [
+        (100, 10, 60), (200, 20, 50), (300, 65, 80),
+    ]  # fmt: skip
+
+
+def test_messages_of_a_stretch_are_those_under_way_in_it(tmp_path: Path) -> None:
+    write_sample(tmp_path, ranks=4, steps=3)
+    timeline = _open(tmp_path)
+    lines = timeline.lines
+    begin = timeline.begin + 0.4 * timeline.span
+    end = begin + 0.1 * timeline.span
+    places = [1, 2]
+    expected = [
+        line for line in lines
+        if line["sent"] <= end and line["received"] >= begin
+        and (line["from"] in places or line["to"] in places)
+    ]  # fmt: skip
+    total, found = timeline.lines_in(begin, end, places, 1000)
+    assert total == len(found) == len(expected) > 3
+    total, longest = timeline.lines_in(begin, end, places, 3)
+    assert (total, len(longest)) == (len(expected), 3)
+    length = sorted((line["received"] - line["sent"] for line in expected), reverse=True)
+    assert sorted(longest["received"] - longest["sent"], reverse=True) == length[:3]
+
+
+def test_clocks_that_the_analysis_corrects_are_corrected_here_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    plain = _open(tmp_path)
+    before = plain.segments(1, plain.begin, plain.begin + 2 * plain.span)[0]
+    first = read_events(tmp_path / "rank-00001.0.events").ticks[0]
+    knots = {1: np.array([[first, 0], [first + 10**6, 5000]], np.int64)}
+    monkeypatch.setattr(
+        preparation, "correct", lambda measurement: clocks.Correction(knots, 3, 0, 5e-6)
+    )
+    (tmp_path / "explorer-cache" / "timeline.json").unlink()
+    shifted = _open(tmp_path)
+    after = shifted.segments(1, shifted.begin, shifted.begin + 2 * shifted.span)[0]
+    since = np.clip(before - before[0], 0, 1e-3)
+    assert np.allclose(after - before, 5e-6 * since / 1e-3, rtol=0, atol=1e-9)

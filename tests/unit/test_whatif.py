@@ -1,0 +1,477 @@
+"""Predictions of small traces are what one works out by hand, and wrong questions are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trace_text import parse, write
+
+from haloscope.errors import InputError
+from haloscope.scope.measurement import open_measurement
+from haloscope.scope.synthetic import write_synthetic
+from haloscope.scope.whatif import CHANGES, Prediction, predict
+
+FILES = sorted(Path(__file__).with_name("traces").glob("*.trace"))
+EVERY = [
+    ("no-empty-messages", None),
+    ("balanced", "program"),
+    ("faster", "program,2"),
+    ("ideal-network", None),
+    ("network", "1us,10GB/s"),
+]
+
+
+def predicted(folder: Path, text: str, name: str, value: str | None = None) -> Prediction:
+    write(parse(text), folder)
+    found = predict(open_measurement(folder), name, value)
+    assert found.baseline == pytest.approx(found.measured)
+    assert found.model_error == pytest.approx(0)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_nothing_changed_gives_the_measured_time(path: Path, tmp_path: Path) -> None:
+    write(parse(path.read_text()), tmp_path)
+    measurement = open_measurement(tmp_path)
+    for name, value in EVERY:
+        found = predict(measurement, name, value)
+        assert found.baseline == pytest.approx(found.measured, rel=1e-6)
+        assert found.predicted >= 0
+
+
+# ---- no-empty-messages ----
+
+
+def test_an_empty_exchange_vanishes_with_its_wait(tmp_path: Path) -> None:
+    # Rank 0 computes 4 s and then 4 s more, rank 1 5 s and 4 s.
+    found = predicted(
+        tmp_path,
+        """
+        ranks 2
+        span 0 10
+        0 4..6 MPI_Sendrecv : send 1; recv 1
+        1 5..6 MPI_Sendrecv : send 0; recv 0
+        """,
+        "no-empty-messages",
+    )
+    assert found.measured == pytest.approx(10)
+    assert found.by_rank == pytest.approx([8, 9])
+    assert found.predicted == pytest.approx(9)
+    assert "2 messages are empty; 2 calls" in found.notes[0]
+
+
+def test_messages_with_content_stay(tmp_path: Path) -> None:
+    found = predicted(
+        tmp_path,
+        """
+        ranks 2
+        span 0 10
+        0 4..6 MPI_Sendrecv : send 1 bytes=1; recv 1 bytes=1
+        1 5..6 MPI_Sendrecv : send 0 bytes=1; recv 0 bytes=1
+        """,
+        "no-empty-messages",
+    )
+    assert found.predicted == pytest.approx(10)
+    assert found.notes == ["no message is empty: nothing changes"]
+
+
+def test_nobody_waits_for_the_empty_half_of_an_exchange(tmp_path: Path) -> None:
+    # Rank 0 sends at 2 and need not wait for rank 1, which is there at 7. Its send takes what the
+    # only exchange that did not wait took, 1 s: it ends at 3 + (10 - 8). Rank 1 gets its message
+    # at once; half of its call goes: it ends at 7.5 + 2.
+    found = predicted(
+        tmp_path,
+        """
+        ranks 2
+        span 0 10
+        0 2..8 MPI_Sendrecv : send 1 bytes=8; recv 1
+        1 7..8 MPI_Sendrecv : send 0; recv 0 bytes=8
+        """,
+        "no-empty-messages",
+    )
+    assert found.by_rank == pytest.approx([5, 9.5])
+
+
+def test_a_wait_for_several_is_for_those_with_content(tmp_path: Path) -> None:
+    # Rank 0 waits from 2 to 7 for the empty message that is sent at 6; the other came at 1. Calls
+    # of this kind take 1 s from the last send to their end, so it would go on at 1 + 1.
+    found = predicted(
+        tmp_path,
+        """
+        ranks 3
+        span 0 10
+        0 0..0.5 MPI_Irecv : irecv request=a
+        0 0.5..1 MPI_Irecv : irecv request=b
+        0 2..7 MPI_Waitall : done a 1; done b 2 bytes=8
+        1 6..6 MPI_Send : send 0
+        2 1..1 MPI_Send : send 0 bytes=8
+        """,
+        "no-empty-messages",
+    )
+    # The empty one is not posted either: half a second less.
+    assert found.by_rank[0] == pytest.approx(1.5 + 0.5 + 3)
+
+
+def test_calls_that_pass_nothing_but_empty_messages_take_no_time(tmp_path: Path) -> None:
+    found = predicted(
+        tmp_path,
+        """
+        ranks 2
+        span 0 10
+        0 1..2 MPI_Irecv : irecv request=a
+        0 2..3 MPI_Isend : isend 1 request=b
+        0 5..6 MPI_Waitall : done a 1; done b
+        1 1..2 MPI_Send : send 0
+        1 2..6 MPI_Recv : recv 0
+        """,
+        "no-empty-messages",
+    )
+    assert found.by_rank == pytest.approx([7, 5])
+
+
+# ---- computing ----
+
+UNEVEN = """
+ranks 2
+span 0 8
+0 0..2 work
+0 2..7 MPI_Barrier : barrier
+1 0..6 work
+1 6..7 MPI_Barrier : barrier
+"""
+
+
+def test_balanced_computing_is_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    # Both compute 4 s; the barrier ends 1 s after the last has entered.
+    found = predicted(tmp_path, UNEVEN, "balanced", "work")
+    assert found.by_rank == pytest.approx([6, 6])
+    assert found.notes == []
+
+
+def test_visits_are_balanced_one_by_one_without_their_messages(tmp_path: Path) -> None:
+    # First visits compute 1 and 3 s, second ones 2 and 0 s: 2 and 1 s each. Of rank 0's first
+    # visit the send is left out, which takes 1 s.
+    found = predicted(
+        tmp_path,
+        """
+        ranks 2
+        span 0 6
+        0 0..2 work
+        0 0..1 MPI_Send : send 1 bytes=8
+        0 2..4 work
+        1 0..3 work
+        1 0..3 inner
+        1 3..4 work
+        1 3..4 MPI_Recv : recv 0 bytes=8
+        1 5..6 MPI_Barrier : barrier
+        0 5..6 MPI_Barrier : barrier
+        """,
+        "balanced",
+        "work",
+    )
+    # Rank 0: send 1, work 2, work 1, then 1 up to the barrier: 5. Rank 1: 2, receive 1, 1 in the
+    # visit that did not compute, 1 up to the barrier: 5. The barrier takes 1.
+    assert found.by_rank == pytest.approx([6, 6])
+
+
+def test_a_rank_that_visits_more_often_is_told(tmp_path: Path) -> None:
+    more = UNEVEN.replace("0 2..7", "0 2..3 work\n0 3..7")
+    found = predicted(tmp_path, more, "balanced", "work")
+    assert "1 to 2 times" in found.notes[0]
+    assert found.by_rank == pytest.approx([7, 7])  # rank 0: 4 + 1, then the barrier 1 s and 1 s
+
+
+def test_a_faster_region_shortens_what_waits_for_it(tmp_path: Path) -> None:
+    # Rank 1 is at the barrier at 3.
+    found = predicted(tmp_path, UNEVEN, "faster", "work,2")
+    assert found.predicted == pytest.approx(5)
+
+
+def test_only_the_region_and_what_is_below_is_faster(tmp_path: Path) -> None:
+    # work takes 1 s, of which inner 0.5 s; the other 6 s stay.
+    text = "ranks 1\nspan 0 10\n0 0..4 work\n0 1..3 inner\n"
+    assert predicted(tmp_path, text, "faster", "work,4").predicted == pytest.approx(7)
+    measurement = open_measurement(tmp_path)
+    assert predict(measurement, "faster", "inner,4x").predicted == pytest.approx(8.5)
+
+
+# ---- networks ----
+
+PING = """
+ranks 2
+span 0 10
+0 1..2 MPI_Send : send 1 bytes=16
+1 0..3 MPI_Recv : recv 0 bytes=16
+"""
+
+
+def test_an_ideal_network_leaves_computing_and_waiting_for_data(tmp_path: Path) -> None:
+    # Rank 0 computes 1 + 8 s; rank 1 has its message at 1 and computes 7 s.
+    found = predicted(tmp_path, PING, "ideal-network")
+    assert found.by_rank == pytest.approx([9, 8])
+
+
+def test_a_message_takes_latency_and_bandwidth(tmp_path: Path) -> None:
+    # Sent at 1, 16 B at 8 B/s and 1 s more: there at 4.
+    found = predicted(tmp_path, PING, "network", "1,8")
+    assert found.by_rank == pytest.approx([9, 11])
+
+
+def test_messages_of_a_rank_leave_one_after_another(tmp_path: Path) -> None:
+    # Both are sent at 1; the second leaves at 3 and is there at 3 + 2 + 1.
+    text = PING + "0 2..2.5 MPI_Send : send 1 bytes=16\n1 3..4 MPI_Recv : recv 0 bytes=16\n"
+    found = predicted(tmp_path, text, "network", "1s,8B/s")
+    assert found.by_rank == pytest.approx([8.5, 12])
+
+
+def test_a_collective_takes_one_latency_for_each_doubling(tmp_path: Path) -> None:
+    # The last of 3 ranks enters at 3: 2 latencies and 8 B at 4 B/s.
+    rows = "".join(
+        f"{rank} {rank + 1}..9 MPI_Allreduce : allreduce sent=8 received=8\n" for rank in range(3)
+    )
+    found = predicted(tmp_path, f"ranks 3\nspan 0 10\n{rows}", "network", "500ms,0.004kB/s")
+    assert found.by_rank == pytest.approx([3 + 1 + 2 + 1] * 3)
+
+
+@pytest.mark.parametrize("text", ["1us,10GB/s", "1e-6,1e10", "0.001ms, 10 GB/s", "1000ns,1e4MB/s"])
+def test_units_of_networks_are_understood(text: str, tmp_path: Path) -> None:
+    found = predicted(tmp_path, PING, "network", text)
+    assert found.by_rank[1] == pytest.approx(8 + 1e-6 + 16e-10, abs=1e-12)
+
+
+# ---- what depends on what ----
+
+
+def late(early: str, last: str) -> str:
+    """Rank 0 is early and leaves at 5, rank 1 comes at 4."""
+    return f"ranks 2\nspan 0 6\n0 1..5 {early}\n1 0..4 work\n1 4..5 {last}\n"
+
+
+@pytest.mark.parametrize(
+    ("early", "last", "waits"),
+    [
+        ("MPI_Recv : recv 1 bytes=8", "MPI_Send : send 0 bytes=8", True),
+        ("MPI_Sendrecv : send 1 bytes=8; recv 1 bytes=8",)
+        + ("MPI_Sendrecv : send 0 bytes=8; recv 0 bytes=8", True),
+        ("MPI_Ssend : send 1 bytes=8", "MPI_Recv : recv 0 bytes=8", True),
+        ("MPI_Barrier : barrier",) * 2 + (True,),
+        ("MPI_Allreduce : allreduce sent=8 received=8",) * 2 + (True,),
+        ("MPI_Alltoallv : alltoallv sent=8 received=8",) * 2 + (True,),
+        ("MPI_Comm_dup : create",) * 2 + (True,),
+        ("MPI_Bcast : broadcast root=1 received=8", "MPI_Bcast : broadcast root=1 sent=8", True),
+        ("MPI_Bcast : broadcast root=0 sent=8", "MPI_Bcast : broadcast root=0 received=8", False),
+        ("MPI_Reduce : reduce root=0 received=8", "MPI_Reduce : reduce root=0 sent=8", True),
+        ("MPI_Reduce : reduce root=1 sent=8", "MPI_Reduce : reduce root=1 received=8", False),
+        ("MPI_Scan : scan sent=8 received=8",) * 2 + (False,),
+    ],
+)
+def test_who_waits_for_whom(tmp_path: Path, early: str, last: str, waits: bool) -> None:
+    # With work four times as fast, rank 1 comes at 1: who waited leaves at 2, 1 s after that.
+    found = predicted(tmp_path, late(early, last), "faster", "work,4")
+    assert found.by_rank == pytest.approx([3 if waits else 6, 3])
+
+
+def test_a_scan_waits_for_lower_ranks(tmp_path: Path) -> None:
+    text = """
+    ranks 2
+    span 0 6
+    0 0..4 work
+    0 4..5 MPI_Scan : scan sent=8 received=8
+    1 1..5 MPI_Scan : scan sent=8 received=8
+    """
+    assert predicted(tmp_path, text, "faster", "work,4").by_rank == pytest.approx([3, 3])
+
+
+def test_what_would_come_later_is_waited_for(tmp_path: Path) -> None:
+    # Rank 1 comes at 8 instead of 4; rank 0 leaves 1 s after that.
+    found = predicted(
+        tmp_path, late("MPI_Barrier : barrier", "MPI_Barrier : barrier"), "faster", "work,0.5"
+    )
+    assert found.by_rank == pytest.approx([10, 10])
+
+
+RENDEZVOUS = """
+ranks 2
+span 0 10
+0 1..6 MPI_Send : send 1 bytes=1000000
+1 0..5 work
+1 5..7 MPI_Recv : recv 0 bytes=1000000
+"""
+
+
+def test_a_send_that_was_seen_blocked_waits_for_its_receive(tmp_path: Path) -> None:
+    # Posted at 1: the send ends 1 s, the receive 2 s later.
+    found = predicted(tmp_path, RENDEZVOUS, "faster", "work,5")
+    assert found.by_rank == pytest.approx([2 + 4, 3 + 3])
+
+
+def test_a_send_of_a_size_that_goes_away_at_once_waits_for_nobody(tmp_path: Path) -> None:
+    # A larger message was gone at 8, before its receive was posted at 9, which took 0.5 s.
+    more = """
+    0 7..8 MPI_Send : send 1 bytes=2000000
+    1 9..9.5 MPI_Recv : recv 0 bytes=2000000
+    """
+    found = predicted(tmp_path, RENDEZVOUS + more, "faster", "work,5")
+    # Rank 1 is there at 5, waits until 7, takes 0.5 s and computes 0.5 s.
+    assert found.by_rank == pytest.approx([10, 8])
+
+
+def test_a_large_nonblocking_send_waits_where_it_is_completed(tmp_path: Path) -> None:
+    text = """
+    ranks 2
+    span 0 10
+    0 1..1 MPI_Isend : isend 1 request=a bytes=1000000
+    0 2..6 MPI_Wait : done a
+    1 0..5 work
+    1 5..7 MPI_Recv : recv 0 bytes=1000000
+    """
+    found = predicted(tmp_path, text, "faster", "work,5")
+    # Posted at 1, before the wait begins at 2, which then takes no time that is known.
+    assert found.by_rank == pytest.approx([2 + 4, 3 + 3])
+
+
+def test_receives_match_in_the_order_in_which_they_were_posted(tmp_path: Path) -> None:
+    # Both messages have one tag. The second one, sent at 5, belongs to the second receive, which
+    # is completed first.
+    text = """
+    ranks 2
+    span 0 10
+    0 0..0 MPI_Send : send 1 bytes=8
+    0 1..5 work
+    0 5..5 MPI_Send : send 1 bytes=8
+    1 0..0 MPI_Irecv : irecv request=a
+    1 0..0 MPI_Irecv : irecv request=b
+    1 2..6 MPI_Wait : done b 0 bytes=8
+    1 6..6 MPI_Wait : done a 0 bytes=8
+    """
+    # Sent at 3, completed at 4.
+    assert predicted(tmp_path, text, "faster", "work,2").by_rank[1] == pytest.approx(8)
+
+
+def test_a_nonblocking_collective_waits_where_it_is_completed(tmp_path: Path) -> None:
+    text = """
+    ranks 2
+    span 0 6
+    0 1..1 MPI_Ibarrier : barrier request=a
+    0 2..5 MPI_Wait : done a
+    1 0..4 work
+    1 4..4 MPI_Ibarrier : barrier request=a
+    1 4..5 MPI_Wait : done a
+    """
+    # Started by both at 1; rank 0 begins to wait at 2, which takes 1 s at least, as on rank 1.
+    assert predicted(tmp_path, text, "faster", "work,4").by_rank == pytest.approx([4, 3])
+
+
+def test_threads_send_and_receive_by_themselves(tmp_path: Path) -> None:
+    text = """
+    ranks 2
+    span 0 6
+    location 0.1 thread
+    0 0..4 work
+    0 4..5 MPI_Send : send 1 bytes=8
+    0.1 0..2 MPI_Recv : recv 1 bytes=99 tag=1
+    1 0..1 MPI_Send : send 0 bytes=99 tag=1
+    1 1..5 MPI_Recv : recv 0 bytes=8
+    """
+    assert predicted(tmp_path, text, "faster", "work,4").by_rank[1] == pytest.approx(3)
+
+
+# ---- what is broken ----
+
+
+def test_a_circle_of_waits_ends_with_a_note(tmp_path: Path) -> None:
+    text = """
+    ranks 2
+    span 0 10
+    0 1..2 MPI_Recv : recv 1 bytes=8
+    0 3..4 MPI_Send : send 1 bytes=8
+    1 1..2 MPI_Recv : recv 0 bytes=8
+    1 3..4 MPI_Send : send 0 bytes=8
+    """
+    write(parse(text), tmp_path)
+    found = predict(open_measurement(tmp_path), "ideal-network")
+    assert any("in a circle" in note for note in found.notes)
+
+
+def test_a_missing_rank_is_not_waited_for(tmp_path: Path) -> None:
+    found = predicted(tmp_path, PING + "missing 0\n", "ideal-network")
+    assert np.isnan(found.by_rank[0])
+    assert any("1 receives have no send" in note for note in found.notes)
+
+
+def test_a_rank_that_ends_early_is_not_waited_for(tmp_path: Path) -> None:
+    rows = "".join(f"0 {at}..{at + 1} MPI_Barrier : barrier\n" for at in range(1, 9))
+    found = predicted(
+        tmp_path, f"ranks 2\nspan 0 10\n{rows}1 1..2 MPI_Barrier : barrier\n", "ideal-network"
+    )
+    assert found.by_rank == pytest.approx([2, 9])
+
+
+def test_a_cut_file_is_read_up_to_its_last_event(tmp_path: Path) -> None:
+    write(parse(PING), tmp_path)
+    path = tmp_path / "rank-00000.0.events"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert predict(open_measurement(tmp_path), "ideal-network").measured == pytest.approx(10)
+
+
+# ---- questions ----
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("magic", None, "choose one of no-empty-messages"),
+        ("balanced", None, "balanced needs a value"),
+        ("balanced", "wrok", "regions are work"),
+        ("balanced", "MPI_Recv", "no region of the program's own computing"),
+        ("ideal-network", "1", "takes no value"),
+        ("network", "1us", "such as network=1us,10GB/s"),
+        ("network", "1us,0", "such as network=1us,10GB/s"),
+        ("network", "-1,5", "such as network=1us,10GB/s"),
+        ("network", "1us,10GB", "such as network=1us,10GB/s"),
+        ("network", "1kB/s,1us", "such as network=1us,10GB/s"),
+        ("faster", "work", "such as faster=solve,2"),
+        ("faster", "work,0", "such as faster=solve,2"),
+        ("faster", "work,inf", "such as faster=solve,2"),
+        ("faster", ",2", "such as faster=solve,2"),
+    ],
+)
+def test_a_wrong_question_is_told_what_is_allowed(
+    tmp_path: Path, name: str, value: str | None, told: str
+) -> None:
+    write(parse(PING + "1 4..5 work\n"), tmp_path)
+    with pytest.raises(InputError, match=told) as failure:
+        predict(open_measurement(tmp_path), name, value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_profile_gives_no_predictions(tmp_path: Path) -> None:
+    write(parse("ranks 1\nspan 0 1\n"), tmp_path)
+    (tmp_path / "rank-00000.0.events").unlink()
+    with pytest.raises(InputError, match="holds no events"):
+        predict(open_measurement(tmp_path), "ideal-network")
+
+
+def test_names_with_commas_are_regions_too(tmp_path: Path) -> None:
+    text = PING + "1 4..6 work<int,2>\n"
+    assert predicted(tmp_path, text, "faster", "work<int,2>,2").predicted == pytest.approx(10)
+
+
+def test_every_change_is_described() -> None:
+    assert {text.partition("=")[0] for text in CHANGES} == {name for name, _ in EVERY}
+
+
+@pytest.mark.parametrize("pattern", ["ring", "halo", "all-pairs"])
+@pytest.mark.parametrize("style", ["sendrecv", "nonblocking"])
+def test_predictions_do_not_depend_on_the_number_of_threads(
+    tmp_path: Path, pattern: str, style: str
+) -> None:
+    write_synthetic(tmp_path, 9, 40, pattern=pattern, style=style, jitter=0.5, collective_every=3)
+    measurement = open_measurement(tmp_path)
+    for name, value in [*EVERY, ("balanced", "work")]:
+        one, three = (predict(measurement, name, value, threads) for threads in (1, 3))
+        assert one.baseline == pytest.approx(one.measured, rel=1e-9)
+        assert one.predicted == three.predicted
+        assert np.array_equal(one.by_rank, three.by_rank)
