@@ -91,7 +91,7 @@ def show(chromium: Any) -> Iterator[Callable[..., Any]]:
                 viewport=_SIZE, color_scheme="dark" if dark else "light", offline=offline
             )
             stack.callback(context.close)
-            context.set_default_timeout(8000)
+            context.set_default_timeout(30_000)
             one = Opened(context.new_page(), address)
             opened.append(one)
             one.page.goto(address)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.clocks import Correction, correct, line_through
+from haloscope.scope.clocks import Correction, correct, line_through, run_begin
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.synthetic import write_synthetic
 from haloscope.scope.trace import read_events
@@ -266,3 +266,23 @@ def test_the_line_through_offsets_meets_both(tmp_path: Path) -> None:
     first, _ = line_through(measurement, 0)
     assert first * 1e9 == pytest.approx(1)
     assert (10e9 * rate + zero) - zero == pytest.approx(10.2)
+    assert line_through(measurement, 1, run_begin(measurement)) == (rate, zero)
+
+
+def test_messages_to_and_fro_bound_the_latency(tmp_path: Path) -> None:
+    # 1 us is asked for, but the second and the third message go to and fro in 0.9 us: no shift
+    # could make that two latencies, and each would make the next one necessary. With 0.45 us only
+    # the third message is too fast, by 0.05 us.
+    rows = [
+        "0 1..1.1 MPI_Send : send 1 bytes=8",
+        "1 0.9..1.0000005 MPI_Recv : recv 0 bytes=8",
+        "1 1.5..1.6 MPI_Send : send 0 bytes=8",
+        "0 1.4..1.5000005 MPI_Recv : recv 1 bytes=8",
+        "0 2..2.1 MPI_Send : send 1 bytes=8",
+        "1 1.9..2.0000004 MPI_Recv : recv 0 bytes=8",
+        "1 3.5..3.6 MPI_Send : send 0 bytes=8",
+        "0 3.4..3.5000006 MPI_Recv : recv 1 bytes=8",
+    ]
+    found = corrected(tmp_path, "ranks 2\nspan 0 10\n" + "\n".join(rows), latency=1e-6)
+    assert (found.before, found.after) == (1, 0)
+    assert found.largest == pytest.approx(5e-8, abs=1e-8)

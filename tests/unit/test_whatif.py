@@ -378,6 +378,29 @@ def test_threads_send_and_receive_by_themselves(tmp_path: Path) -> None:
     assert predicted(tmp_path, text, "faster", "work,4").by_rank[1] == pytest.approx(3)
 
 
+def test_time_that_calls_take_without_need_is_told(tmp_path: Path) -> None:
+    # Of messages that are there already most are received in 0.1 s, one in 3 s.
+    sends = "".join(f"0 {at / 10}..{at / 10} MPI_Send : send 1 bytes=8\n" for at in range(11))
+    receives = "".join(f"1 {at}..{at + 0.1} MPI_Recv : recv 0 bytes=8\n" for at in range(2, 12))
+    text = f"ranks 2\nspan 0 20\n{sends}{receives}1 13..16 MPI_Recv : recv 0 bytes=8\n"
+    found = predicted(tmp_path, text, "ideal-network")
+    assert found.notes[0].startswith("7% of the ranks' time is in calls that need not wait")
+    assert predict(open_measurement(tmp_path), "balanced", "program").notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("0 1..2 MPI_Win_post : post window=w group=g\n", True),
+        ("0 1..2 MPI_Win_fence : fence\n1 1..2 MPI_Win_fence : fence\n", False),
+    ],
+)
+def test_one_sided_epochs_are_told_to_stay(tmp_path: Path, text: str, told: bool) -> None:
+    text = f"ranks 2\nspan 0 10\nwindow w world\ngroup g 1\n{text}"
+    found = predicted(tmp_path, text, "ideal-network")
+    assert any("one-sided" in note for note in found.notes) is told
+
+
 # ---- what is broken ----
 
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import MachineError
+
 if TYPE_CHECKING:
     from haloscope.scope.measurement import Measurement, RankDefinitions
 
@@ -75,6 +77,11 @@ def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
         Without knots where nothing is wrong. Where all ranks name the same host and none has an
         offset, there is one clock for all and the events are not looked at.
 
+    Raises
+    ------
+    MachineError
+        No compiler, or too little memory.
+
     Notes
     -----
     Rabenseifner, Euromicro PDP 1997, 477-484; Becker, Rabenseifner, Wolf and Linford, Parallel
@@ -94,7 +101,9 @@ def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
         ctypes.byref(inputs.run), hosts.ctypes.data, latency, counts, ctypes.byref(largest)
     )
     if not found:
-        raise MemoryError("the clocks' corrections do not fit into memory")
+        raise MachineError(
+            f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
+        )
     try:
         by_rank: dict[int, NDArray[np.int64]] = {}
         for rank in measurement.ranks:
@@ -102,6 +111,8 @@ def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
             if count:
                 by_rank[rank] = np.zeros((count, 2), np.int64)
                 library.clock_knots(found, rank, by_rank[rank].ctypes.data)
+                # The replay counts ticks from the rank's first one; knots stand at absolute ticks.
+                by_rank[rank][:, 0] += int(measurement.ranks[rank].opening.get("epoch", 0))
     finally:
         library.clock_free(found)
     return Correction(
@@ -160,7 +171,9 @@ def _load() -> Any:
     return library
 
 
-def line_through(measurement: Measurement, rank: int) -> tuple[float, float]:
+def line_through(
+    measurement: Measurement, rank: int, begin: float | None = None
+) -> tuple[float, float]:
     """Rate and zero of a rank's clock: seconds on the run's clock = ticks * rate + zero.
 
     The run's clock begins at the earliest epoch of all ranks that are on this machine's clock,
@@ -174,14 +187,20 @@ def line_through(measurement: Measurement, rank: int) -> tuple[float, float]:
         The folder's definitions.
     rank
         A rank that it holds.
+    begin
+        What :func:`run_begin` gives; who asks for all ranks works it out once.
     """
-    origin = min(
+    rate, zero = _line_of(measurement, measurement.ranks[rank])
+    return rate, zero - (run_begin(measurement) if begin is None else begin)
+
+
+def run_begin(measurement: Measurement) -> float:
+    """The earliest epoch of all ranks, in seconds on the clock of rank 0."""
+    return min(
         rate * int(other.opening.get("epoch", 0)) + zero
         for other in measurement.ranks.values()
         for rate, zero in [_line_of(measurement, other)]
     )
-    rate, zero = _line_of(measurement, measurement.ranks[rank])
-    return rate, zero - origin
 
 
 def _line_of(measurement: Measurement, said: RankDefinitions) -> tuple[float, float]:

@@ -104,13 +104,13 @@ class Score:
         """
         total = max(sum(self.bytes_by_rank.values()), 1)
         lines = [
-            f"{'':2}{'region':<40}{'kind':<10}{'visits':>14}{'seconds':>12}{'a visit':>12}"
+            f"{'':2}{'region':<40}{'kind':<13}{'visits':>14}{'seconds':>12}{'a visit':>12}"
             f"{'trace':>10}{'share':>8}"
         ]
         for region in self.regions[:most]:
             lines.append(
                 f"{'-' if region.filtered else '':2}{wording.plain(region.name, 38):<40}"
-                f"{wording.plain(region.paradigm, 9):<10}{region.visits:>14,}"
+                f"{wording.plain(region.paradigm, 12):<13}{region.visits:>14,}"
                 f"{region.seconds:>12.3f}"
                 f"{wording.seconds(region.seconds / max(region.visits, 1)):>12}"
                 f"{wording.size(region.bytes):>10}{region.bytes / total:>8.1%}"
@@ -118,7 +118,7 @@ class Score:
         if len(self.regions) > most:
             rest = self.regions[most:]
             lines.append(
-                f"{'':2}{f'{len(rest)} more':<88}{wording.size(sum(r.bytes for r in rest)):>10}"
+                f"{'':2}{f'{len(rest)} more':<91}{wording.size(sum(r.bytes for r in rest)):>10}"
             )
         lines += ["", self._sentence("A trace of everything", self.bytes_by_rank, self.buffer)]
         if self.filtered:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
 from haloscope.scope import clocks
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
@@ -41,6 +41,8 @@ _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12} | {
     f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("kmgt")
 }
 _MOST_NAMES = 8  # that an error lists
+_WITHOUT_CALLS = {"no-empty-messages", "ideal-network", "network"}
+_MUCH = 0.05  # of the time of all ranks
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,7 @@ _COUNTS = (
     "empty_messages",
     "emptied_calls",
     "tests",
-    "waiting_sends",
-    "eager_most",
+    "one_sided",
     "least_visits",
     "most_visits",
 )
@@ -105,6 +106,7 @@ class _Found(ctypes.Structure):
         ("measured", ctypes.c_double),
         ("baseline", ctypes.c_double),
         ("predicted", ctypes.c_double),
+        ("excess", ctypes.c_double),
         ("by_rank", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in _COUNTS),
     )
@@ -120,7 +122,9 @@ def predict(
     A receive depends on its send; a send that is too large to go away before its receive is
     posted (as learnt from the trace, by size) on that; a barrier or all-to-all on all that give
     data, a broadcast on its root, the root of a reduction on the others, a scan on the lower
-    ranks. Messages are matched as they were measured, also where a receive could have taken
+    ranks; where a trace does not say which rank needs which (MPI_Alltoallv, neighbourhood
+    collectives, the making of communicators), on those that had entered before the call ended.
+    Messages are matched as they were measured, also where a receive could have taken
     another. With nothing changed this gives the measured times again.
 
     Where ranks share cores, a rank in an MPI call is often not running: its partner, or a rank
@@ -166,6 +170,8 @@ def predict(
     ------
     InputError
         There are no events, or the change, its value or its region is not known.
+    MachineError
+        No compiler, or too little memory.
     """
     settings, flags = _settings(measurement, name, value)
     if not any(place.events for place in measurement.locations):
@@ -180,7 +186,9 @@ def predict(
     if _load().whatif_predict(
         ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(found)
     ):
-        raise MemoryError("the replay does not fit into memory")
+        raise MachineError(
+            f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
+        )
     scale = found.measured / found.baseline if found.baseline > 0 else 1.0
     return Prediction(
         name if value is None else f"{name}={value}",
@@ -310,6 +318,16 @@ def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]
         notes.append(
             f"ranks visit the region {found.least_visits} to {found.most_visits} times; a visit is "
             "balanced over the ranks that make it"
+        )
+    if name in _WITHOUT_CALLS and found.excess > _MUCH:
+        notes.append(
+            f"{found.excess:.0%} of the ranks' time is in calls that need not wait and take longer "
+            "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
+            "though less will go where computing fills the cores"
+        )
+    if found.one_sided > 0:
+        notes.append(
+            f"{found.one_sided} calls that synchronise one-sided communication are kept as they are"
         )
     if found.tests:
         notes.append(

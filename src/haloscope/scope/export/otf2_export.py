@@ -123,6 +123,12 @@ def _opened(otf2: Any, folder: Path, ticks_per_second: int) -> Iterator[Any]:
             writer.close = _do_nothing
 
 
+def _close(stream: Any) -> None:
+    """Close the files of a location, whose buffers are megabytes, before the archive does."""
+    stream.close()
+    stream.close = _do_nothing
+
+
 def _do_nothing() -> None:
     """Stands for a method that has done its work."""
 
@@ -146,9 +152,12 @@ def _write_events(
             yield done + begun, sum(sizes)
             if not events.whole:
                 written.left_out["what follows a broken event"] += 1
+        _close(stream)
         done += size
         written.events += translator.events
         written.locations += 1
+    for location in archive.definitions.locations:
+        _close(archive.writer.event_writer_from_location(location))
 
 
 class _Translator:

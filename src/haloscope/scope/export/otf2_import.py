@@ -22,6 +22,8 @@ from haloscope.scope.export.otf2_library import CALLED_FROM, PARADIGMS, load_lib
 from haloscope.scope.export.roles import role_of
 from haloscope.scope.trace import DefinitionsWriter, EventsWriter
 
+_ANCHOR_TEXTS = 46  # where texts begin in an anchor file
+_MOST_ANCHOR = 1 << 20  # bytes of it that are looked at
 _BATCH = 1 << 14  # events between two reports
 _OURS_BY_PARADIGM = {theirs: ours for ours, theirs in reversed(PARADIGMS.items())}
 
@@ -99,16 +101,25 @@ def import_otf2(
 def _check_anchor(anchor: Path) -> None:
     try:
         with anchor.open("rb") as file:
-            begin = file.read(7)
+            begin = file.read(_MOST_ANCHOR)
     except OSError as error:
         raise InputError(
             f"{anchor} cannot be read ({error.strerror}); give the anchor file of an OTF2 trace, "
             "such as traces.otf2"
         ) from error
     # A chunk's first byte, the order of bytes, then the name.
-    if begin[2:] != b"OTF2\0":
+    if begin[2:7] != b"OTF2\0":
         raise InputError(
             f"{anchor} is not the anchor file of an OTF2 trace; give the file that ends in .otf2"
+        )
+    # Machine, description and creator end with a zero each; then comes how many properties there
+    # are. The library believes any number, and takes memory and minutes for it.
+    words = begin[_ANCHOR_TEXTS:].split(b"\0", 3)
+    is_little = begin[1:2] == b"B"
+    if is_little and len(words) == 4 and int.from_bytes(words[3][:4], "little") > len(begin):
+        raise InputError(
+            f"{anchor} is not an OTF2 trace that can be read (more properties than bytes); give "
+            "one that is whole, or write it again"
         )
     if not anchor.with_suffix(".def").is_file():
         raise InputError(

@@ -224,14 +224,19 @@ def read_thread(
         if len(enters):
             last_enter = float(times[enters[-1]])
     return Thread(
-        Waits(*_columns(waits, 3)), Launches(*_columns(launches, 3)), _by_node(*_columns(left, 2))
+        Waits(*_columns(waits, (float, float, int))),
+        Launches(*_columns(launches, (float, int, int))),
+        _by_node(*_columns(left, (float, int))),
     )
 
 
-def _columns(parts: Sequence[tuple[NDArray[Any], ...]], count: int) -> list[NDArray[Any]]:
+def _columns(
+    parts: Sequence[tuple[NDArray[Any], ...]], kinds: Sequence[type]
+) -> list[NDArray[Any]]:
+    """Columns of all parts together, of these kinds where there is none."""
     if not parts:
-        return [np.zeros(0) for _ in range(count)]
-    return [np.concatenate([part[column] for part in parts]) for column in range(count)]
+        return [np.zeros(0, kind) for kind in kinds]
+    return [np.concatenate([part[column] for part in parts]) for column in range(len(kinds))]
 
 
 def _by_node(times: Floats, nodes: Integers) -> dict[int, Floats]:

@@ -30,6 +30,13 @@ class Durations {
       count += counts_[bin], sum += sums_[bin];
     return count ? sum / (double)count : 0;
   }
+  // Seconds of all beyond what the fastest tenth takes.
+  double excess() const {
+    double sum = 0;
+    const double fast = least();
+    for (int bin = 0; bin < kBins; bin++) sum += std::max(0.0, sums_[bin] - fast * (double)counts_[bin]);
+    return sum;
+  }
   // What the fastest tenth takes.
   double least() const {
     const int bin = part(0.1);
@@ -75,6 +82,12 @@ class Table {
       if (waited_[i].empty()) usual_[i].transfer = usual_[i].own;
       if (ready_[i].empty()) usual_[i].own = 0, usual_[i].least = waited_[i].least();
     }
+  }
+  // Seconds of calls that need not wait beyond what the fastest of their kind take.
+  double excess() const {
+    double sum = 0;
+    for (const Durations &one : ready_) sum += one.excess();
+    return sum;
   }
   Usual usual(int kind, uint64_t bytes) const {
     return kind < 0 ? Usual() : usual_[index(kind, bytes)];

@@ -36,9 +36,10 @@ struct Settings {
 
 struct Prediction {
   double measured, baseline, predicted;
+  double excess;    // part of all ranks' time: calls that took longer than the fastest of their kind
   double *by_rank;  // end of each rank with the change, since the run's begin; NaN: no events
   int64_t events, forced, unmatched_sends, unmatched_receives, empty_messages, emptied_calls,
-      tests, waiting_sends, eager_most, least_visits, most_visits;
+      tests, one_sided, least_visits, most_visits;
 };
 }
 
@@ -148,7 +149,6 @@ class WhatIf {
     out.events = replay_.events;
     out.forced = replay_.forced;
     out.unmatched_sends = messages_.unmatched();
-    out.eager_most = learnt_ ? learnt_->eager_most : 0;
   }
 
   Step handle(Line &u) {
@@ -251,6 +251,7 @@ class WhatIf {
       frame.dependences = u.dependences.size(), frame.sends = u.sends.size();
       u.frames.push_back(frame);
       counts.tests += role == ROLE_TEST;
+      counts.one_sided += role == ROLE_RMA_SYNC;
     } else if (!u.frames.empty()) {
       u.frames.back().inner++;
     }
@@ -303,7 +304,6 @@ class WhatIf {
     if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
     bool kept = !learnt_ || flags(u.node) & SYNCHRONOUS || learnt_->waits((int64_t)bytes);
     kept = kept && !u.frames.empty();
-    counts.waiting_sends += kept;
     if (!kept) messages_.done(number, causal::SENDER_DONE);
     if (request) *request = {kept ? number : -1, -1, -1, -1, bytes, true};
     else if (kept) u.sends.push_back(number);
@@ -424,6 +424,7 @@ class WhatIf {
     const int32_t members = collectives_.size(comm);
     const Entry &own = one.entries[place];
     const double bytes = (double)std::max(own.sent, own.received);
+    counts.one_sided -= one.operation == HS_OP_FENCE;
     if (!u.frames.empty() && one.operation < HS_OPERATIONS) {
       Frame &frame = u.frames.back();
       frame.operation = (int32_t)one.operation;
@@ -507,7 +508,7 @@ class WhatIf {
       return;
     }
     const costs::Usual usual = learnt_->usual(frame.kind, frame.bytes);
-    const double own = waited ? std::min(usual.own, length) : length;
+    const double own = length;
     auto transfer = [&](const Dependence &one) {
       const double most = std::max(0.0, t - one.on.t);
       return waited && one.on.t == latest ? most : std::min(usual.transfer, most);
@@ -637,6 +638,9 @@ extern "C" int whatif_predict(const RunInput *run, const Settings *settings, Pre
       predicted = std::max(predicted, line.now.c);
       by_rank[line.rank] = std::fmax(by_rank[line.rank], line.now.c);
     }
+    double spent = 0;
+    for (const Line &line : predicting.lines()) spent += line.now.t - line.first;
+    out->excess = spent > 0 ? learning.costs.excess() / spent : 0;
     if (predicting.lines().empty()) first = measured = baseline = predicted = 0;
     for (int32_t rank = 0; rank < run->rank_count; rank++) by_rank[rank] -= first;
     out->measured = measured - first;

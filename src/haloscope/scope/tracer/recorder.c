@@ -1,7 +1,6 @@
 /* Life of the recorder: its first call, the threads of the process, its rank, its pauses. */
 #include "location.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,9 @@
  *
  *   HALOSCOPE_MEASURE   folder for the measurement, absolute; unset: every call does nothing
  *   HALOSCOPE_MODE      trace or profile
- *   HALOSCOPE_BUFFER    MiB of a location's buffer in trace mode
- *   HALOSCOPE_FILTER    patterns of names that are not recorded, one a line; !pattern: but these
+ *   HALOSCOPE_BUFFER    MiB of a location's buffer in trace mode, 16 where not set
+ *   HALOSCOPE_FILTER    patterns of names that are not recorded, one a line; !pattern: but these;
+ *                       a line that begins with # is a remark
  *   HALOSCOPE_PHASE     NAME or NAME:N: record only within (the N-th visit of) this region
  *   HALOSCOPE_UNWIND    frames of the stack to look at in MPI calls, 0 for none
  *   HALOSCOPE_COUNTERS  hardware counters to read, separated by commas

@@ -56,7 +56,7 @@ static void say(const char *text) {
 void hs_give_up(void) {
   hs_lock();
   if (hs_recorder.state == ON) {
-    definitions_drop_files();
+    files_drop();
     hs_recorder.state = OFF;
     hs_recorder.open = 0;
     hs_recorder.turn++;

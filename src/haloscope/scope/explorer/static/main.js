@@ -230,7 +230,7 @@ function listenToKeys(state, parts, help, grow) {
     const { key } = event;
     if (key in focus) {
       if (key === "3") state.set({ systemTab: "tree" });
-      setTimeout(() => parts.panes[focus[key]].node.focus(), 0);
+      queueMicrotask(() => parts.panes[focus[key]].node.focus());
     } else if (key in docks) state.set({ dock: docks[key] });
     else if (key === "/") parts.search.box.focus();
     else if (key === "n" || key === "p") parts.timeline.step(key === "n" ? 1 : -1);

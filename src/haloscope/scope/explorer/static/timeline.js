@@ -9,6 +9,7 @@ import { TileStore } from "./tile_store.js";
 import { Waits } from "./waits.js";
 
 const MOST_LINES = 2000;
+const LINES_AFTER = 90; // milliseconds without a change of the view
 const SHORTEST = 2e-9; // seconds of a window
 const POLL = 600; // milliseconds between looks whether a timeline is ready
 const NEAR = 5; // CSS pixels from a message
@@ -19,7 +20,7 @@ export class Timeline {
     Object.assign(this, { model, state, source, panes });
     this.meta = null;
     this.lines = null;
-    this.drawnLines = [];
+    this.drawn = null; // messages as they were drawn last, with their places on the canvas
     this.showMessages = true;
     this.showWaits = true;
     this.dimming = false;
@@ -187,17 +188,19 @@ export class Timeline {
       return;
     }
     this.lineTimer = setTimeout(async () => {
+      const { meta, side } = this;
       const rows = this.rows.visible().map(({ row }) => row);
-      const { window } = this;
-      if (!rows.length) return;
+      if (!meta || !rows.length) return;
+      const [begin, end] = this.window;
       const turn = (this.lineTurn = (this.lineTurn || 0) + 1);
-      const found = await this.source.lines(this.side, window[0], window[1], rows.sort((a, b) => a - b), MOST_LINES).catch(() => null);
-      if (!found || turn !== this.lineTurn) return;
+      rows.sort((a, b) => a - b);
+      const found = await this.source.lines(side, begin, end, rows, MOST_LINES).catch(() => null);
+      if (!found || turn !== this.lineTurn || this.meta !== meta) return;
       this.lines = found.arrays;
       this.lineTotal = found.meta.total;
       this.showWhere();
       this.canvas.ask();
-    }, 90);
+    }, LINES_AFTER);
   }
 
   // -- rows -------------------------------------------------------------------------------------
@@ -402,7 +405,7 @@ export class Timeline {
   release(event) {
     const { drag } = this;
     this.drag = null;
-    if (!drag || drag.slider || drag.moving) return;
+    if (!drag || !this.meta || drag.slider || drag.moving) return;
     if (drag.zoom) {
       const [a, b] = [this.timeAt(Math.max(LABELS, Math.min(drag.x, drag.to))), this.timeAt(Math.max(drag.x, drag.to))];
       this.setWindow(a, b);
@@ -467,7 +470,7 @@ export class Timeline {
     const row = this.rows.at(y);
     if (row === null || !this.store) return null;
     if (x < LABELS) return [this.rows.name(row)];
-    const line = this.showMessages ? this.lineAt(x, y) : null;
+    const line = this.showMessages && this.drawn ? this.lineAt(x, y) : null;
     if (line !== null) return this.describeLine(line);
     const time = this.timeAt(x);
     const found = this.store.at(row, time);
@@ -486,7 +489,7 @@ export class Timeline {
   lineAt(x, y) {
     let best = null;
     let nearest = NEAR;
-    for (const [x0, y0, x1, y1, n] of this.drawnLines) {
+    for (const [x0, y0, x1, y1, n] of this.drawn.places) {
       const [dx, dy] = [x1 - x0, y1 - y0];
       const long = dx * dx + dy * dy || 1;
       const along = Math.min(1, Math.max(0, ((x - x0) * dx + (y - y0) * dy) / long));
@@ -497,7 +500,7 @@ export class Timeline {
   }
 
   describeLine(n) {
-    const { lines } = this;
+    const { lines } = this.drawn;
     return [
       `message ${this.rows.name(lines.from[n])} → ${this.rows.name(lines.to[n])}`,
       `${single(lines.bytes[n], "B")}, tag ${lines.tag[n]}`,

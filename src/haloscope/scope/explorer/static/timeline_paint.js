@@ -289,7 +289,7 @@ export class Painter {
     context.stroke();
     if (this.drawn.length <= 120) for (const [x0, y0, x1, y1] of this.drawn) this.head(x0, y0, x1, y1);
     context.globalAlpha = 1;
-    timeline.drawnLines = this.drawn;
+    timeline.drawn = { lines, places: this.drawn };
   }
 
   head(x0, y0, x1, y1) {
