@@ -384,6 +384,42 @@ def test_one_sided_calls_tell_targets_bytes_and_epochs(traced, mpi):
     assert fences == {0: 5, 1: 5, 2: 5}
 
 
+@every_flavour
+def test_files_tell_the_bytes_that_were_read_and_written(program, tmp_path, mpi):
+    mpi, path = program(mpi, "files.c")
+    command = [path, tmp_path / "file"]
+    measured, _ = measure(mpi, 2, command, tmp_path / "measured")
+    told = told_by(measured)
+    for place in measured.locations:
+        moved = [
+            (payload, words[0])
+            for _, kind, payload, words in iterate(read_events(place.events))
+            if kind == Kind.FILE
+        ]
+        assert moved == [(1, 40), (1, 20), (1, 12), (0, 16), (0, 8)]
+        assert told.visits[place.rank, "MPI_File_sync"] == 1
+    operations = [op for rank, op, *_ in told.collectives if rank == 0]
+    assert operations == [
+        Operation.INIT,
+        Operation.CREATE,
+        Operation.BARRIER,
+        Operation.FREE,
+        Operation.FINALIZE,
+    ]
+
+
+@every_flavour
+def test_calls_within_mpi_calls_and_those_of_a_pause_are_not_recorded(traced, mpi):
+    measured, _ = traced(mpi, "within.c", 2)
+    told = told_by(measured)
+    assert Counter(key[3] for key in told.sent.elements()) == {1: 2, 3: 2}
+    for rank in range(2):
+        assert told.visits[rank, "MPI_Sendrecv"] == 2
+        assert told.visits[rank, "MPI_Comm_dup"] == 1
+        assert told.kinds[rank][Kind.PAUSE] == told.kinds[rank][Kind.RESUME] == 1
+    assert any(comm.name == "named while paused" for comm in measured.comms)
+
+
 # Languages
 
 

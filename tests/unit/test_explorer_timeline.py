@@ -115,6 +115,24 @@ def test_reading_can_begin_at_any_piece(tmp_path: Path) -> None:
         assert rest == whole[known:]
 
 
+def test_more_left_than_entered_is_taken_as_nothing_open(tmp_path: Path) -> None:
+    with EventsWriter(tmp_path, 0) as writer:
+        for tick, kind, node in [
+            (1, Kind.LEAVE, 3), (2, Kind.LEAVE, 2), (3, Kind.ENTER, 1), (4, Kind.LEAVE, 1),
+            (5, Kind.LEAVE, 0), (6, Kind.ENTER, 4),
+        ]:  # fmt: skip
+            writer.write(tick, kind, node)
+    path = tmp_path / "rank-00000.0.events"
+    state = State(0, 0)
+    found = [
+        node
+        for piece in pieces(path, 0, state, 4)
+        for node in segments(piece, state, np.arange(9))[1].tolist()
+    ]
+    assert found == [NOTHING, NOTHING, 1, NOTHING, NOTHING, 4]
+    assert state.stack == [4]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_first_words_are_found_among_words_that_look_alike(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -213,6 +213,21 @@ def test_work_that_overlaps_on_one_stream_goes_to_a_location_beside(
     assert [w[0] for w in work_of(run, "GPU 0 stream 7 +2")] == ["program/c"]
 
 
+def test_clocks_that_overlap_by_a_few_nanoseconds_make_no_location_beside(
+    play: Callable[..., Recorded],
+):
+    run = play("load kernel:a:7:1:100:200.05 kernel:b:7:2:200:300")
+    assert len(streams(run)) == 1
+    (_, _, first), (_, begin, end) = relative(work_of(run))
+    assert (first, begin) == pytest.approx((100.05, 100.05), abs=0.01)
+    assert end == pytest.approx(200, abs=0.01)
+
+
+def test_a_name_in_the_place_of_another_is_another_kernel(play: Callable[..., Recorded]):
+    run = play("load reused:a:7:1:10:20 deliver reused:b:7:2:20:30 deliver")
+    assert [w[0] for w in work_of(run)] == ["program/a", "program/b"]
+
+
 def test_every_node_of_a_graph_appears_below_its_launch(play: Callable[..., Recorded]):
     run = play(
         "load enter:step call:cuGraphLaunch:7:5 leave:step kernel:a:7:5:100:200:11 "

@@ -58,6 +58,7 @@ enum hs_event {
   HS_EVENT_UNLOCK = 24,    /* payload: window; word: target (HS_NOBODY: all) */
   HS_EVENT_FORK = 25,      /* payload: threads of the team that is started */
   HS_EVENT_JOIN = 26,      /* payload: none */
+  HS_EVENT_FILE = 27,      /* MPI-IO; payload: 0 read, 1 written; word: bytes, as far as known */
   /* Of GPUs, on locations that are streams (kernels and copies are ENTER and LEAVE there): */
   HS_EVENT_LAUNCH = 32,    /* on the host; payload: location of the stream; word: correlation */
   HS_EVENT_EXECUTE = 33,   /* on a stream, after its ENTER; payload: correlation */
@@ -100,7 +101,7 @@ enum hs_operation {
 
 /* Further words of each kind after its first. */
 #define HS_WORDS_OF_KINDS                                                                     \
-  { 0, 0, 0, 0, 2, 3, 0, 2, 0, 3, 0, 3, 4, 0, 0, 0, 1, 2, 2, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, \
+  { 0, 0, 0, 0, 2, 3, 0, 2, 0, 3, 0, 3, 4, 0, 0, 0, 1, 2, 2, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, \
     0, 0, 1, 0, 1, 0 }
 
 #endif

@@ -53,6 +53,7 @@ class Kind(IntEnum):
     UNLOCK = 24
     FORK = 25
     JOIN = 26
+    FILE = 27
     LAUNCH = 32
     EXECUTE = 33
     COPY = 34
@@ -103,6 +104,7 @@ for _kind, _further in {
     Kind.START: 1,
     Kind.LOCK: 1,
     Kind.UNLOCK: 1,
+    Kind.FILE: 1,
     Kind.LAUNCH: 1,
     Kind.COPY: 1,
 }.items():

@@ -6,6 +6,7 @@
  *   begin:CALL:STREAM:CORRELATION[:EVENT]  end:...    the two sides of a call of CUDA
  *   call:CALL:STREAM:CORRELATION[:EVENT]              both
  *   kernel:NAME:STREAM:CORRELATION:BEGIN:END[:NODE]   a record; microseconds since the load
+ *   reused:NAME:...                                   the same, in the place of the name before
  *   now:NAME:STREAM:CORRELATION:LENGTH                a kernel that begins now
  *   copy:KIND:STREAM:CORRELATION:BEGIN:END:BYTES      to_device, to_host, within, peer, fill
  *   many:COUNT:STREAM                kernels of 10 us each 20 us, records in a disorder of up to 300
@@ -39,6 +40,13 @@ static __typeof__(fake_drop) *drop;
 static __typeof__(fake_deliver) *deliver;
 
 static uint64_t number(int at) { return at < count ? strtoull(words[at], NULL, 0) : 0; }
+static uint64_t nanoseconds(int at) { return (uint64_t)(1000 * strtod(words[at], NULL) + 0.5); }
+
+/* Registered before the tracer's own, and so called after it. */
+static void leave_cupti(void) {
+  void *cupti = dlopen(getenv("FAKE_CUPTI"), RTLD_NOW | RTLD_NOLOAD);
+  if (cupti) ((__typeof__(fake_leave) *)dlsym(cupti, "fake_leave"))();
+}
 
 static void find(void) {
   const char *path = getenv("CUDA_INJECTION64_PATH");
@@ -47,6 +55,7 @@ static void find(void) {
     fprintf(stderr, "%s\n", dlerror());
     exit(7);
   }
+  if (getenv("FAKE_CUPTI")) atexit(leave_cupti);
   int (*initialize)(void) = (int (*)(void))dlsym(tracer, "InitializeInjection");
   printf("loaded %d\n", initialize());
   void *cupti = dlopen(getenv("FAKE_CUPTI"), RTLD_NOW | RTLD_NOLOAD);
@@ -109,8 +118,12 @@ static void step(const char *what) {
     if (*name != 'e') call(words[1], CUPTI_API_ENTER, number(2), (uint32_t)number(3), number(4));
     if (*name != 'b') call(words[1], CUPTI_API_EXIT, number(2), (uint32_t)number(3), number(4));
   }
-  else if (strcmp(name, "kernel") == 0)
-    kernel(strdup(words[1]), number(2), number(3), 1000 * number(4), 1000 * number(5), number(6));
+  else if (strcmp(name, "kernel") == 0 || strcmp(name, "reused") == 0) {
+    static char place[64];
+    snprintf(place, sizeof place, "%s", words[1]);
+    kernel(*name == 'k' ? strdup(words[1]) : place, number(2), number(3), nanoseconds(4),
+           nanoseconds(5), number(6));
+  }
   else if (strcmp(name, "now") == 0) {
     uint64_t begin = time_now();
     kernel(strdup(words[1]), number(2), number(3), begin, begin + 1000 * number(4), 0);

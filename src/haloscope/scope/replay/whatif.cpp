@@ -508,7 +508,7 @@ class WhatIf {
       return;
     }
     const costs::Usual usual = learnt_->usual(frame.kind, frame.bytes);
-    const double own = length;
+    const double own = waited ? std::min(usual.own, length) : length;
     auto transfer = [&](const Dependence &one) {
       const double most = std::max(0.0, t - one.on.t);
       return waited && one.on.t == latest ? most : std::min(usual.transfer, most);

@@ -244,6 +244,12 @@ const struct hs_window *hs_window_of(MPI_Win handle);
 void hs_new_window(MPI_Win handle, MPI_Comm comm);
 void hs_new_file(MPI_File handle, MPI_Comm comm);
 struct hs_comm *hs_take_file(MPI_File handle);
+static inline void hs_tell_bytes(uint32_t written, uint64_t bytes) {
+  hs_event(HS_EVENT_FILE, written, bytes, 0, 0, 0);
+}
+static inline void hs_tell_file(uint32_t written, int code, const MPI_Status *status) {
+  if (code == MPI_SUCCESS) hs_tell_bytes(written, hs_received_bytes(status));
+}
 void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes);
 void hs_tell_epoch(uint32_t kind, MPI_Win handle, MPI_Group group);
 void hs_tell_window(uint32_t kind, MPI_Win handle);

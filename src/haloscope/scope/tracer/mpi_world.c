@@ -92,7 +92,9 @@ static int begin(void) {
 static int begun(uint32_t region, int code) {
   if (code != MPI_SUCCESS) return code;
   if (!begin()) {
-    hs_say_once("processes that MPI_Comm_spawn has started are not measured");
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) hs_say_once("processes that MPI_Comm_spawn has started are not measured");
     hs_give_up();
     return code;
   }

@@ -278,40 +278,40 @@ File_set_atomicity io       region        : FILE file, int flag
 File_sync         io        region        : FILE file
 File_seek         io        region        : FILE file, MPI_Offset offset, int whence
 File_seek_shared  io        region        : FILE file, MPI_Offset offset, int whence
-File_read         io        region        : FILE file, {_READ}, STATUS status
-File_read_all     io        region        : FILE file, {_READ}, STATUS status
-File_read_at      io        region        : FILE file, MPI_Offset offset, {_READ}, STATUS status
-File_read_at_all  io        region        : FILE file, MPI_Offset offset, {_READ}, STATUS status
-File_read_shared  io        region        : FILE file, {_READ}, STATUS status
-File_read_ordered io        region        : FILE file, {_READ}, STATUS status
-File_iread        io        region        : FILE file, {_READ}, REQUEST request
-File_iread_all    io        region        : FILE file, {_READ}, REQUEST request
-File_iread_at     io        region        : FILE file, MPI_Offset offset, {_READ}, REQUEST request
-File_iread_at_all io        region        : FILE file, MPI_Offset offset, {_READ}, REQUEST request
-File_iread_shared io        region        : FILE file, {_READ}, REQUEST request
+File_read         io        read          : FILE file, {_READ}, STATUS status
+File_read_all     io        read          : FILE file, {_READ}, STATUS status
+File_read_at      io        read          : FILE file, MPI_Offset offset, {_READ}, STATUS status
+File_read_at_all  io        read          : FILE file, MPI_Offset offset, {_READ}, STATUS status
+File_read_shared  io        read          : FILE file, {_READ}, STATUS status
+File_read_ordered io        read          : FILE file, {_READ}, STATUS status
+File_iread        io        iread         : FILE file, {_READ}, REQUEST request
+File_iread_all    io        iread         : FILE file, {_READ}, REQUEST request
+File_iread_at     io        iread         : FILE file, MPI_Offset offset, {_READ}, REQUEST request
+File_iread_at_all io        iread         : FILE file, MPI_Offset offset, {_READ}, REQUEST request
+File_iread_shared io        iread         : FILE file, {_READ}, REQUEST request
 File_read_all_begin io      region        : FILE file, {_READ}
-File_read_all_end io        region        : FILE file, OUT buf, STATUS status
+File_read_all_end io        read          : FILE file, OUT buf, STATUS status
 File_read_at_all_begin io   region        : FILE file, MPI_Offset offset, {_READ}
-File_read_at_all_end io     region        : FILE file, OUT buf, STATUS status
+File_read_at_all_end io     read          : FILE file, OUT buf, STATUS status
 File_read_ordered_begin io  region        : FILE file, {_READ}
-File_read_ordered_end io    region        : FILE file, OUT buf, STATUS status
-File_write        io        region        : FILE file, {_WRITE}, STATUS status
-File_write_all    io        region        : FILE file, {_WRITE}, STATUS status
-File_write_at     io        region        : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
-File_write_at_all io        region        : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
-File_write_shared io        region        : FILE file, {_WRITE}, STATUS status
-File_write_ordered io       region        : FILE file, {_WRITE}, STATUS status
-File_iwrite       io        region        : FILE file, {_WRITE}, REQUEST request
-File_iwrite_all   io        region        : FILE file, {_WRITE}, REQUEST request
-File_iwrite_at    io        region        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
-File_iwrite_at_all io       region        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
-File_iwrite_shared io       region        : FILE file, {_WRITE}, REQUEST request
+File_read_ordered_end io    read          : FILE file, OUT buf, STATUS status
+File_write        io        write         : FILE file, {_WRITE}, STATUS status
+File_write_all    io        write         : FILE file, {_WRITE}, STATUS status
+File_write_at     io        write         : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
+File_write_at_all io        write         : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
+File_write_shared io        write         : FILE file, {_WRITE}, STATUS status
+File_write_ordered io       write         : FILE file, {_WRITE}, STATUS status
+File_iwrite       io        iwrite        : FILE file, {_WRITE}, REQUEST request
+File_iwrite_all   io        iwrite        : FILE file, {_WRITE}, REQUEST request
+File_iwrite_at    io        iwrite        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
+File_iwrite_at_all io       iwrite        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
+File_iwrite_shared io       iwrite        : FILE file, {_WRITE}, REQUEST request
 File_write_all_begin io     region        : FILE file, {_WRITE}
-File_write_all_end io       region        : FILE file, IN buf, STATUS status
+File_write_all_end io       write         : FILE file, IN buf, STATUS status
 File_write_at_all_begin io  region        : FILE file, MPI_Offset offset, {_WRITE}
-File_write_at_all_end io    region        : FILE file, IN buf, STATUS status
+File_write_at_all_end io    write         : FILE file, IN buf, STATUS status
 File_write_ordered_begin io region        : FILE file, {_WRITE}
-File_write_ordered_end io   region        : FILE file, IN buf, STATUS status
+File_write_ordered_end io   write         : FILE file, IN buf, STATUS status
 """
 
 # What MPI had before version 4. These functions are in every MPI, so that the preloaded library

@@ -154,7 +154,8 @@ static void *wrapper_of(const char *name) {
 static void store(const struct object *object, void **place, void *target) {
   const ElfW(Addr) page = (ElfW(Addr))sysconf(_SC_PAGESIZE);
   const ElfW(Addr) at = (ElfW(Addr))place, begin = at & ~(page - 1);
-  const int closed = at >= object->protected_begin && at < object->protected_end;
+  /* The loader leaves the last page alone where only a part of it may be closed. */
+  const int closed = at >= object->protected_begin && at < (object->protected_end & ~(page - 1));
   if (closed && mprotect((void *)begin, page, PROT_READ | PROT_WRITE) != 0) return;
   __atomic_store_n(place, target, __ATOMIC_RELEASE);
   if (closed) mprotect((void *)begin, page, PROT_READ);

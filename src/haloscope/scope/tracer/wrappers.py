@@ -134,6 +134,11 @@ _RULES: dict[str, tuple[str, str]] = {
         "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
         "",
     ),
+    "read": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(0, code, status);"),
+    "write": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(1, code, status);"),
+    # How much these will have moved is not known yet: what was asked for.
+    "iread": ("", "if (HS_RECORDED) hs_tell_bytes(0, HS_BYTES(count, datatype));"),
+    "iwrite": ("", "if (HS_RECORDED) hs_tell_bytes(1, HS_BYTES(count, datatype));"),
     "file_open": (
         "",
         "if (code == MPI_SUCCESS) hs_new_file(*file, comm);"

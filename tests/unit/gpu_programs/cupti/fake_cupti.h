@@ -20,6 +20,7 @@ void fake_resource(CUpti_CallbackId id); /* such as a context that was made */
 uint64_t fake_time(void);
 void fake_record(const struct fake_work *work);
 void fake_drop(size_t records);
+void fake_leave(void); /* from now on a call is an error, as when libraries have ended */
 void fake_deliver(void); /* on a thread of its own, as CUPTI does */
 
 #endif
