@@ -299,7 +299,7 @@ def test_hostile_streams_are_read_without_an_error(tmp_path: Path):
             at = random.integers(8, len(words), 3)
             words[at] ^= np.uint64(1) << random.integers(0, 63, 3).astype(np.uint64)
             words.tofile(folder / name)
-        measurement, result = analysed(folder)
+        _, result = analysed(folder)
         for metric in METRICS:
             assert np.isfinite(result.value(metric)).all()
         shutil.rmtree(folder)
