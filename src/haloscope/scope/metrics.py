@@ -315,10 +315,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("omp_management", "Thread management", "omp", "s", "Time to start and end teams."),
     Metric(
         "omp_barrier_wait",
-        "Wait at thread barrier",
+        "Thread barriers",
         "omp",
         "s",
-        "Time in OpenMP barriers until the last thread arrives.",
+        "Time in OpenMP barriers: waiting for the last thread, and the barrier itself.",
         "Balance the loop (schedule) or use fewer parallel regions.",
     ),
     Metric(
