@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.cpu import available_cores
+from haloscope.scope.clocks import line_through, run_begin
 from haloscope.scope.measurement import HEADER_WORDS, Measurement
 
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
@@ -190,11 +191,12 @@ def make_inputs(
             starts,
             members_of_groups,
         )
+    begin = run_begin(measurement)
     for index, place in enumerate(places):
         one = inputs[index]
         one.rank = place.rank
         one.is_stream = place.kind == "stream"
-        one.rate, zero = measurement.ticks_to_seconds(place.rank)
+        one.rate, zero = line_through(measurement, place.rank, begin)
         # Ticks count from this rank's first one: large numbers would cost the seconds digits.
         origin = int(measurement.ranks[place.rank].opening.get("epoch", 0))
         one.zero = zero + origin * one.rate

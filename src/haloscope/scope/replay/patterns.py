@@ -110,6 +110,7 @@ def load() -> Any:
             ),
             EVENTS_HEADER,
         ],
+        flags=("-fvisibility-inlines-hidden",),
     )
     library = ctypes.CDLL(str(path))
     pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
