@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from trace_text import ROOT, Event, Place, Trace, path_text
+from trace_text import ROOT, Event, Place, Trace
 
 from haloscope.scope.trace import Operation
 
@@ -85,11 +85,9 @@ class Reference:
             order = (second, location, number)
             verb, options = event.verb, event.options
             if verb == "enter":
-                names = [ROOT if not stack else ""]
                 above = stack[-1].path if stack else ""
                 name = event.words[0]
-                path = "." if names[0] else path_text([ROOT, *above.split("/"), name])
-                path = path.removeprefix("./")
+                path = "." if not stack else name if above == "." else f"{above}/{name}"
                 stack.append(Call(place, path, name, second))
                 continue
             call = stack[-1]
@@ -108,14 +106,14 @@ class Reference:
             elif verb == "irecv":
                 requests[options["request"]] = "receive", call, None, order
             elif verb == "done":
-                kind, begun, message, posted = requests.pop(event.words[0])
+                kind, begun, known, posted = requests.pop(event.words[0])
                 if kind == "receive":
                     tag = options.get("tag", "0")
                     key = (int(event.words[1]), rank, options.get("comm", "world"), tag)
-                    message = Message(key, int(options["bytes"]), begun, posted)
-                    self.receives.append(message)
-                if message is not None:
-                    self._complete(message, call, kind == "receive", True)
+                    known = Message(key, int(options["bytes"]), begun, posted)
+                    self.receives.append(known)
+                if known is not None:
+                    self._complete(known, call, kind == "receive", True)
             elif verb in _OPERATIONS and "request" not in options:
                 call.collective = event
             elif verb in _OPERATIONS:

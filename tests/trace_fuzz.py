@@ -71,7 +71,23 @@ def _definitions(choice: random.Random, path: Path) -> None:
     """Change a number or a line of a definitions file."""
     lines = path.read_text().splitlines()
     place = choice.randrange(len(lines))
-    wild = (-1, 0, 1, 7, 2**31 - 1, 2**31, 2**63, 10**30, 1e308, "x", None, [], [0, 0], {}, True)
+    wild: tuple[object, ...] = (
+        -1,
+        0,
+        1,
+        7,
+        2**31 - 1,
+        2**31,
+        2**63,
+        10**30,
+        1e308,
+        "x",
+        None,
+        [],
+        [0, 0],
+        {},
+        True,
+    )
     match choice.randrange(4):
         case 0:
             lines.pop(place)

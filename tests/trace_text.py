@@ -307,10 +307,10 @@ class _RankWriter:
         """Write the rank's files."""
         last = 0.0
         for place in sorted(place for place in self.trace.events if place[0] == self.rank):
-            kind = self.trace.kinds.get(place, "thread")
-            more = {"device": 0} if kind == "stream" else {}
-            name = f"{kind} {place[1]}"
-            self.said.line({"location": place[1], "kind": kind, "name": name, **more})
+            sort = self.trace.kinds.get(place, "thread")
+            more = {"device": 0} if self.trace.is_stream(place) else {}
+            name = f"{sort} {place[1]}"
+            self.said.line({"location": place[1], "kind": sort, "name": name, **more})
         for name, comm in self.trace.windows.items():  # made by all members in the same order
             if self.rank in self.trace.comms[comm]:
                 self._number("window", name)
@@ -320,18 +320,10 @@ class _RankWriter:
             for place in self.trace.events
             if place[0] == self.rank
         }
-        merged = (
-            sorted(
-                (event.second, place[1], number, place, event)
-                for place in writers
-                for number, event in enumerate(self.trace.events[place])
-            )
-            if len(writers) > 1
-            else [
-                (event.second, 0, number, place, event)
-                for place in writers
-                for number, event in enumerate(self.trace.events[place])
-            ]
+        merged = sorted(
+            (event.second, place[1], number, place, event)
+            for place in writers
+            for number, event in enumerate(self.trace.events[place])
         )
         stacks = {place: [ROOT] if self.trace.is_stream(place) else [] for place in writers}
         for second, _, _, place, event in merged:

@@ -40,7 +40,7 @@ def plainly(mpi: Flavour, ranks: int, command: list[str | Path]) -> float:
     """Seconds of a run without measurement."""
     done = run([*mpi.start, "-n", str(ranks), *command], environment=_YIELDING)
     if done.returncode != 0:
-        raise SystemExit(f"{command[0]} failed: {done.stderr}")
+        raise SystemExit(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return seconds_of(done.stdout)
 
 

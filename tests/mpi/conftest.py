@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import launching
+import measuring
 import pytest
 
 
@@ -23,3 +24,18 @@ def run_ranks() -> Callable[..., object]:
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install -e '.[mpi]'")
     return launching.run_ranks
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
+    """Compile a program of measure_programs for an MPI, once: ``program(mpi, "messages.c")``."""
+    built = {}
+
+    def compiled_once(name, source):
+        if (name, source) not in built:
+            mpi = measuring.flavour(name)
+            folder = tmp_path_factory.mktemp(f"{name}-programs")
+            built[name, source] = mpi, measuring.compiled(mpi, measuring.PROGRAMS / source, folder)
+        return built[name, source]
+
+    return compiled_once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -256,3 +257,8 @@ def told_by(measured: Measurement) -> Told:
     told.open_sends = {rank: Counter(left.values()) for rank, left in sends.items()}
     told.open_receives = {rank: len(left) for rank, left in receives.items()}
     return told
+
+
+def definitions_of(folder: Path, rank: int) -> list[dict[str, object]]:
+    """Read the lines of a rank's file of definitions."""
+    return [json.loads(line) for line in (folder / f"rank-{rank:05d}.def").open()]

@@ -409,6 +409,19 @@ def test_nothing_is_recorded_of_a_program_that_only_asks_for_its_gpus(
     assert not list(play("find").folder.iterdir())
 
 
+def test_a_process_may_learn_later_that_it_is_measured(play: Callable[..., Recorded]):
+    run = play(
+        "forget load begin:cuLaunchKernel:7:1 remember end:cuLaunchKernel:7:1 "
+        "call:cuLaunchKernel:7:2 kernel:a:7:2:10:20"
+    )
+    assert host_events(run) == [
+        ("enter", "cuLaunchKernel"),
+        ("launch", "GPU 0 stream 7", "2"),
+        ("leave", "cuLaunchKernel"),
+    ]
+    assert [w[0] for w in work_of(run)] == ["program/cuLaunchKernel/a"]
+
+
 # --- clocks ----------------------------------------------------------------------------------
 
 

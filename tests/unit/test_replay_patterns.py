@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -55,6 +56,7 @@ FOUND = [
 # Metrics of time that a call's own time is divided into by what it waits for.
 DIVIDED = {"p2p_communication": ("p2p_communication", "p2p_synchronisation")}
 TOLERANCE = 1e-9
+MOST_MEBIBYTES = 1000  # of an analysis of nothing much, all libraries included
 Table = dict[tuple[Place, str], float]
 
 
@@ -404,6 +406,26 @@ def test_events_in_no_sensible_order_end_the_analysis_neither_early_nor_never(tm
         assert analyse(open_measurement(tmp_path), 2, correct_clocks=False).about["partial"]
 
 
+def run_apart(arguments: list[str], seconds: float) -> str:
+    """Run Python, which may crash or hang; returns its output."""
+    # A group of its own, so that nothing is left of it when its time is over.
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+        pytest.fail(f"not over within {seconds:g} s:\n{said[-2000:]}")
+    assert process.returncode == 0, f"ended with {process.returncode}:\n{said[-2000:]}"
+    return said
+
+
 @pytest.mark.parametrize("source", ["random", "threads", "epochs_in_sequence", "lock_contention"])
 def test_damaged_files_neither_crash_nor_hang_the_analysis(source: str, tmp_path: Path):
     if source in ("random", "threads"):
@@ -412,18 +434,36 @@ def test_damaged_files_neither_crash_nor_hang_the_analysis(source: str, tmp_path
         trace = parse(Path(__file__).with_name("traces").joinpath(f"{source}.trace").read_text())
     write(trace, tmp_path)
     program = Path(__file__).parents[1] / "trace_fuzz.py"
-    # A group of its own, so that nothing is left of it when its time is over.
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(tmp_path), "0", "80"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate()
-    assert process.returncode == 0, f"ended with {process.returncode} after\n{said[-2000:]}"
+    said = run_apart([str(program), str(tmp_path), "0", "80"], 120)
     assert said.endswith("done\n")
+
+
+@pytest.mark.parametrize("kind", ["region", "node", "comm", "window", "group", "location"])
+def test_a_number_beyond_all_sense_in_definitions_costs_neither_time_nor_memory(
+    kind: str, tmp_path: Path
+):
+    path = Path(__file__).with_name("traces") / "late_post_in_start.trace"
+    write(parse(path.read_text()), tmp_path)
+    line = {
+        "region": {"name": "x"},
+        "node": {"parent": 0, "region": 0},
+        "comm": {"key": "00", "members": [0]},
+        "window": {"comm": 0},
+        "group": {"members": [0]},
+        "location": {"kind": "thread"},
+    }[kind]
+    definitions = tmp_path / "rank-00001.def"
+    for number in (2**31 - 1, 10**30):
+        with definitions.open("a") as file:
+            file.write(json.dumps({kind: number, **line}) + "\n")
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from haloscope.scope.measurement import open_measurement\n"
+        "from haloscope.scope.replay import analyse\n"
+        "measured = open_measurement(Path(sys.argv[1]))\n"
+        "analyse(measured, 1, correct_clocks=False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)\n"
+    )
+    mebibytes = int(run_apart(["-c", program, str(tmp_path)], 60))
+    assert mebibytes < MOST_MEBIBYTES

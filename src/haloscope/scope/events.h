@@ -60,7 +60,8 @@ enum hs_event {
   HS_EVENT_JOIN = 26,      /* payload: none */
   HS_EVENT_FILE = 27,      /* MPI-IO; payload: 0 read, 1 written; word: bytes, as far as known */
   /* Of GPUs, on locations that are streams (kernels and copies are ENTER and LEAVE there): */
-  HS_EVENT_LAUNCH = 32,    /* on the host; payload: location of the stream; word: correlation */
+  HS_EVENT_LAUNCH = 32,    /* on the host; payload: location of the stream, or HS_NOBODY where
+                                the call does not tell it; word: correlation */
   HS_EVENT_EXECUTE = 33,   /* on a stream, after its ENTER; payload: correlation */
   HS_EVENT_COPY = 34,      /* on a stream; payload: direction (HS_COPY_*); word: bytes */
   HS_EVENT_DEVICE_WAIT = 35, /* on the host, before its LEAVE; payload: location of the stream

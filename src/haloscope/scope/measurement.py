@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
 MOST_LINE = 1 << 24
+MOST_OMITTED = 64  # of the numbers of a rank: those given out for one that a line tells
 
 _DEFINITIONS = re.compile(r"rank-(\d{5,7})\.def")
 _EVENTS = re.compile(r"rank-(\d{5,7})\.(\d{1,6})\.events")
@@ -292,22 +294,26 @@ class _RankReader:
         self.result.nodes = _table(self.nodes)
         self.result.comms = _table(self.comms)
         self.result.windows = _table(self.windows)
-        count = max(self.groups, default=-1) + 1
-        self.result.groups = [self.groups.get(number, ()) for number in range(count)]
+        self.result.groups = [self.groups.get(number, ()) for number in range(_count(self.groups))]
         return self.result
 
 
 def _table(numbers: dict[int, int]) -> NDArray[np.int64]:
     """Numbers of the run by a rank's own; -1 where a rank has left one out."""
-    most = max(numbers, default=-1)
-    if most >= 1 << 26:
-        raise ValueError("a number is out of range")
-    table = np.full(most + 1, -1, np.int64)
+    table = np.full(_count(numbers), -1, np.int64)
     for own, whole in numbers.items():
-        if own < 0:
-            raise ValueError("a number is negative")
         table[own] = whole
     return table
+
+
+def _count(numbers: Mapping[int, object]) -> int:
+    """How many numbers a rank has given out: in sequence, so that few can be missing."""
+    if min(numbers, default=0) < 0:
+        raise ValueError("a number is negative")
+    count = max(numbers, default=-1) + 1
+    if count > MOST_OMITTED * (len(numbers) + MOST_OMITTED):
+        raise ValueError("a number is out of range")
+    return count
 
 
 def _about(folder: Path, warnings: list[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
  *
  *   find                             what CUDA's driver does with CUDA_INJECTION64_PATH
  *   load                             the same, and a context on the GPU
+ *   forget  remember                 where the measurement goes
  *   enter:NAME  leave:NAME           a region of the user
  *   begin:CALL:STREAM:CORRELATION[:EVENT]  end:...    the two sides of a call of CUDA
  *   call:CALL:STREAM:CORRELATION[:EVENT]              both
@@ -112,6 +113,11 @@ static void step(const char *what) {
     find();
     if (resource) resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   }
+  else if (strcmp(name, "forget") == 0) {
+    setenv("REMEMBERED", getenv("HALOSCOPE_MEASURE"), 1);
+    unsetenv("HALOSCOPE_MEASURE");
+  }
+  else if (strcmp(name, "remember") == 0) setenv("HALOSCOPE_MEASURE", getenv("REMEMBERED"), 1);
   else if (strcmp(name, "enter") == 0) hs_enter(hs_region(words[1], "user", "other", "", 0), NULL);
   else if (strcmp(name, "leave") == 0) hs_leave(hs_region(words[1], "user", "other", "", 0));
   else if (strcmp(name, "begin") == 0 || strcmp(name, "end") == 0 || strcmp(name, "call") == 0) {

@@ -180,7 +180,7 @@ class Stored:
     def _sum_of(self, metric: str, nodes: NDArray[np.bool_]) -> NDArray[np.float64]:
         total = np.zeros(self.shape[1])
         step = self._block_rows(metric)
-        for first in (np.unique(np.flatnonzero(nodes) // step) * step).tolist():
+        for first in sorted({place // step * step for place in np.flatnonzero(nodes).tolist()}):
             chosen = nodes[first : first + step]
             total += self._block(metric, first, step)[chosen].sum(axis=0)
         return total

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope.categories import COMPUTATION, metric_of_role, with_ancestors
 from haloscope.scope.gpu.breakdown import PARTS, Breakdown, breakdown, kernels
-from haloscope.scope.gpu.intervals import Union, joined, union
+from haloscope.scope.gpu.intervals import Union, distinct, is_among, joined, union
 from haloscope.scope.gpu.late_senders import Queues, held_up, queues, split
 from haloscope.scope.gpu.reading import (
     Clock,
@@ -165,7 +165,7 @@ class _Adder:
         devices = {number: self._device(listed) for number, listed in sorted(by_device.items())}
         for index, done in work:
             self._count(index, done, devices[places[index].device])
-        started = np.unique(np.concatenate([done.correlations for _, done in work]))
+        started = distinct(np.concatenate([done.correlations for _, done in work]))
         whole = _Whole(list(devices.values()))
         threads: dict[int, Thread] = {}
         for index in self._threads_of([rank]):
@@ -224,7 +224,7 @@ class _Adder:
         self.visits[:, index] += np.bincount(done.nodes, minlength=len(self.visits))
 
     def _count_launches(self, index: int, launches: Launches, started: Integers) -> None:
-        answered = (launches.nodes >= 0) & np.isin(launches.correlations, started)
+        answered = (launches.nodes >= 0) & is_among(launches.correlations, started)
         nodes = launches.nodes[answered]
         self._add("gpu_launches", index, nodes, np.ones(len(nodes)))
 

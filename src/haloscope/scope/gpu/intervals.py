@@ -7,6 +7,8 @@ moments, what of one set lies outside of another.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +36,14 @@ class Union:
         """How much lies before each moment."""
         if not len(self.starts):
             return np.zeros(np.shape(moments))
+        return np.asarray(np.interp(moments, *self._corners))
+
+    @cached_property
+    def _corners(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Moments at which the measure begins and ceases to grow, and how much it is there."""
         edges = np.stack([self.starts, self.ends], axis=1).ravel()
         sums = np.cumsum(self.ends - self.starts)
-        reached = np.stack([np.append(0.0, sums[:-1]), sums], axis=1).ravel()
-        return np.asarray(np.interp(moments, edges, reached))
+        return edges, np.stack([np.append(0.0, sums[:-1]), sums], axis=1).ravel()
 
     def within(self, begins: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float64]:
         """How much lies between each begin and its end."""
@@ -71,3 +77,17 @@ def joined(unions: list[Union]) -> Union:
     return union(
         np.concatenate([one.starts for one in unions]), np.concatenate([one.ends for one in unions])
     )
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Each value once, in order."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def is_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are among those that are given in order."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[at] == values)

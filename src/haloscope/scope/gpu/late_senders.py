@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.gpu.intervals import Union, joined, union
+from haloscope.scope.gpu.intervals import Union, distinct, joined, union
 from haloscope.scope.gpu.reading import Floats, Integers, Launches, Waits, Work, stream_of
 from haloscope.scope.measurement import Location
 from haloscope.scope.trace import NOBODY
@@ -87,7 +87,7 @@ def held_up(waits: Waits, rank: Queues) -> Union:
     """
     begins: list[Floats] = []
     ends: list[Floats] = []
-    for number in np.unique(waits.places).tolist():
+    for number in distinct(waits.places).tolist():
         of = waits.places == number
         busy = rank.all_streams if number == NOBODY else rank.by_place.get(int(number))
         if busy is None or not len(busy.starts):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.explorer.segments import Piece, State, epoch_of, pieces, segments
+from haloscope.scope.gpu.intervals import distinct
 from haloscope.scope.measurement import Location, Measurement
 from haloscope.scope.trace import Kind
 
@@ -241,7 +242,7 @@ def _columns(
 
 def _by_node(times: Floats, nodes: Integers) -> dict[int, Floats]:
     found: dict[int, Floats] = {}
-    for node in np.unique(nodes).tolist():
+    for node in distinct(nodes).tolist():
         found[int(node)] = times[nodes == node]
     return found
 

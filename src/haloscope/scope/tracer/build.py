@@ -30,15 +30,20 @@ from haloscope.errors import HaloscopeError, MachineError
 from haloscope.io.atomic import write_json
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
-from haloscope.scope.tracer.wrappers import trampolines, wrappers
+from haloscope.scope.tracer.trampolines import trampolines
+from haloscope.scope.tracer.wrappers import wrappers
 
 _HERE = Path(__file__).parent
 _STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
 _STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
 _TRACER = tuple(
-    _HERE / f"mpi_{part}.c" for part in ("world", "comms", "requests", "windows", "clocks")
+    _HERE / f"mpi_{part}.c"
+    for part in ("world", "comms", "types", "requests", "pending", "windows", "clocks")
 )
-_TRACER_HEADERS = (*(_HERE / n for n in ("mpi_tracer.h", "recorder.h", "stub.h")), EVENTS_HEADER)
+_TRACER_HEADERS = (
+    *(_HERE / n for n in ("mpi_tracer.h", "mpi_pending.h", "recorder.h", "stub.h")),
+    EVENTS_HEADER,
+)
 _HIDDEN = "-fvisibility=hidden"
 _ASKING_TAKES_SECONDS = 60.0
 

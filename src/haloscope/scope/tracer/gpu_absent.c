@@ -5,6 +5,6 @@ GPU_PUBLIC int InitializeInjection(void);
 
 /* Called by CUDA's driver when the program initialises it. */
 GPU_PUBLIC int InitializeInjection(void) {
-  if (gpu_is_measured()) gpu_say_missing(HS_NO_CUPTI);
+  if (gpu_has_recorder()) gpu_say_missing(HS_NO_CUPTI);
   return 1;
 }

@@ -136,6 +136,7 @@ static void end(CUpti_CallbackDomain domain, const CUpti_CallbackData *told,
 static void CUPTIAPI on_call(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                              const void *data) {
   (void)unused;
+  if (!gpu_is_measured()) return;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     /* The program has a GPU from here on: before, it may only have asked whether there is one. */
     if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) hs_recording();

@@ -5,9 +5,16 @@
 
 #include "gpu_tracer.h"
 
+int gpu_has_recorder(void) { return hs_enter && hs_stream_work; }
+
 int gpu_is_measured(void) {
-  const char *folder = getenv("HALOSCOPE_MEASURE");
-  return hs_enter && hs_stream_work && folder && *folder;
+  static int known;
+  if (__builtin_expect(!__atomic_load_n(&known, __ATOMIC_RELAXED), 0)) {
+    const char *folder = getenv("HALOSCOPE_MEASURE");
+    if (!gpu_has_recorder() || !folder || !*folder) return 0;
+    __atomic_store_n(&known, 1, __ATOMIC_RELAXED);
+  }
+  return 1;
 }
 
 void gpu_say_missing(const char *reason) {

@@ -323,7 +323,7 @@ GPU_PUBLIC int InitializeInjection(void) {
   static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
   static int begun;
   char line[512];
-  if (!gpu_is_measured()) return 1;
+  if (!gpu_has_recorder()) return 1;
   pthread_mutex_lock(&once);
   int first = !begun;
   begun = 1;

@@ -140,7 +140,7 @@ static int push(const struct domain *domain, const char *text) {
   unsigned index = index_of(domain);
   unsigned depth = open_ranges[index].depth++;
   if (depth >= MOST_DEPTH) return (int)depth;
-  uint32_t region = region_of(domain, text);
+  uint32_t region = gpu_is_measured() ? region_of(domain, text) : HS_FILTERED;
   open_ranges[index].regions[depth] = region;
   if (region != HS_FILTERED) hs_enter(region, NULL);
   return (int)depth;
@@ -221,7 +221,7 @@ GPU_PUBLIC int InitializeInjectionNvtx2(get_export_table *look_up) {
   function **table = NULL;
   unsigned count = 0;
   const struct export_table *found =
-      gpu_is_measured() && look_up ? look_up(CALLBACKS) : NULL;
+      gpu_has_recorder() && look_up ? look_up(CALLBACKS) : NULL;
   if (!found || found->size < sizeof *found || !found->functions_of(CORE, &table, &count)) return 0;
   replace(table, count, PUSH_EX, (function)push_told);
   replace(table, count, PUSH_A, (function)push_text);

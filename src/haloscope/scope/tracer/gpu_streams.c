@@ -93,7 +93,8 @@ static uint64_t tick_of(uint64_t nanoseconds) {
 /* --- locations ------------------------------------------------------------------------------ */
 
 /* Lock held. It has no thread, is never entered and takes no part in pauses: those who end threads
- * and pause them pass it by. */
+ * and pause them pass it by. Its file is made with the first work, so that the host that launches
+ * that work does not wait for it. */
 static struct location *new_stream_location(const struct stream *stream, uint32_t lane) {
   char line[256], name[96];
   struct text text;
@@ -124,7 +125,6 @@ static struct location *new_stream_location(const struct stream *stream, uint32_
   text_integer(&text, stream->device);
   text_put(&text, "}\n");
   definitions_line(line, (size_t)(text.at - line));
-  if (hs_recorder.mode == MODE_TRACE) buffer_open(me);
   struct location **last = &hs_recorder.locations;
   while (*last) last = &(*last)->next_location;
   *last = me;
@@ -341,16 +341,24 @@ static struct lane *lane_for(struct stream *stream, uint64_t begin) {
   return open_lane(stream);
 }
 
+static int can_write(struct location *me) {
+  if (!me->base && me->file.fd < 0) {
+    hs_lock();
+    buffer_open(me);
+    hs_unlock();
+  }
+  if (me->base && me->next >= me->limit) buffer_roll(me);
+  return me->base && !hs_recorder.stopped;
+}
+
 static void write_work(struct stream *stream, struct held *work) {
   struct node *node = node_of(stream, work->parent, work->region);
   struct lane *lane = node ? lane_for(stream, work->begin) : NULL;
-  struct location *me = lane ? lane->location : NULL;
-  if (me && me->base && me->next >= me->limit) buffer_roll(me);
-  if (!me || !me->base || hs_recorder.stopped) {
+  if (!lane || !can_write(lane->location)) {
     stream->left_out++;
     return;
   }
-  if (work->begin < lane->end) work->begin = lane->end;
+  struct location *me = lane->location;
   if (work->begin < me->last) work->begin = me->last;
   if (work->end < work->begin) work->end = work->begin;
   put(me, work->begin, HS_EVENT_ENTER, node->number);

@@ -26,7 +26,11 @@
 
 #define GPU_PUBLIC __attribute__((visibility("default")))
 
-/* Whether this process is measured and has the recorder. */
+/* Whether the recorder is in this process. */
+int gpu_has_recorder(void);
+
+/* Whether it may be called: a process may be told where its measurement goes later than it
+ * initialises CUDA, and the recorder asks at its first call only. */
 int gpu_is_measured(void);
 
 /* Tell once, from the first of the ranks: "GPUs are not measured: " and the reason. */

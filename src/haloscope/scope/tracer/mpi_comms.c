@@ -263,12 +263,24 @@ static void keep(MPI_Comm handle, struct hs_comm *comm) {
   hs_spin_drop(&comms_lock);
 }
 
+/* Nobody saw it being made: MPI_COMM_SELF, or one with ranks of another program. */
+static struct hs_comm *find_unseen(MPI_Comm handle) {
+  static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&one_at_a_time);
+  hs_spin_take(&comms_lock);
+  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
+  hs_spin_drop(&comms_lock);
+  if (comm == NULL) comm = hs_new_comm(MPI_COMM_NULL, handle, 0);
+  pthread_mutex_unlock(&one_at_a_time);
+  return comm;
+}
+
 struct hs_comm *hs_find_comm(MPI_Comm handle) {
   if (handle == MPI_COMM_NULL) return NULL;
   hs_spin_take(&comms_lock);
   struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
   hs_spin_drop(&comms_lock);
-  if (comm == NULL) comm = hs_new_comm(MPI_COMM_NULL, handle, 0); /* nobody saw it being made */
+  if (comm == NULL) comm = find_unseen(handle);
   if (!hs_multiple && comm != NULL) {
     hs_last_handle = handle;
     hs_last_comm = comm;
@@ -373,36 +385,4 @@ uint32_t hs_group_number(MPI_Group group) {
   pthread_mutex_unlock(&making);
   free(ranks);
   return number - 1;
-}
-
-/* ---- sizes of types ---- */
-
-enum { NAMED_TYPES = 256 };
-static hs_spin named_lock;
-static struct place named[NAMED_TYPES]; /* by handle + 1: these are never freed */
-
-static uint64_t asked_size(MPI_Datatype type) {
-  MPI_Count size = 0;
-  PMPI_Type_size_x(type, &size);
-  return size > 0 ? (uint64_t)size : 0;
-}
-
-uint64_t hs_type_size(MPI_Datatype type) {
-  if (type == MPI_DATATYPE_NULL) return 0;
-  const uint64_t key = HS_KEY(type) + 1;
-  struct place *place = &named[hs_mix(key) & (NAMED_TYPES - 1)];
-  const uint64_t found = __atomic_load_n(&place->key, __ATOMIC_ACQUIRE);
-  if (HS_LIKELY(found == key)) return place->value;
-  const uint64_t size = asked_size(type);
-  if (found == 0) {
-    int integers, addresses, types, combiner = MPI_UNDEFINED;
-    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-    hs_spin_take(&named_lock);
-    if (combiner == MPI_COMBINER_NAMED && place->key == 0) {
-      place->value = size;
-      __atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
-    }
-    hs_spin_drop(&named_lock);
-  }
-  return size;
 }

@@ -131,7 +131,12 @@ void hs_keep_comm(MPI_Comm handle, struct hs_comm *comm); /* it was not freed af
 void hs_drop_comm(struct hs_comm *comm);
 void hs_define_comm(struct hs_comm *comm, MPI_Comm handle);
 uint32_t hs_group_number(MPI_Group group);
+
+/* ---- mpi_types.c ---- */
+
 uint64_t hs_type_size(MPI_Datatype type);
+
+/* ---- ranks and bytes ---- */
 
 /* Rank of the world, HS_NOBODY for one that is none. */
 static inline uint32_t hs_peer(const struct hs_comm *comm, int rank) {
@@ -195,7 +200,7 @@ static inline void hs_tell_collective(const struct hs_comm *comm, uint64_t opera
 }
 void hs_tell_created(MPI_Comm handle, uint32_t operation);
 
-/* ---- mpi_requests.c ---- */
+/* ---- mpi_requests.c, mpi_pending.c ---- */
 
 enum hs_pending { HS_PENDING_NONE, HS_PENDING_SEND, HS_PENDING_RECEIVE, HS_PENDING_EXCHANGE,
                   HS_PENDING_COLLECTIVE, HS_PENDING_COMM };

@@ -1,6 +1,7 @@
 /* Begin and end of MPI: where the recorder learns its rank and clocks are compared. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "mpi_tracer.h"
 
@@ -23,6 +24,7 @@ uint32_t hs_make_region(unsigned index) {
   const struct hs_described *what = &hs_described[index];
   const uint32_t region = hs_region(what->name, "mpi", what->role, "", 0);
   __atomic_store_n(&hs_regions[index], region, __ATOMIC_RELAXED);
+  hs_redirect(); /* a function that is new may come from a library that is new */
   return region;
 }
 
@@ -69,16 +71,33 @@ static const char *threads_named(int provided) {
   return provided == MPI_THREAD_FUNNELED ? "funneled" : "single";
 }
 
+/* Why this world is not measured, or NULL; the same on all its ranks. */
+static const char *not_measured(int rank) {
+  MPI_Comm parent = MPI_COMM_NULL;
+  char path[4096];
+  const char *folder = getenv("HALOSCOPE_MEASURE");
+  PMPI_Comm_get_parent(&parent);
+  if (parent != MPI_COMM_NULL) return "processes that MPI_Comm_spawn has started are not measured";
+  snprintf(path, sizeof path, "%s/rank-00000.def", folder ? folder : "");
+  int taken = rank == 0 && access(path, F_OK) == 0;
+  PMPI_Bcast(&taken, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  if (taken) return "one program is measured already; a further one is not: measure it by itself";
+  return NULL;
+}
+
 /* After MPI_Init. Returns 0 where this process is not measured. */
 static int begin(void) {
-  MPI_Comm parent = MPI_COMM_NULL;
   char version[128];
   int rank, size, provided = MPI_THREAD_SINGLE;
-  PMPI_Comm_get_parent(&parent);
-  if (parent != MPI_COMM_NULL) return 0; /* of another world, whose ranks have the same numbers */
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
   PMPI_Query_thread(&provided);
+  const char *reason = not_measured(rank);
+  if (reason) {
+    if (rank == 0) hs_say_once(reason);
+    hs_give_up();
+    return 0;
+  }
   hs_multiple = provided == MPI_THREAD_MULTIPLE;
   short_version(version, sizeof version);
   hs_attach(rank, size, version, threads_named(provided));
@@ -90,15 +109,7 @@ static int begin(void) {
 }
 
 static int begun(uint32_t region, int code) {
-  if (code != MPI_SUCCESS) return code;
-  if (!begin()) {
-    int rank = 0;
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) hs_say_once("processes that MPI_Comm_spawn has started are not measured");
-    hs_give_up();
-    return code;
-  }
-  if (HS_RECORDED) hs_tell_created(MPI_COMM_WORLD, HS_OP_INIT);
+  if (code == MPI_SUCCESS && begin() && HS_RECORDED) hs_tell_created(MPI_COMM_WORLD, HS_OP_INIT);
   return code;
 }
 

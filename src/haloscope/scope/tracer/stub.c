@@ -173,8 +173,8 @@ static int is_known(const char *library) {
 /* ---- deciding ---- */
 
 static void *real_function(const struct hs_library *mpi, const char *name) {
-  void *found = mpi->handle ? dlsym(mpi->handle, name) : NULL;
-  return found ? found : dlsym(RTLD_NEXT, name);
+  void *found = dlsym(RTLD_NEXT, name);
+  return found || mpi->handle == NULL ? found : dlsym(mpi->handle, name);
 }
 
 static void missing(void) {
