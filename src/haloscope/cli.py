@@ -13,13 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope import (
-    commands_analyze,
-    commands_explore,
-    commands_formats,
-    commands_measure,
-    measured,
-)
+from haloscope import measured
+from haloscope.commands import analyze, explore, formats, measure
+from haloscope.commands.world import open_world, opened_world
 from haloscope.errors import HaloscopeError, InputError
 
 if TYPE_CHECKING:
@@ -44,21 +40,12 @@ DeviceOption = Annotated[
 _ROOT_FIRST_SECONDS = 1.0
 # What is raised for wrong options. Newer versions of typer bring a Click of their own along.
 _UsageError: Any = typer.BadParameter.__base__
-_world: World | None = None
-
-
-def _open_world() -> World:
-    global _world
-    if _world is None:
-        from haloscope.exchange.world import open_world
-
-        _world = open_world()
-    return _world
 
 
 def _say(text: str) -> None:
     """Tell the user something that is no result."""
-    if _world is None or _world.is_root:
+    world = opened_world()
+    if world is None or world.is_root:
         print(text, file=sys.stderr, flush=True)
 
 
@@ -144,7 +131,7 @@ def run(
         out = _measured(case, out, restart, overrides)
     from haloscope.run import load
 
-    world = _open_world()
+    world = open_world()
     if ranks > 1 and world.size != ranks:
         raise InputError(
             f"--ranks {ranks} was given but the launcher started {world.size} rank(s); leave "
@@ -438,7 +425,7 @@ def scale(
     from haloscope.exchange import launch
     from haloscope.study import campaign, report
 
-    world = _open_world() if launch.started_by_launcher() else None
+    world = open_world() if launch.started_by_launcher() else None
     if listing:
         if world is None or world.is_root:
             points = campaign.listing(
@@ -477,7 +464,7 @@ def scale_points(task: Annotated[Path, typer.Argument(help="Written by a study."
     """Run the points of a task of a study: `haloscope scale` calls this on ranks of its own."""
     from haloscope.study.groups import serve
 
-    raise SystemExit(serve(task, _open_world))
+    raise SystemExit(serve(task, open_world))
 
 
 @app.command()
@@ -519,10 +506,10 @@ def new(
     print(f"wrote {path}; run it with: haloscope run {path}")
 
 
-commands_measure.register(app)
-commands_analyze.register(app)
-commands_explore.register(app)
-commands_formats.register(app)
+measure.register(app)
+analyze.register(app)
+explore.register(app)
+formats.register(app)
 
 
 def _restart_with_sanitizer() -> None:
@@ -546,13 +533,14 @@ def _restart_with_sanitizer() -> None:
 
 def _fail(message: str, code: int) -> None:
     """Print an error once and end all ranks with a code."""
-    parallel = _world is not None and _world.size > 1
-    if parallel and _world is not None and not _world.is_root:
+    world = opened_world()
+    parallel = world is not None and world.size > 1
+    if parallel and world is not None and not world.is_root:
         # Most errors are met by every rank: rank 0 tells them and ends the others meanwhile.
         time.sleep(_ROOT_FIRST_SECONDS)
     print(f"haloscope: error: {message}", file=sys.stderr, flush=True)
-    if parallel and _world is not None:
-        _world.abort(code)
+    if parallel and world is not None:
+        world.abort(code)
     raise SystemExit(code)
 
 

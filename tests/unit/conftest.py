@@ -10,6 +10,7 @@ import pytest
 from small_cavities import TEXT
 
 from haloscope import cli
+from haloscope.commands import world as commands_world
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def call(
 
     def haloscope(*arguments: str | int | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["haloscope", *map(str, arguments)])
-        monkeypatch.setattr(cli, "_world", None)
+        monkeypatch.setattr(commands_world, "_world", None)
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             cli.main()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from haloscope import commands_analyze
+from haloscope.commands import analyze as command
 from haloscope.scope.measurement import Node, Region
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.result import Result
@@ -254,4 +254,4 @@ def test_command_is_registered_without_loading_the_analysis() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
-    assert commands_analyze.analyze.__doc__
+    assert command.analyze.__doc__

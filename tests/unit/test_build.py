@@ -16,6 +16,7 @@ from small_cavities import TEXT, simulate, small_case
 
 from haloscope import cli
 from haloscope.build import build
+from haloscope.commands import world as commands_world
 from haloscope.device import jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
 from haloscope.device.cache import Cache
@@ -308,7 +309,7 @@ def test_arrays_that_are_not_there_have_sizes_and_no_content():
 
 def _call(monkeypatch, capsys, *arguments: object) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["haloscope", "build", *map(str, arguments)])
-    monkeypatch.setattr(cli, "_world", None)
+    monkeypatch.setattr(commands_world, "_world", None)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     done = capsys.readouterr()

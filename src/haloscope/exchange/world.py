@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,10 @@ class World:
     def alltoall(self, values: np.ndarray) -> np.ndarray:
         """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
         return values.copy()
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
+        return [parts[0].copy()]
 
     def gather_texts(self, text: str) -> list[str]:
         """The texts of all ranks, on every rank."""
@@ -136,6 +141,16 @@ class MpiWorld(World):
         result = np.empty_like(given)
         self.communicator.Alltoall(given.view(np.uint8), result.view(np.uint8))
         return result
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
+        given = np.array([[len(part)] for part in parts], np.int64)
+        sizes = self.alltoall(given)[:, 0]
+        came = np.empty(int(sizes.sum()), np.uint8)
+        self.communicator.Alltoallv(
+            [np.concatenate(list(parts)), given[:, 0].tolist()], [came, sizes.tolist()]
+        )
+        return np.split(came, np.cumsum(sizes)[:-1])
 
     def gather_texts(self, text: str) -> list[str]:
         """The texts of all ranks, on every rank."""

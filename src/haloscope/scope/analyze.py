@@ -23,6 +23,7 @@ from haloscope.scope.maps.placement import suggest
 from haloscope.scope.measurement import MOST_RANKS, Measurement, open_measurement
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.profiles import analyse_profile
+from haloscope.scope.replay.processes import Processes
 from haloscope.scope.report import Analysis, comparison
 from haloscope.scope.result import FILE, Result
 
@@ -39,6 +40,7 @@ def analyze(
     threads: int = 0,
     against: Path | str | None = None,
     progress: Callable[[float], None] | None = None,
+    processes: Processes | None = None,
 ) -> Analysis:
     """Analyse a measurement folder and write the result into it.
 
@@ -55,6 +57,8 @@ def analyze(
         An earlier measurement to compare with, analysed or not.
     progress
         Called now and then with the number of events done.
+    processes
+        Those that replay a trace together, of which this is the first; the others :func:`assist`.
 
     Returns
     -------
@@ -71,8 +75,9 @@ def analyze(
     folder = measurement_in(Path(folder))
     measurement = open_measurement(folder)
     earlier = _earlier(Path(against), threads) if against is not None else None
-    predictions = [_predict(measurement, text, threads) for text in what_if]
-    result = analyse(measurement, threads, progress)
+    changes = [_change(measurement, text) for text in what_if]
+    result = analyse(measurement, threads, progress, processes)
+    predictions = [_predict(measurement, *change, threads) for change in changes]
     hosts = _hosts(measurement)
     result.about["hosts"] = list(hosts)
     traffic = maps.whole_run(result)
@@ -103,13 +108,36 @@ def analyse(
     measurement: Measurement,
     threads: int = 0,
     progress: Callable[[float], None] | None = None,
+    processes: Processes | None = None,
 ) -> Result:
     """Replay a trace, or sum up a profile."""
     if measurement.mode != "trace":
         return analyse_profile(measurement)
     from haloscope.scope import replay
 
-    return replay.analyse(measurement, threads=threads, progress=progress)
+    return replay.analyse(measurement, threads, progress=progress, processes=processes)
+
+
+def assist(folder: Path | str, processes: Processes, threads: int = 0) -> None:
+    """Take part in the replay of a trace, as a process other than the first.
+
+    Parameters
+    ----------
+    folder, threads
+        As the first process gives them to :func:`analyze`.
+    processes
+        All processes.
+
+    Raises
+    ------
+    InputError
+        There is no measurement in the folder.
+    """
+    measurement = open_measurement(measurement_in(Path(folder)))
+    if measurement.mode == "trace":
+        from haloscope.scope import replay
+
+        replay.assist(measurement, processes, threads)
 
 
 def _earlier(folder: Path, threads: int) -> Result:
@@ -145,18 +173,24 @@ def _checked(result: Result, folder: Path) -> Result:
     return result
 
 
-def _predict(measurement: Measurement, text: str, threads: int) -> dict[str, Any]:
-    if measurement.mode != "trace":
-        raise InputError(
-            f"--what-if {text} needs a trace, and {measurement.folder} holds a profile; measure "
-            "again with haloscope measure --trace"
-        )
-    from haloscope.scope.whatif import predict
+def _change(measurement: Measurement, text: str) -> tuple[str, str | None]:
+    """Name and value of a change that can be predicted."""
+    from haloscope.scope import whatif
 
     name, _, value = text.partition("=")
-    found = predict(measurement, name.strip(), value.strip() or None, threads)
+    change = name.strip(), value.strip() or None
+    whatif.check(measurement, *change)
+    return change
+
+
+def _predict(
+    measurement: Measurement, name: str, value: str | None, threads: int
+) -> dict[str, Any]:
+    from haloscope.scope.whatif import predict
+
+    found = predict(measurement, name, value, threads)
     return {
-        "name": text,
+        "name": found.name,
         "seconds": found.measured,
         "predicted": found.predicted,
         "model_error": found.model_error,

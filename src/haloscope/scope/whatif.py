@@ -173,11 +173,7 @@ def predict(
     MachineError
         No compiler, or too little memory.
     """
-    settings, flags = _settings(measurement, name, value)
-    if not any(place.events for place in measurement.locations):
-        raise InputError(
-            f"{measurement.folder} holds no events; measure with --trace for predictions"
-        )
+    settings, flags = check(measurement, name, value)
     correction = clocks.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)
     by_rank = np.full(measurement.size, np.nan)
@@ -201,9 +197,15 @@ def predict(
     )
 
 
-def _settings(
-    measurement: Measurement, name: str, value: str | None
+def check(
+    measurement: Measurement, name: str, value: str | None = None
 ) -> tuple[_Settings, NDArray[np.uint8]]:
+    """Tell whether a change can be predicted, before long work begins; see :func:`predict`."""
+    if not any(place.events for place in measurement.locations):
+        raise InputError(
+            f"--what-if {name} needs a trace, and {measurement.folder} holds no events; measure "
+            "again with haloscope measure --trace"
+        )
     allowed = {text.partition("=")[0]: text for text in CHANGES}
     if name not in allowed:
         raise InputError(f"there is no change {name!r}; choose one of {', '.join(CHANGES)}")

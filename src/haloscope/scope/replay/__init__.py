@@ -14,7 +14,8 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
-from haloscope.scope.replay.patterns import Replayed, fill
+from haloscope.scope.replay.patterns import Replayed, fill, take_part
+from haloscope.scope.replay.processes import Processes, shared, threads_of_each
 from haloscope.scope.result import Result
 
 # Beyond this many words the root causes, which need all wait states at hand, are left out.
@@ -28,6 +29,7 @@ def analyse(
     causes: bool | None = None,
     correct_clocks: bool = True,
     progress: Callable[[float], None] | None = None,
+    processes: Processes | None = None,
 ) -> Result:
     """Analyse a trace.
 
@@ -44,6 +46,9 @@ def analyse(
         Look for messages that arrive before they were sent, and correct the clocks by them.
     progress
         Called now and then with the number of events done.
+    processes
+        Those that replay it together, of which this is the first; the others :func:`assist`. The
+        result does not depend on them.
 
     Returns
     -------
@@ -67,10 +72,15 @@ def analyse(
         correction = clocks.correct(measurement)
         knots = correction.knots or None
         about["clock_violations"] = {"before": correction.before, "after": correction.after}
+    if processes is not None:
+        threads = threads_of_each(processes, threads)
     inputs = make_inputs(measurement, threads, knots)
     if causes is None:
         causes = inputs.events <= MOST_WORDS_FOR_CAUSES
-    replayed = Replayed(inputs, causes, progress)
+    if processes is not None:
+        told = {index: table.tolist() for index, table in (knots or {}).items()}
+        shared(processes, {"causes": causes, "knots": told})
+    replayed = Replayed(inputs, causes, progress, processes)
     result = Result.empty(measurement)
     fill(result, measurement, replayed)
     counts = replayed.counts
@@ -98,6 +108,14 @@ def analyse(
         "pop": efficiencies(result, end - begin),
     }
     return result
+
+
+def assist(measurement: Measurement, processes: Processes, threads: int = 0) -> None:
+    """Replay a part of a trace while the first process calls :func:`analyse`."""
+    threads = threads_of_each(processes, threads)
+    told = shared(processes, None)
+    knots = {int(index): np.array(table, np.int64) for index, table in told["knots"].items()}
+    take_part(make_inputs(measurement, threads, knots or None), told["causes"], processes)
 
 
 def _cut(measurement: Measurement, replayed: Replayed) -> list[str]:

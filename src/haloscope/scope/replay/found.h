@@ -1,5 +1,9 @@
 // What the wait-state replay finds and the root-cause replay starts from.
 #pragma once
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <vector>
 #include "run.h"
 
@@ -60,7 +64,7 @@ struct Pair {
 
 struct Found {
   int64_t locations = 0, nodes = 0;
-  std::vector<double> values;  // [location][node][slot]
+  std::unique_ptr<double[], decltype(&std::free)> values{nullptr, std::free};  // [location][node][slot]
   std::vector<double> begins, ends;  // of each location, seconds on the run's clock
   std::vector<int64_t> open;         // calls of each location that are not left at its end
   std::vector<double> finalised;     // when it entered MPI_Finalize, if it did
@@ -73,7 +77,10 @@ struct Found {
   int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
           incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0;
 
-  double *at(int64_t location, int64_t node) {
-    return values.data() + (location * nodes + node) * SLOTS;
+  // Zeros, which take no memory before something is written.
+  void make_values() {
+    values.reset((double *)std::calloc((size_t)std::max<int64_t>(1, locations * nodes), SLOTS * sizeof(double)));
+    if (!values) throw std::bad_alloc();
   }
+  double *at(int64_t location, int64_t node) { return values.get() + (location * nodes + node) * SLOTS; }
 };

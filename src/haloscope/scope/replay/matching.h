@@ -6,7 +6,8 @@ constexpr size_t kMostHeld = 65536;  // receives of a rank that wait for ones po
 constexpr double kEver = 1e300;
 
 struct Matching : Reading {
-  static void match(Send &s, Receive &m) {
+  // The message that has this number here, and a receive.
+  void match(int thread, int64_t number, Send &s, Receive &m) {
     s.matched = m.matched = true;
     s.receive_enter = m.posted;
     s.receive_location = m.posted_location;
@@ -17,6 +18,10 @@ struct Matching : Reading {
     m.send_node = s.node;
     m.send_at = s.at;
     m.last_access = s.last_access;
+    if (owner[m.sender] < 0)
+      outboxes[thread][home[m.sender]].matches.push_back(
+          {m.sender, s.receive_location, s.receive_node, ranks[m.sender].origins[number],
+           s.receive_enter, s.receive_at});
   }
 
   void note_pair(RankState &to, int32_t receiver, const Send &s, const Receive &m, int32_t sender) {
@@ -30,7 +35,7 @@ struct Matching : Reading {
   }
 
   // Messages of a channel go to receives in the order in which these were posted, not completed.
-  void match_receives(RankState &r, int32_t rank, bool all) {
+  void match_receives(int thread, RankState &r, int32_t rank, bool all) {
     auto earlier = [&](int64_t a, int64_t b) { return r.receives[a].order < r.receives[b].order; };
     if (!std::is_sorted(r.held.begin(), r.held.end(), earlier))
       std::sort(r.held.begin(), r.held.end(), earlier);
@@ -48,9 +53,10 @@ struct Matching : Reading {
         c.first_send = source.sends[c.first_send].next;
       }
       if (c.first_send != kNone && c.first_receive == kNone) {
-        Send &s = source.sends[c.first_send];
+        const int64_t sent = c.first_send;
+        Send &s = source.sends[sent];
         c.first_send = s.next;
-        match(s, m);
+        match(thread, sent, s, m);
         note_pair(r, rank, s, m, m.sender);
       } else {
         m.next = kNone;
@@ -76,7 +82,7 @@ struct Matching : Reading {
         if (c.first_receive != kNone) {
           Receive &m = target.receives[c.first_receive];
           c.first_receive = m.next;
-          match(s, m);
+          match(thread, note.number, s, m);
           note_pair(target, note.receiver, s, m, note.sender);
         } else {
           s.next = kNone;
@@ -97,7 +103,7 @@ struct Matching : Reading {
         if (r.posted.holds(m.order)) r.posted[m.order] = 0;
         if (!missing(m.sender)) r.held.push_back(r.matched_to);
       }
-      match_receives(r, rank, until == kEver);
+      match_receives(thread, r, rank, until == kEver);
     }
     for (int from = 0; from < threads; from++) {
       for (const Access &a : access_mail[from][thread])
@@ -115,7 +121,7 @@ struct Matching : Reading {
     while (number >= c.base + (int64_t)c.instances.size()) {
       c.instances.push_back(std::make_unique<Instance>());
       Instance &i = *c.instances.back();
-      i.left = c.present;
+      i.left = c.here;
       i.enters.assign(c.size, -1e300);
       i.locations.assign(c.size, -1);
       i.nodes.assign(c.size, -1);
@@ -127,9 +133,10 @@ struct Matching : Reading {
 
   void arrive(int thread, const Arrival &a) {
     Communicator &c = comms[a.comm];
-    if (a.place < 0 || a.place >= c.size || a.instance < c.base) { unknown[thread]++; return; }
+    const int counts = peers.own == 0;  // all processes are told of all arrivals
+    if (a.place < 0 || a.place >= c.size || a.instance < c.base) { unknown[thread] += counts; return; }
     Instance &i = *instance_of(a.comm, a.instance);
-    if (i.locations[a.place] >= 0) { unknown[thread]++; return; }
+    if (i.locations[a.place] >= 0) { unknown[thread] += counts; return; }
     i.operation = a.operation;
     i.enters[a.place] = a.enter;
     i.locations[a.place] = a.location;

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import MachineError
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.metrics import NUMBER
 from haloscope.scope.replay.inputs import HEADERS, Inputs
+from haloscope.scope.replay.processes import PeersOf, Processes
 from haloscope.scope.result import PAIRS, WAITS, Result
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 
@@ -103,8 +105,10 @@ def load() -> Any:
                     "found.h",
                     "records.h",
                     "reading.h",
+                    "peers.h",
                     "matching.h",
                     "settling.h",
+                    "sharing.h",
                     "team.h",
                 )
             ),
@@ -115,7 +119,7 @@ def load() -> Any:
     library = ctypes.CDLL(str(path))
     pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
     library.find_waits.restype = pointer
-    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS)
+    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer)
     library.find_causes.restype = None
     library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
     library.drop_found.restype = None
@@ -168,6 +172,31 @@ def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
     return waits[np.argsort(waits["begin"], kind="stable")]
 
 
+def _find_waits(
+    library: Any,
+    inputs: Inputs,
+    causes: bool,
+    progress: Callable[[float], None] | None,
+    processes: Processes | None,
+) -> Any:
+    told = _PROGRESS(progress) if progress is not None else _PROGRESS()
+    peers = None if processes is None else PeersOf(processes)
+    address = None if peers is None else ctypes.byref(peers.structure)
+    found = library.find_waits(ctypes.byref(inputs.run), int(causes), told, address)
+    if not found:
+        raise MachineError(
+            f"the replay of {inputs.measurement.folder} does not fit into memory; use a machine "
+            "with more, or more processes: mpiexec -n N haloscope analyze"
+        )
+    return found
+
+
+def take_part(inputs: Inputs, causes: bool, processes: Processes) -> None:
+    """Replay this process' part of the ranks, for the first process."""
+    library = load()
+    library.drop_found(_find_waits(library, inputs, causes, None, processes))
+
+
 class Replayed:
     """What a replay found, as arrays.
 
@@ -190,11 +219,11 @@ class Replayed:
         inputs: Inputs,
         causes: bool = True,
         progress: Callable[[float], None] | None = None,
+        processes: Processes | None = None,
     ) -> None:
         library = load()
         run = ctypes.byref(inputs.run)
-        told = _PROGRESS(progress) if progress is not None else _PROGRESS()
-        found = library.find_waits(run, int(causes), told)
+        found = _find_waits(library, inputs, causes, progress, processes)
         try:
             self.critical_path = 0.0
             self.explained = 0.0

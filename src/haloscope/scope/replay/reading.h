@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "peers.h"
 #include "records.h"
 
 constexpr int kSizes = 66;
@@ -14,7 +15,10 @@ struct Reading {
   std::vector<LocationState> locations;
   std::vector<RankState> ranks;
   std::vector<Communicator> comms;
-  std::vector<int> owner;                              // thread of a rank
+  Peers peers;
+  std::vector<int32_t> home;                           // process of a rank
+  std::vector<int> owner;                              // thread of a rank, -1 in another process
+  std::vector<std::vector<Outbox>> outboxes;           // [thread][process]
   std::vector<std::vector<std::vector<SendNote>>> mail;  // [from thread][to thread]
   std::vector<std::vector<std::vector<Arrival>>> arrivals;
   std::vector<std::vector<std::vector<Access>>> access_mail;
@@ -37,9 +41,18 @@ struct Reading {
   int64_t post(int thread, RankState &r, const Send &send) {
     const int64_t number = r.sends.push(send);
     const uint32_t to = (uint32_t)send.receiver;
-    if (to < (uint32_t)run->rank_count && !ranks[to].locations.empty())
-      mail[thread][owner[to]].push_back({locations[send.location].decoder.in->rank, (int32_t)to, number});
+    if (to >= (uint32_t)run->rank_count || ranks[to].locations.empty()) return number;
+    const SendNote note{locations[send.location].decoder.in->rank, (int32_t)to, number};
+    if (owner[to] >= 0) mail[thread][owner[to]].push_back(note);
+    else outboxes[thread][home[to]].sends.push_back(note);
     return number;
+  }
+
+  void cancel(int thread, RankState &r, int32_t rank, int64_t number) {
+    Send &s = r.sends[number];
+    s.cancelled = true;
+    if (!missing(s.receiver) && owner[s.receiver] < 0)
+      outboxes[thread][home[s.receiver]].cancels.push_back({rank, number});
   }
 
   void await(LocationState &l, int32_t location, RankState &r, Receive receive) {
@@ -238,7 +251,7 @@ struct Reading {
       }
       case HS_EVENT_CANCELLED: {
         Request &q = r.requests.at(d.payload);
-        if (q.open && q.send != kNone && r.sends.holds(q.send)) r.sends[q.send].cancelled = true;
+        if (q.open && q.send != kNone && r.sends.holds(q.send)) cancel(thread, r, l.decoder.in->rank, q.send);
         if (q.open && q.send == kNone && r.posted.holds(q.order)) r.posted[q.order] = 0;
         r.requests.close(d.payload);
         break;

@@ -86,7 +86,7 @@ struct Instance {
 };
 
 struct Communicator {
-  int32_t size = 0, present = 0;
+  int32_t size = 0, present = 0, here = 0;  // here: members that this process replays
   int64_t base = 0;
   std::deque<std::unique_ptr<Instance>> instances;
   Instance *at(int64_t number) {
@@ -247,7 +247,8 @@ struct LocationState {
 
 struct RankState {
   std::vector<int32_t> locations;
-  Window<Send> sends;
+  Window<Send> sends;         // of a rank that another process replays: those to ranks of this one,
+  Window<int64_t> origins;    // and the numbers that they have there
   Window<Receive> receives;
   Window<Call> calls;
   Window<int64_t> taken, dones;  // numbers of receives and sends, in the order of their calls
@@ -274,3 +275,26 @@ struct SendNote {
   int64_t number;
 };
 
+// What a process is told of ranks that another one replays.
+struct ForeignSend {
+  SendNote note;
+  Send send;
+};
+
+struct ForeignCancel {
+  int32_t sender;
+  int64_t number;
+};
+
+struct ForeignMatch {  // the receive that a message has been given to
+  int32_t sender, receive_location, receive_node;
+  int64_t number;
+  double receive_enter;
+  Position receive_at;
+};
+
+struct Outbox {  // of a thread, for one other process
+  std::vector<SendNote> sends;
+  std::vector<ForeignCancel> cancels;
+  std::vector<ForeignMatch> matches;
+};

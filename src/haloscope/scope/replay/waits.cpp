@@ -15,18 +15,18 @@
 #include <vector>
 
 #include "found.h"
-#include "settling.h"
+#include "sharing.h"
 #include "team.h"
 
 namespace {
 
-struct Replay : Settling {
+struct Replay : Sharing {
   void go(void (*progress)(double)) {
     const int64_t L = run->location_count, N = run->node_count;
-    threads = std::max(1, std::min<int>(run->threads, std::max(1, run->rank_count)));
+    threads = std::max(1, std::min<int>(run->threads, std::max(1, run->rank_count / peers.count)));
     found->locations = L;
     found->nodes = N;
-    found->values.assign(L * N * (int64_t)SLOTS, 0.0);
+    found->make_values();
     found->begins.assign(L, 0);
     found->marks.resize(L);
     found->open.assign(L, 0);
@@ -35,6 +35,8 @@ struct Replay : Settling {
     locations.resize(L);
     ranks = std::vector<RankState>(run->rank_count);
     owner.resize(run->rank_count);
+    home.resize(run->rank_count);
+    outboxes.assign(threads, std::vector<Outbox>(peers.count));
     comms = std::vector<Communicator>(run->comm_count);
     mail.assign(threads, std::vector<std::vector<SendNote>>(threads));
     arrivals.assign(threads, std::vector<std::vector<Arrival>>(threads));
@@ -42,12 +44,11 @@ struct Replay : Settling {
     sizes.assign(threads, std::vector<int64_t>(N * kSizes, 0));
     for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising}) counts->assign(threads, 0);
     int64_t words = 0, present = 0, seen = 0;
-    double begin = 1e300, finish = -1e300;
+    double begin = 1e300;
     for (int64_t i = 0; i < L; i++) {
       const LocationInput &in = run->locations[i];
       locations[i].decoder.open(in);
       locations[i].values = found->at(i, 0);
-      locations[i].ticks.assign(N, 0);
       locations[i].ended = in.count == 0;
       if (keep_causes) locations[i].next_mark = Marks::kWords;
       if (in.is_stream || in.rank < 0 || in.rank >= run->rank_count) continue;
@@ -60,14 +61,23 @@ struct Replay : Settling {
         if (peek.next()) begin = std::min(begin, peek.seconds());
       }
     }
+    const int64_t workers = (int64_t)threads * peers.count;
     for (int32_t rank = 0, n = 0; rank < run->rank_count; rank++) {
-      owner[rank] = (int)std::min<int64_t>(threads - 1, (int64_t)n * threads / std::max<int64_t>(1, present));
+      const int64_t worker = std::min(workers - 1, n * workers / std::max<int64_t>(1, present));
+      home[rank] = (int32_t)(worker / threads);
+      owner[rank] = own(rank) ? (int)(worker % threads) : -1;
       n += !ranks[rank].locations.empty();
     }
+    for (int64_t i = 0; i < L; i++)
+      if (const int32_t rank = run->locations[i].rank; rank >= 0 && rank < run->rank_count && own(rank))
+        locations[i].ticks.assign(N, 0);
     for (int64_t c = 0; c < run->comm_count; c++) {
       comms[c].size = run->comm_starts[c + 1] - run->comm_starts[c];
       for (int32_t m = run->comm_starts[c]; m < run->comm_starts[c + 1]; m++)
-        comms[c].present += !missing(run->comm_members[m]);
+        if (const int32_t rank = run->comm_members[m]; !missing(rank)) {
+          comms[c].present++;
+          comms[c].here += own(rank);
+        }
     }
     constexpr int64_t kLarge = 1 << 27;  // words: a GiB
     stream = words > kLarge;
@@ -77,6 +87,8 @@ struct Replay : Settling {
     double stretch = 1e-3, until = begin + stretch;
     std::atomic<bool> more{words > 0};
     std::vector<uint8_t> alive(threads);
+    bool last = false;
+    int64_t total = 0;
     Team team(threads);
     team.run([&](int thread) {
       while (more) {
@@ -84,18 +96,23 @@ struct Replay : Settling {
         for (int32_t rank = 0; rank < run->rank_count; rank++)
           if (owner[rank] == thread && !ranks[rank].locations.empty()) here |= decode(thread, rank, until, most);
         alive[thread] = here;
-        team.meet();
-        const bool last = std::none_of(alive.begin(), alive.end(), [](uint8_t a) { return a; });
+        team.meet([&] {
+          bool any = std::any_of(alive.begin(), alive.end(), [](uint8_t a) { return a != 0; });
+          total = tell_decoded(any);
+          last = !any;
+        });
         match_mail(thread, last ? kEver : until);
-        team.meet([&] { number_instances(); });
+        team.meet([&] {
+          tell_matched();
+          number_instances();
+        });
         for (int32_t rank = 0; rank < run->rank_count; rank++) {
           if (owner[rank] != thread || ranks[rank].locations.empty()) continue;
           settle(thread, rank, last);
           if (!last) drop(rank);
         }
         team.meet([&] {
-          int64_t total = 0;
-          for (int t = 0; t < threads; t++) total += events[t];
+          drop_foreign();
           const int64_t done = total - seen;
           seen = total;
           const double factor = done > 0 ? double(wanted) / double(done) : 8.0;
@@ -111,21 +128,37 @@ struct Replay : Settling {
         });
       }
     });
-    finish_up(finish);
+    finish_own();
+    hand_in();
+    if (peers.own == 0) finish_all();
   }
 
-  void finish_up(double finish) {
+  void finish_own() {
     const int64_t L = run->location_count, N = run->node_count;
     for (int64_t i = 0; i < L; i++) {
       LocationState &l = locations[i];
       const double rate = l.decoder.in->rate;
-      for (int64_t n = 0; n < N; n++) found->at(i, n)[TIME] = double(l.ticks[n]) * rate;
+      for (int64_t n = 0; n < N && !l.ticks.empty(); n++)
+        if (l.ticks[n] != 0) found->at(i, n)[TIME] = double(l.ticks[n]) * rate;
       if (l.started) {
         found->begins[i] = as_seconds(l, l.first);
         found->ends[i] = as_seconds(l, l.last);
-        finish = std::max(finish, found->ends[i]);
       }
     }
+    for (int32_t rank = 0; rank < run->rank_count; rank++) {
+      RankState &r = ranks[rank];
+      if (!own(rank)) continue;
+      for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
+        const Send &s = r.sends[k];
+        found->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0;
+      }
+      for (int64_t k = r.receives.base; k < r.receives.end(); k++)
+        found->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE;
+    }
+  }
+
+  void finish_all() {
+    const int64_t L = run->location_count, N = run->node_count;
     lock_contention();
     found->sizes.assign(N * kSizes, 0);
     for (int t = 0; t < threads; t++) {
@@ -140,12 +173,6 @@ struct Replay : Settling {
     for (RankState &r : ranks) {
       for (const Wait &w : r.waits) waits_of[w.location]++;
       found->pairs.insert(found->pairs.end(), r.pairs.list.begin(), r.pairs.list.end());
-      for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
-        const Send &s = r.sends[k];
-        found->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0;
-      }
-      for (int64_t k = r.receives.base; k < r.receives.end(); k++)
-        found->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE;
     }
     std::sort(found->pairs.begin(), found->pairs.end(), [](const Pair &a, const Pair &b) {
       return a.node != b.node ? a.node < b.node : a.sender != b.sender ? a.sender < b.sender : a.receiver < b.receiver;
@@ -157,8 +184,7 @@ struct Replay : Settling {
     found->waits.resize(found->wait_starts[L]);
     Team team(threads);
     team.run([&](int thread) {
-      for (int32_t rank = 0; rank < run->rank_count; rank++)
-        if (owner[rank] == thread) hand_over(ranks[rank]);
+      for (int32_t rank = thread; rank < run->rank_count; rank += threads) hand_over(ranks[rank]);
     });
   }
 
@@ -182,19 +208,26 @@ struct Replay : Settling {
 
 extern "C" {
 
-Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double)) {
-  auto found = std::make_unique<Found>();
-  Replay replay;
-  replay.run = run;
-  replay.found = found.get();
-  replay.keep_causes = keep_causes != 0;
-  replay.go(progress);
-  return found.release();
+// Null where the exchange between processes failed or memory is short. Of several processes only
+// the first one's answer is whole.
+Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double), const Peers *peers) {
+  try {
+    auto found = std::make_unique<Found>();
+    Replay replay;
+    replay.run = run;
+    replay.found = found.get();
+    replay.keep_causes = keep_causes != 0;
+    if (peers != nullptr) replay.peers = *peers;
+    replay.go(progress);
+    return found.release();
+  } catch (const std::exception &) {
+    return nullptr;
+  }
 }
 
 void drop_found(Found *found) { delete found; }
 
-const double *found_values(const Found *f) { return f->values.data(); }
+const double *found_values(const Found *f) { return f->values.get(); }
 const double *found_begins(const Found *f) { return f->begins.data(); }
 const double *found_ends(const Found *f) { return f->ends.data(); }
 const int64_t *found_open(const Found *f) { return f->open.data(); }

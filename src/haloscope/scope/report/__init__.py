@@ -156,7 +156,16 @@ def _what_if(predictions: Sequence[dict[str, Any]]) -> list[str]:
         )
         for one in predictions
     ]
-    return table(("changed", "now", "predicted", "change"), rows)
+    notes = [
+        f"- {cell(str(one.get('name', '')))}: {note}"
+        for one in predictions
+        for note in one.get("notes", ())
+    ]
+    return [
+        *table(("changed", "now", "predicted", "change"), rows),
+        *notes,
+        *([""] if notes else []),
+    ]
 
 
 def _change(before: float, after: float) -> str:

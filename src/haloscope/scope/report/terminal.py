@@ -84,6 +84,8 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
                 style="bold",
             )
         )
+        for note in change.get("notes", ()):
+            console.print(Padding(Text(str(note), style="dim"), (0, 0, 0, _INDENT)))
     if analysis.comparison is not None:
         before = wording.plain(analysis.comparison.before, 50)
         console.print(Text(f"\nAgainst {before}: {' '.join(sentences(analysis.comparison))}"))

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from haloscope.commands.world import open_world
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -32,10 +34,19 @@ def analyze(
         typer.Option("--json", help="Print one JSON object on standard output and nothing else."),
     ] = False,
 ) -> None:
-    """Find out where a measured program waits, and why: report, maps, predictions."""
+    """Find out where a measured program waits, and why: report, maps, predictions.
+
+    Started by an MPI launcher (mpiexec -n 4 haloscope analyze DIR), all processes replay a
+    trace together.
+    """
+    from haloscope.exchange.launch import started_by_launcher
     from haloscope.scope import analyze as work
     from haloscope.scope.report import terminal
 
+    world = open_world() if started_by_launcher() else None
+    if world is not None and not world.is_root:
+        work.assist(folder, world, threads)
+        return
     watched = sys.stderr.isatty() and not as_json
 
     def show(events: float) -> None:
@@ -48,6 +59,7 @@ def analyze(
             threads=threads,
             against=against,
             progress=show if watched else None,
+            processes=world if world is not None and world.size > 1 else None,
         )
     finally:
         if watched:
