@@ -24,6 +24,20 @@ _LARGE = 1 << 21
 _SPINS = 4_000
 
 
+def host_memory() -> tuple[int, int]:
+    """Available and total memory of the host in bytes."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    free = page * os.sysconf("SC_AVPHYS_PAGES")
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                free = int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return free, total
+
+
 def available_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -259,13 +273,4 @@ class CpuDevice:
 
     def memory(self) -> tuple[int, int]:
         """Available and total memory of the host in bytes."""
-        page = os.sysconf("SC_PAGE_SIZE")
-        total = page * os.sysconf("SC_PHYS_PAGES")
-        free = page * os.sysconf("SC_AVPHYS_PAGES")
-        try:
-            for line in Path("/proc/meminfo").read_text().splitlines():
-                if line.startswith("MemAvailable"):
-                    free = int(line.split()[1]) * 1024
-        except OSError:
-            pass
-        return free, total
+        return host_memory()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
@@ -18,8 +19,9 @@ from haloscope.scope.replay.patterns import Replayed, fill, take_part
 from haloscope.scope.replay.processes import Processes, shared, threads_of_each
 from haloscope.scope.result import Result
 
-# Beyond this many words the root causes, which need all wait states at hand, are left out.
-MOST_WORDS_FOR_CAUSES = 1_500_000_000
+# Root causes need all wait states at hand; this is what they take where nearly every message waits.
+BYTES_A_WORD_FOR_CAUSES = 24
+_GIB = 2.0**30
 
 
 def analyse(
@@ -40,8 +42,8 @@ def analyse(
     threads
         Threads to use; 0 for one a core. The result does not depend on it.
     causes
-        Find root causes, critical path and imbalance too; by default where the trace is not so
-        large that its wait states do not fit into memory.
+        Find root causes, critical path and imbalance too; by default where the wait states, which
+        are all needed for that, fit into the memory that is free.
     correct_clocks
         Look for messages that arrive before they were sent, and correct the clocks by them.
     progress
@@ -75,8 +77,9 @@ def analyse(
     if processes is not None:
         threads = threads_of_each(processes, threads)
     inputs = make_inputs(measurement, threads, knots)
+    needed, (free, _) = BYTES_A_WORD_FOR_CAUSES * inputs.events, host_memory()
     if causes is None:
-        causes = inputs.events <= MOST_WORDS_FOR_CAUSES
+        causes = needed <= free
     if processes is not None:
         told = {index: table.tolist() for index, table in (knots or {}).items()}
         shared(processes, {"causes": causes, "knots": told})
@@ -87,7 +90,10 @@ def analyse(
     cut = _cut(measurement, replayed)
     warnings = [*measurement.warnings, *cut, *_warnings(counts)]
     if not causes:
-        warnings.append("root causes were left out: the trace is too large to hold all its waits")
+        warnings.append(
+            f"root causes were left out: they may need {needed / _GIB:.1f} GiB of memory and "
+            f"{free / _GIB:.1f} GiB are free"
+        )
     used = np.array([bool(place.events) for place in measurement.locations])
     begin = float(replayed.begins[used].min()) if used.any() else 0.0
     end = float(replayed.ends[used].max()) if used.any() else 0.0

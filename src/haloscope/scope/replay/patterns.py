@@ -162,7 +162,8 @@ def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
 def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
     """Wait states as results keep them: the longest ones, by begin."""
     if len(found) > most:
-        longest = np.argpartition(found["begin"] - found["end"], most)[:most]
+        # Of equally long ones the first: which others were left out before makes no difference.
+        longest = np.argsort(found["begin"] - found["end"], kind="stable")[:most]
         found = found[np.sort(longest)]
     waits = np.zeros(len(found), WAITS)
     metric = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
@@ -209,7 +210,7 @@ class Replayed:
     open
         Calls of each location that are not left at its end.
     waits
-        Wait states as results keep them, and ``wait_count`` of them in all.
+        Wait states as results keep them: the longest ones.
     counts
         Events, broken locations, unmatched sends and receives, and the like.
     """
@@ -250,7 +251,6 @@ class Replayed:
             address = library.found_pairs(found, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
             address = library.found_waits(found, ctypes.byref(count))
-            self.wait_count = count.value
             self.waits = as_waits(_view(address, _WAIT, count.value))
             counts = np.zeros(8, np.int64)
             library.found_counts(found, counts.ctypes.data)

@@ -12,6 +12,7 @@ struct Reading {
   Found *found;
   int threads;
   bool keep_causes, stream = false;
+  double least = 0;  // of the waits that are kept, seconds
   std::vector<LocationState> locations;
   std::vector<RankState> ranks;
   std::vector<Communicator> comms;

@@ -2,6 +2,9 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <cmath>
+#include <functional>
+
 #include "matching.h"
 
 constexpr int kLateSendersKept = 64;  // late messages that a later one may turn out to precede
@@ -41,7 +44,31 @@ struct Settling : Matching {
     }
   }
 
-  void log(RankState &r, const Wait &wait) { r.waits.push_back(wait); }
+  // Without root causes only the longest waits are asked for: those below `least` are left out.
+  void log(RankState &r, const Wait &wait) {
+    if (wait.end - wait.begin >= least) r.waits.push_back(wait);
+  }
+
+  // Keeps memory bounded where root causes are not looked for; `threads` that meet are here alone.
+  void leave_short_waits_out() {
+    constexpr size_t kMost = 4 << 20, kKept = 2 << 20;  // of which results keep a part
+    size_t count = 0;
+    for (const RankState &r : ranks) count += r.waits.size();
+    if (keep_causes || count <= kMost) return;
+    std::vector<double> lengths;
+    lengths.reserve(count);
+    for (const RankState &r : ranks)
+      for (const Wait &w : r.waits) lengths.push_back(w.end - w.begin);
+    std::nth_element(lengths.begin(), lengths.begin() + kKept, lengths.end(), std::greater<double>());
+    // Above it, not at it: many may be of one length.
+    least = std::nextafter(lengths[kKept], 1e300);
+    for (RankState &r : ranks) {
+      std::deque<Wait> kept;
+      for (const Wait &w : r.waits)
+        if (w.end - w.begin >= least) kept.push_back(w);
+      r.waits.swap(kept);
+    }
+  }
 
   void settle_call(RankState &r, const Call &call) {
     if (call.test || call.node < 0) {

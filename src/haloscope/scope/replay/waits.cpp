@@ -113,6 +113,7 @@ struct Replay : Sharing {
         }
         team.meet([&] {
           drop_foreign();
+          leave_short_waits_out();
           const int64_t done = total - seen;
           seen = total;
           const double factor = done > 0 ? double(wanted) / double(done) : 8.0;
