@@ -90,6 +90,9 @@ def main() -> None:
     )
     # By round, as what else the machine does changes from one round to the next.
     ratios = {
+        "predicted over real gain": [
+            (traced - there) / (whole - real) for whole, real, traced, there in rounds
+        ],
         "predicted over real time": [there / real for _, real, _, there in rounds],
         "predicted over real speed-up": [
             (traced / there) / (whole / real) for whole, real, traced, there in rounds

@@ -37,6 +37,7 @@ SECONDS = 300
 QUIET = ("output.fields=false", "output.picture=false", "checkpoint.minutes=0")
 METRICS = {
     "gpu_launches": "launches",
+    "gpu_idle": "GPU idle (s)",
     "gpu_idle_computation": "idle, host works (s)",
     "gpu_idle_mpi": "idle, host in MPI (s)",
     "gpu_overlap": "copies beside kernels (s)",

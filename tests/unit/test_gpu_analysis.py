@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from trace_text import parse, path_text, place_of, write
 
+from haloscope.scope.analyze import analyze, as_json
 from haloscope.scope.clocks import correct
 from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
 from haloscope.scope.gpu.breakdown import PARTS
@@ -122,6 +123,26 @@ def test_adding_twice_changes_nothing(tmp_path: Path):
     assert result.values.keys() == first.keys()
     assert all(np.array_equal(result.values[name], first[name]) for name in first)
     assert json.dumps(result.about["gpu"]) == told
+
+
+def test_the_analysis_of_a_trace_looks_at_gpus(tmp_path: Path):
+    write(parse(text_and_tables(FILES[-1])[0]), tmp_path)
+    result = analyse(open_measurement(tmp_path), 1)
+    assert result.total("gpu_kernels") > 0
+    assert "kernels" in breakdown(result).parts
+
+
+def test_the_report_tells_where_the_time_of_each_rank_goes(tmp_path: Path):
+    write(parse(text_and_tables(FILES[-1])[0]), tmp_path)
+    told = as_json(analyze(tmp_path))["gpu"]
+    shown = breakdown(Result.load(tmp_path / "analysis.h5"))
+    assert told["parts"] == list(shown.parts)
+    assert told["seconds_by_rank"] == shown.seconds.tolist()
+    assert told["kernels"][0]["visits"] > 0
+    page = (tmp_path / "report.md").read_text()
+    assert "## GPUs" in page
+    assert f"| rank | {' | '.join(shown.titles)} |" in page
+    assert told["kernels"][0]["name"] in page
 
 
 def test_a_run_without_streams_is_left_as_it_is(tmp_path: Path):

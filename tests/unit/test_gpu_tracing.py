@@ -85,7 +85,12 @@ def fixture_play(
     """Run the program with steps as one text; settings are variables of the environment."""
 
     def play(
-        steps: str, *, mode: str = "trace", program: Path = program, **settings: str
+        steps: str,
+        *,
+        mode: str = "trace",
+        program: Path = program,
+        status: int = 0,
+        **settings: str,
     ) -> Recorded:
         monkeypatch.setenv("CUDA_INJECTION64_PATH", str(tracer))
         monkeypatch.setenv("FAKE_CUPTI", str(cupti / "lib" / "libcupti.so.99"))
@@ -93,7 +98,7 @@ def fixture_play(
         for name in settings.keys() - {f"HALOSCOPE_{name}" for name in recorder}:
             monkeypatch.setenv(name, settings[name])
         run = record(program, *steps.split(), mode=mode, **recorder)
-        assert run.status == 0, run.error
+        assert run.status == status, run.error
         return run
 
     return play
@@ -456,6 +461,13 @@ def test_records_that_cupti_still_has_at_the_end_are_kept(play: Callable[..., Re
     assert run.measurement().ranks[0].ended
 
 
+def test_what_a_slow_program_did_is_there_when_it_is_killed(play: Callable[..., Recorded]):
+    # Asked for each second, kept for three.
+    run = play("load attach:0:1 kernel:a:7:1:10:20 sleep:6000 exit:kill", status=-9)
+    assert [w[0] for w in work_of(run)] == ["program/a"]
+    assert not run.measurement().ranks[0].ended
+
+
 def test_what_was_told_before_the_rank_is_known_gets_its_name(play: Callable[..., Recorded]):
     run = play(
         "load call:cuLaunchKernel:7:1 kernel:a:7:1:10:20 deliver attach:2:3 kernel:b:7:2:20:30"
@@ -713,6 +725,8 @@ def test_programs_are_told_where_the_tracer_lies_and_other_tools_keep_their_plac
     found = gpu_build.gpu_environment(base, cache)
     assert found.keys() == {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}
     assert len(set(found.values())) == 1
+    # A measured command that starts measured ranks.
+    assert gpu_build.gpu_environment({**base, **found}, cache) == found
     assert capsys.readouterr().err == ""
     other = {**base, "CUDA_INJECTION64_PATH": "/opt/other.so"}
     assert gpu_build.gpu_environment(other, cache).keys() == {"NVTX_INJECTION64_PATH"}

@@ -297,6 +297,8 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         },
         "files": analysis.files,
     }
+    if report.gpus.has_gpus(result):
+        told["gpu"] = report.gpus.as_json(result)
     if analysis.what_if:
         told["what_if"] = analysis.what_if
     if analysis.comparison is not None:

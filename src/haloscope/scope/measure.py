@@ -30,6 +30,7 @@ MOST_BUFFER_MIB = 1 << 16
 MOST_FRAMES = 64
 # The system takes no longer text into a program's environment.
 _MOST_FILTER_BYTES = 100_000
+_LOOK_AFTER_SECONDS = 0.5
 # What a rank says of itself stands at the end of its definitions.
 _TAIL_BYTES = 1 << 16
 # Signals that are passed on. Python's own answers to them would end this process alone.
@@ -357,8 +358,9 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr:
                 "after --"
             ) from error
         while True:
-            told = signal.sigwaitinfo(watched)
-            if told.si_signo == signal.SIGCHLD:
+            # Another thread of this process may have been told of the end in place of this one.
+            told = signal.sigtimedwait(watched, _LOOK_AFTER_SECONDS)
+            if told is None or told.si_signo == signal.SIGCHLD:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     code = os.waitstatus_to_exitcode(status)

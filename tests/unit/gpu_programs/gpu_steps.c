@@ -15,6 +15,7 @@
  *   mpi:begin  mpi:end               within a call of MPI
  *   pause  resume  attach:RANK:SIZE  sleep:MILLISECONDS  exit:HOW */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,7 @@ static void nap(long milliseconds) {
 static void end(const char *how) {
   if (strcmp(how, "exit") == 0) exit(0);
   if (strcmp(how, "_exit") == 0) _exit(0);
+  if (strcmp(how, "kill") == 0) raise(SIGKILL);
   if (strcmp(how, "abort") == 0) abort();
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
+from haloscope.scope.gpu import add_gpus
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
@@ -86,6 +87,7 @@ def analyse(
     replayed = Replayed(inputs, causes, progress, processes)
     result = Result.empty(measurement)
     fill(result, measurement, replayed)
+    add_gpus(result, measurement, knots)
     counts = replayed.counts
     cut = _cut(measurement, replayed)
     warnings = [*measurement.warnings, *cut, *_warnings(counts)]

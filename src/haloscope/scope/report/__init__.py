@@ -20,6 +20,7 @@ from haloscope.scope.diagnosis.waits import WAITS
 from haloscope.scope.maps import Distances, Traffic
 from haloscope.scope.maps.placement import Placement
 from haloscope.scope.metrics import BY_NAME, Metric, children
+from haloscope.scope.report import gpus
 from haloscope.scope.report.comparison import Comparison, sentences
 from haloscope.scope.report.tables import cell, table
 from haloscope.scope.result import Result
@@ -119,6 +120,7 @@ def page(analysis: Analysis) -> str:
         parts += [f"## Against {before}", "", " ".join(sentences(analysis.comparison)), ""]
         parts += ["[By metric and by call path](compare.md)", ""]
     parts += ["## Where the time goes", "", *_tree(view), *_efficiencies(result)]
+    parts += gpus.section(result)
     parts += ["## Call paths", "", *_call_paths(view)]
     if len(result.pairs) or result.total("messages_sent"):
         parts += ["## Messages", "", *_messages(analysis)]

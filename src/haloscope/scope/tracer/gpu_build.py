@@ -25,7 +25,7 @@ from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 _HERE = Path(__file__).parent
 _ALWAYS = tuple(_HERE / name for name in ("gpu_common.c", "gpu_nvtx.c"))
 _ABSENT = (_HERE / "gpu_absent.c",)
-_PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c"))
+_PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c", "gpu_flush.c"))
 _HEADERS = (
     *(_HERE / n for n in ("gpu_tracer.h", "gpu_calls.h", "gpu_streams.h", "recorder.h", "stub.h")),
     EVENTS_HEADER,
@@ -182,7 +182,7 @@ def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
     variables = os.environ if environment is None else environment
     named = variables.get(_NAMED_BY_USER)
     if named:
-        found = _cupti_in(Path(named))
+        found = _cupti_in(Path(named).absolute())
         if found is None:
             raise MachineError(
                 f"{_NAMED_BY_USER} names {named}, which does not hold CUPTI; give a folder with "
@@ -378,7 +378,7 @@ def gpu_environment(
     """Give the variables that have the GPUs of a program recorded.
 
     They are of use beside those of :func:`haloscope.scope.measure.environment` only. A variable
-    that is set already stays as it is: another tool measures then.
+    that names another library stays as it is: another tool measures then.
 
     Parameters
     ----------
@@ -393,14 +393,13 @@ def gpu_environment(
         As :func:`gpu_library`.
     """
     variables = os.environ if base is None else base
-    wanted = [name for name in _INJECTED if not variables.get(name)]
+    library = str(gpu_library(variables, cache))
+    # It is this one where a measured command starts ranks that are measured.
+    wanted = [name for name in _INJECTED if variables.get(name, "") in ("", library)]
     if _INJECTED[0] not in wanted:
         print(
             f"haloscope: {_INJECTED[0]} is set already, for another tool: GPUs are not measured; "
             "everything else is",
             file=sys.stderr,
         )
-    if not wanted:
-        return {}
-    library = str(gpu_library(variables, cache))
     return dict.fromkeys(wanted, library)

@@ -152,8 +152,9 @@ static void CUPTIAPI on_call(void *unused, CUpti_CallbackDomain domain, CUpti_Ca
     end(domain, told, call);
 }
 
-static void watch(CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain,
-                  const struct gpu_call *list, unsigned count) {
+static CUpti_SubscriberHandle subscriber;
+
+static void watch(CUpti_CallbackDomain domain, const struct gpu_call *list, unsigned count) {
   for (unsigned i = 0; i < count; i++) {
     if (list[i].id >= MOST_IDS) continue;
     regions[is_driver(domain)][list[i].id] = UNKNOWN;
@@ -164,14 +165,15 @@ static void watch(CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain
 }
 
 CUptiResult gpu_watch_calls(void) {
-  CUpti_SubscriberHandle subscriber;
   CUptiResult result = gpu_cupti.cuptiSubscribe_(&subscriber, (CUpti_CallbackFunc)on_call, NULL);
   if (result != CUPTI_SUCCESS) return result;
-  watch(subscriber, CUPTI_CB_DOMAIN_DRIVER_API, gpu_driver_calls, gpu_driver_call_count);
-  watch(subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, gpu_runtime_calls, gpu_runtime_call_count);
+  watch(CUPTI_CB_DOMAIN_DRIVER_API, gpu_driver_calls, gpu_driver_call_count);
+  watch(CUPTI_CB_DOMAIN_RUNTIME_API, gpu_runtime_calls, gpu_runtime_call_count);
   static const CUpti_CallbackId resources[] = {CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
                                                CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING};
   for (size_t i = 0; i < sizeof resources / sizeof *resources; i++)
     gpu_cupti.cuptiEnableCallback_(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, resources[i]);
   return CUPTI_SUCCESS;
 }
+
+void gpu_leave_calls(void) { gpu_cupti.cuptiUnsubscribe_(subscriber); }

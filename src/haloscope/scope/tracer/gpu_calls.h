@@ -1,4 +1,4 @@
-/* What the tracer's part for calls of the host offers to the part that talks with CUPTI. */
+/* What the parts of the tracer that talk with CUPTI share. */
 #ifndef HALOSCOPE_GPU_CALLS_H
 #define HALOSCOPE_GPU_CALLS_H
 
@@ -11,13 +11,13 @@
 
 #include "gpu_tracer.h"
 
-/* Functions of CUPTI that are used; the last ones are not in every version. */
+/* Functions of CUPTI that are used; the last one is not in every version. */
 #define GPU_CUPTI_NEEDED(F) \
-  F(cuptiSubscribe) F(cuptiEnableCallback) F(cuptiActivityRegisterCallbacks) \
+  F(cuptiSubscribe) F(cuptiUnsubscribe) F(cuptiEnableCallback) F(cuptiActivityRegisterCallbacks) \
   F(cuptiActivityEnable) F(cuptiActivityGetNextRecord) F(cuptiActivityFlushAll) \
   F(cuptiActivityGetNumDroppedRecords) F(cuptiGetTimestamp) F(cuptiGetDeviceId) \
   F(cuptiGetStreamIdEx) F(cuptiGetResultString)
-#define GPU_CUPTI_WISHED(F) F(cuptiActivityFlushPeriod) F(cuptiActivityRegisterTimestampCallback)
+#define GPU_CUPTI_WISHED(F) F(cuptiActivityRegisterTimestampCallback)
 
 #define GPU_DECLARE(name) __typeof__(&name) name##_;
 struct gpu_cupti {
@@ -27,7 +27,14 @@ struct gpu_cupti {
 #undef GPU_DECLARE
 extern struct gpu_cupti gpu_cupti;
 
-/* Have the calls of the tables told to on_call; 0 where CUPTI refuses. */
+/* Have the calls of the tables told to on_call, from here on and no longer. */
 CUptiResult gpu_watch_calls(void);
+void gpu_leave_calls(void);
+
+/* Have CUPTI asked for its records each second, from the first call on. */
+void gpu_flush_from_now_on(void);
+
+/* Whether this is the first call: nothing is asked for any more when it returns. */
+int gpu_flush_no_more(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* Tracer of NVIDIA GPUs: what CUPTI's activity records tell of kernels, copies and fills.
  *
  * CUDA's driver loads this library when the program initialises it. CUPTI hands over buffers of
- * records when they are full, each second and at the end, on a thread of its own. Records carry
+ * records when they are full, and others when they are asked for (gpu_flush.c). Records carry
  * times of the recorder's clock where CUPTI takes one; else pairs of both clocks' readings, taken
  * with each buffer, lead from one to the other. */
 #include "gpu_calls.h"
@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
   BUFFER = 1 << 20,     /* bytes */
   ALIGNMENT = 8,
-  FLUSH_PERIOD = 1000,  /* milliseconds */
   MOST_PAIRS = 4096,
   READINGS = 8,
   MOST_NAMES = 1 << 16, /* names of kernels */
@@ -27,7 +27,6 @@ struct gpu_cupti gpu_cupti;
 /* One buffer is looked at at a time. */
 static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t record_count, dropped, untimed, overhead;
-static int finished;
 
 /* --- buffers -------------------------------------------------------------------------------- */
 
@@ -38,6 +37,7 @@ static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct spare *spares;
 
 static void CUPTIAPI on_request(uint8_t **buffer, size_t *size, size_t *most_records) {
+  gpu_flush_from_now_on();
   pthread_mutex_lock(&spare_lock);
   struct spare *spare = spares;
   if (spare) spares = spare->next;
@@ -117,7 +117,7 @@ static struct named {
 } names[MOST_NAMES];
 static unsigned name_count;
 
-/* The name as the source has it, by the C++ library that the program has loaded, if any. */
+/* The name as the source has it, by the C++ library that the program has loaded, or the usual one. */
 static char *readable(const char *name) {
   typedef char *demangler(const char *, char *, size_t *, int *);
   static demangler *demangle;
@@ -125,6 +125,7 @@ static char *readable(const char *name) {
   if (!demangle) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (!library) library = dlopen("libc++abi.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) library = dlopen("libstdc++.so.6", RTLD_LAZY);
     demangle = (demangler *)(uintptr_t)dlsym(library ? library : RTLD_DEFAULT, "__cxa_demangle");
   }
   int status = -1;
@@ -185,7 +186,7 @@ static uint32_t direction_of(unsigned kind) {
 /* --- records -------------------------------------------------------------------------------- */
 
 static void tell(struct hs_work work) {
-  if (work.begin == 0 && work.end == 0) {
+  if (work.begin == 0 || work.end == 0) {
     untimed++;
     return;
   }
@@ -240,14 +241,15 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bu
                                  size_t valid) {
   (void)size;
   if (!buffer) return;
+  size_t more = 0;
+  if (gpu_cupti.cuptiActivityGetNumDroppedRecords_(context, stream, &more) != CUPTI_SUCCESS)
+    more = 0;
   pthread_mutex_lock(&records_lock);
+  dropped += more;
   if (clocks_differ) take_pair();
   CUpti_Activity *record = NULL;
   while (valid && gpu_cupti.cuptiActivityGetNextRecord_(buffer, valid, &record) == CUPTI_SUCCESS)
     take(record);
-  size_t more = 0;
-  if (gpu_cupti.cuptiActivityGetNumDroppedRecords_(context, stream, &more) == CUPTI_SUCCESS)
-    dropped += more;
   hs_streams_settle();
   pthread_mutex_unlock(&records_lock);
   give_back(buffer);
@@ -255,13 +257,12 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bu
 
 /* --- begin and end -------------------------------------------------------------------------- */
 
+static pid_t process;
+
 static void tell_rest(void) {
   char line[512];
-  pthread_mutex_lock(&records_lock);
-  int first = !finished;
-  finished = 1;
-  pthread_mutex_unlock(&records_lock);
-  if (!first) return;
+  /* CUDA and its threads do not live on in a copy of the process. */
+  if (getpid() != process || !gpu_flush_no_more()) return;
   gpu_cupti.cuptiActivityFlushAll_(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   pthread_mutex_lock(&records_lock);
   if (record_count) {
@@ -300,19 +301,23 @@ static const char *start(CUptiResult *result) {
   clocks_differ = !gpu_cupti.cuptiActivityRegisterTimestampCallback_ ||
                   gpu_cupti.cuptiActivityRegisterTimestampCallback_(hs_device_clock) !=
                       CUPTI_SUCCESS;
+  *result = gpu_watch_calls(); /* first: where another tool has CUPTI, nothing is begun */
+  if (*result != CUPTI_SUCCESS) return "calls";
   *result = gpu_cupti.cuptiActivityRegisterCallbacks_(on_request, on_complete);
-  if (*result != CUPTI_SUCCESS) return "buffers";
+  if (*result != CUPTI_SUCCESS) {
+    gpu_leave_calls();
+    return "buffers";
+  }
   static const CUpti_ActivityKind kinds[] = {
       CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
       CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_OVERHEAD};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     CUptiResult one = gpu_cupti.cuptiActivityEnable_(kinds[i]);
-    *result = *result == CUPTI_SUCCESS ? one : *result;
-    if (i == 0 && one != CUPTI_SUCCESS) return "kernels";
+    if (i == 0 && (*result = one) != CUPTI_SUCCESS) {
+      gpu_leave_calls();
+      return "kernels";
+    }
   }
-  *result = gpu_watch_calls();
-  if (*result != CUPTI_SUCCESS) return "calls";
-  if (gpu_cupti.cuptiActivityFlushPeriod_) gpu_cupti.cuptiActivityFlushPeriod_(FLUSH_PERIOD);
   return NULL;
 }
 
@@ -329,6 +334,7 @@ GPU_PUBLIC int InitializeInjection(void) {
   begun = 1;
   pthread_mutex_unlock(&once);
   if (!first) return 1;
+  process = getpid();
   if (!load_cupti()) {
     snprintf(line, sizeof line, "the library %s cannot be loaded", HS_CUPTI_LIBRARY);
     gpu_say_missing(line);
@@ -340,8 +346,9 @@ GPU_PUBLIC int InitializeInjection(void) {
     const char *reason = NULL;
     gpu_cupti.cuptiGetResultString_(result, &reason);
     snprintf(line, sizeof line,
-             "CUPTI does not tell of %s (%s); see that no other tool measures the GPU", refused,
-             reason ? reason : "no reason given");
+             "CUPTI does not tell of %s (%s, error %d); see that nvidia-smi works, that CUPTI is "
+             "not newer than the driver, and that no other tool measures the GPU",
+             refused, reason ? reason : "no reason given", (int)result);
     gpu_say_missing(line);
     return 1;
   }

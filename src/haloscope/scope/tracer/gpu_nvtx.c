@@ -91,8 +91,9 @@ static void narrow(char *text, const wchar_t *wide) {
 }
 
 static void copy_text(char *text, const char *from) {
-  text[0] = 0;
-  if (from) strncat(text, from, MOST_TEXT - 1);
+  size_t length = from ? strnlen(from, MOST_TEXT - 1) : 0;
+  if (length) memcpy(text, from, length);
+  text[length] = 0;
 }
 
 static void read_message(char *text, const struct attributes *told) {

@@ -2,6 +2,7 @@
  *
  *   FAKE_CUPTI_CLOCK=own        does not take the tracer's clock; its own runs three times as fast
  *   FAKE_CUPTI_REFUSES=NAME     this function fails */
+#define _GNU_SOURCE
 #include "fake_cupti.h"
 
 #include <pthread.h>
@@ -27,6 +28,8 @@ static size_t size, used, dropped;
 static uint64_t zero;
 static uint32_t context_number = 1, device_number;
 static char contexts[16];
+/* Of the buffer. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int gone; /* as CUPTI is when the libraries of a process have ended */
 
 static int refuses(const char *name) {
@@ -62,6 +65,12 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFun
   *subscriber = NULL;
   on_call = callback;
   zero = clock_now();
+  return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
+  (void)subscriber;
+  on_call = NULL;
   return CUPTI_SUCCESS;
 }
 
@@ -137,18 +146,17 @@ static void *hand_over(void *unused) {
 
 void fake_deliver(void) {
   pthread_t worker;
+  pthread_mutex_lock(&lock);
   if (!buffer && dropped) on_request(&buffer, &size, &(size_t){0}), used = 0;
   if (pthread_create(&worker, NULL, hand_over, NULL) == 0) pthread_join(worker, NULL);
+  pthread_mutex_unlock(&lock);
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   if (gone) abort();
-  if (flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) fake_deliver();
+  if (flag > CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) return CUPTI_ERROR_INVALID_PARAMETER;
+  fake_deliver();
   return CUPTI_SUCCESS;
-}
-
-CUptiResult cuptiActivityFlushPeriod(uint32_t milliseconds) {
-  return milliseconds ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc callback) {
@@ -223,6 +231,7 @@ void fake_record(const struct fake_work *work) {
   const size_t most = sizeof(CUpti_ActivityKernel10) + sizeof(CUpti_ActivityMemcpy);
   size_t records = 0;
   if (!kinds[work->kind]) return;
+  pthread_mutex_lock(&lock);
   if (buffer && used + most > size) fake_deliver();
   if (!buffer) {
     on_request(&buffer, &size, &records);
@@ -253,6 +262,7 @@ void fake_record(const struct fake_work *work) {
           (CUpti_ActivityKernel10){work->kind, begin, end, PLACE, work->name, work->node};
   }
   used += length_of(place);
+  pthread_mutex_unlock(&lock);
 }
 
 void fake_drop(size_t records) { dropped += records; }

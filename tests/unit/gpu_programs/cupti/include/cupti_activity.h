@@ -84,7 +84,6 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                            CUpti_BuffersCallbackCompleteFunc complete);
 CUptiResult cuptiActivityFlushAll(uint32_t flag);
-CUptiResult cuptiActivityFlushPeriod(uint32_t milliseconds);
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc callback);
 
 #endif
