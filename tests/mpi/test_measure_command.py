@@ -186,3 +186,10 @@ def test_a_run_refuses_a_second_measurement_in_its_folder(tmp_path):
     assert further.returncode == 2
     assert "measurement of an earlier run" in further.stderr
     assert further.stderr.count("\n") == 1
+
+
+def test_the_folder_of_the_header_is_printed():
+    done = run(haloscope("measure", "--include"))
+    assert done.returncode == 0, done
+    assert (Path(done.stdout.strip()) / "haloscope.h").is_file()
+    assert (Path(done.stdout.strip()) / "haloscope.f90").is_file()

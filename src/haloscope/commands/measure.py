@@ -21,6 +21,14 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings={"allow_interspersed_args": False})(measure)
 
 
+def _print_include(wanted: bool) -> None:
+    if wanted:
+        from haloscope.scope import tracer
+
+        print(Path(tracer.__file__).parent)
+        raise typer.Exit
+
+
 def measure(
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND...", help="Program and its arguments.")
@@ -61,6 +69,15 @@ def measure(
     counters: Annotated[
         str, typer.Option(metavar="A,B", help="Hardware counters to read at every event.")
     ] = "",
+    include: Annotated[
+        bool,
+        typer.Option(
+            "--include",
+            help="Print the folder of haloscope.h and haloscope.f90, and nothing else.",
+            is_eager=True,
+            callback=_print_include,
+        ),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
