@@ -116,6 +116,57 @@ def test_finding_with_an_instance_goes_exactly_there(show: Show, tmp_path: Path)
     assert page.locator("#pane-system .row.selected").count() == 0
 
 
+def test_finding_without_a_wait_goes_to_its_call_path(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=2)
+    path = ["program", "read_mesh"]
+    wait = result.waits[0]
+    finding = {
+        "metric": "computation", "seconds": 1.0, "ranks": [2], "call_path": path,
+        "title": "Reading takes long", "figure": "1 s", "cause": "", "remedy": "", "text": "t",
+        # An instance elsewhere does not show it.
+        "instance": {"location": int(wait["location"]), "begin": float(wait["begin"]),
+                     "end": float(wait["end"])},
+    }  # fmt: skip
+    (tmp_path / "run" / "findings.json").write_text(json.dumps([finding]))
+    page = show(tmp_path / "run")
+    page.locator(".finding").click()
+    page.get_by_text("no wait state; read_mesh for").wait_for()
+    begin, end = _shown(page)
+    visit = [
+        tick / 1e9 - result.about["begin"]
+        for tick, kind, payload, _ in iterate(read_events(tmp_path / "run" / "rank-00002.0.events"))
+        if kind in (Kind.ENTER, Kind.LEAVE) and list(result.path_of(payload)) == path
+    ]
+    assert begin <= visit[0] < visit[1] <= end
+    assert end - begin < 4 * (visit[1] - visit[0])
+
+
+def test_delay_costs_show_the_waits_that_a_call_path_causes(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    names = [result.path_of(int(node)) for node in result.waits["cause_node"]]
+    caused = sum(bool(path) and path[-1] == "form_matrix" for path in names)
+    page = show(folder, link="m=delay&c=program/timestep/form_matrix&d=timeline")
+    _timeline(page)
+    strip = page.locator(".timeline-panel .strip")
+    assert caused
+    assert f"{caused} wait states of the selection" in strip.inner_text()
+
+
+def test_rows_without_room_are_scrolled_to(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=64, steps=1)
+    page = show(tmp_path / "run", link="d=timeline")
+    canvas = _timeline(page)
+    box = canvas.bounding_box()
+    bottom = {"x": LABELS / 2, "y": box["height"] - SLIDER - 3}
+    canvas.hover(position=bottom)
+    assert page.get_by_role("tooltip").inner_text() != "rank 63"
+    canvas.click(position={"x": box["width"] - 4, "y": box["height"] - SLIDER - 3})
+    canvas.hover(position=bottom)
+    assert page.get_by_role("tooltip").inner_text() == "rank 63"
+
+
 def test_without_findings_the_greatest_losses_are_listed(show: Show, tmp_path: Path) -> None:
     result = write_sample(tmp_path / "run", ranks=4, steps=1, findings=False, trace=False)
     page = show(tmp_path / "run")
@@ -375,3 +426,24 @@ def test_comparison_has_both_timelines_and_the_difference_of_the_maps(
     row.wait_for()
     change = second.pairs["empty"].sum() - first.pairs["empty"].sum()
     assert float(row.get_attribute("data-mean")) == pytest.approx(change / 9)
+
+
+def test_comparison_lists_what_changed_most_and_goes_there(
+    show: Show, before: tuple[Path, Result], after: tuple[Path, Result]
+) -> None:
+    (folder, first), (other, second) = before, after
+    page = show(folder, other)
+    changes = page.get_by_role("list", name="Changes").get_by_role("button")
+    inside = [metric.name for metric in METRICS if _root(metric.name) == "time"]
+    change = {name: (second.exclusive(name) - first.exclusive(name)).sum() for name in inside}
+    greatest = max(change, key=lambda name: abs(change[name]))
+    assert BY_NAME[greatest].title in changes.first.inner_text()
+    changes.first.click()
+    chosen = _item(page, "Metrics", BY_NAME[greatest].title)
+    assert chosen.get_attribute("aria-selected") == "true"
+    assert _value(page, "Metrics", BY_NAME[greatest].title) == pytest.approx(change[greatest])
+    # Both diagnoses follow, and keys go on from where the click was.
+    assert page.get_by_role("list", name="Findings of the first").is_visible()
+    assert changes.first.evaluate("button => button === document.activeElement")
+    page.get_by_role("combobox", name="Measurement").select_option("0")
+    assert page.get_by_role("list", name="Changes").count() == 0

@@ -218,6 +218,34 @@ def test_every_metric_has_its_help(show: Show, before: tuple[Path, Result]) -> N
     assert "Send earlier, receive later" in text
 
 
+def test_values_that_are_alike_are_one_bar_in_the_middle(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    page = show(before[0], link="m=visits&c=program/read_mesh&st=distribution")
+    _ready(page)
+    picture = page.get_by_role("tabpanel", name="Spread").get_by_role("img")
+    box = picture.bounding_box()
+    picture.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    assert page.get_by_role("tooltip").inner_text().startswith("9 ranks")
+    picture.hover(position={"x": box["width"] / 4, "y": box["height"] / 2})
+    assert page.get_by_role("tooltip").inner_text().startswith("0 ranks")
+
+
+def test_about_tells_what_was_run_and_how_efficient_it_was(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=1)
+    result.about.update(
+        command=["mpiexec", "-n", "4", "./solver"], options={"mode": "trace", "filter": []},
+        pop={"parallel_efficiency": 0.72, "load_balance": 0.9, "transfer_efficiency": 0.8},
+    )  # fmt: skip
+    result.save(tmp_path / "run" / FILE)
+    page = show(tmp_path / "run", link="d=about")
+    text = page.get_by_role("tabpanel", name="About").inner_text().replace("\u202f", " ")
+    assert "mpiexec -n 4 ./solver" in text
+    assert "parallel efficiency 72.0 % = load balance 90.0 % × transfer 80.0 %" in text
+    assert "mode trace" in text
+    assert "{" not in text
+
+
 def test_link_restores_the_view(show: Show, before: tuple[Path, Result]) -> None:
     page = show(before[0], link=LINK)
     _item(page, "Metrics", "Late Sender").locator(".twisty").click()

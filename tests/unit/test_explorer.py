@@ -322,6 +322,21 @@ def _names(report: Report, node: int) -> list[str]:
     return names
 
 
+def test_folders_whose_names_say_too_little_are_told_with_the_one_that_holds_them(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / name for name in ("run/measurement", "a/waits", "b/waits")]
+    for folder in folders:
+        write_sample(folder, ranks=2, steps=1, trace=False)
+
+    def told(*some: Path) -> list[str]:
+        return [side["folder"] for side in Report(*some).meta()["sides"]]
+
+    assert told(folders[0]) == ["run/measurement"]
+    assert told(folders[1]) == ["waits"]
+    assert told(folders[1], folders[2]) == ["a/waits", "b/waits"]
+
+
 def test_topologies_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
     comms = [
         Communicator("1", (0, 1, 2, 3), (), "grid", (2, 2), (0, 1)),

@@ -27,6 +27,7 @@ _TOLD: tuple[str, ...] = (
     *("span", "begin", "partial", "warnings", "violations", "critical_path", "pop"),
 )
 _MOST_WARNINGS = 200
+_RUNS_FOLDER = "measurement"  # that a run of Haloscope's keeps inside its own
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ class Report:
         hosts = about.get("hosts")
         fits = isinstance(hosts, list) and len(hosts) == side.result.size
         return {
-            "folder": side.stored.folder.resolve().name,
+            "folder": self._called(number),
             "about": told,
             "hosts": [str(host) for host in hosts] if fits and isinstance(hosts, list) else [],
             "size": side.result.size,
@@ -239,6 +240,15 @@ class Report:
             "answer": side.stored.answer,
             "findings": [self._finding(one, number) for one in side.stored.findings],
         }
+
+    def _called(self, number: int) -> str:
+        """Name of a folder; with the one that holds it where the name alone says too little."""
+        folders = [side.stored.folder.resolve() for side in self.sides]
+        folder = folders[number]
+        alike = [other.name for other in folders].count(folder.name) > 1
+        if folder.parent.name and (alike or folder.name == _RUNS_FOLDER):
+            return f"{folder.parent.name}/{folder.name}"
+        return folder.name
 
     def _finding(self, finding: dict[str, Any], number: int) -> dict[str, Any]:
         side = self.sides[number]

@@ -67,6 +67,17 @@ export function regionColours(regions) {
   });
 }
 
+/** How light a colour is to the eye, 0 to 1 (relative luminance of WCAG 2). */
+function luminance(parts) {
+  const [r, g, b] = parts.map((c) => (c <= 10.3 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+/** Black or white, whichever is read better on a colour given as rgb(). */
+export function contrast(colour) {
+  return luminance(colour.match(/\d+/g).map(Number)) > 0.2 ? "#111" : "#fff";
+}
+
 function fromOklch(lightness, chroma, hue) {
   const a = chroma * Math.cos((hue * Math.PI) / 180);
   const b = chroma * Math.sin((hue * Math.PI) / 180);

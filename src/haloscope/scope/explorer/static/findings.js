@@ -1,7 +1,12 @@
 // The ranked diagnosis: what costs most, where and why; a click goes there.
 
+import { changes } from "./changes.js";
 import { element, fill } from "./dom.js";
 import { listed, percent, single } from "./format.js";
+import { DIFFERENCE } from "./model.js";
+
+const MOST_CHANGES = 6;
+const MOST_LOSSES = 8;
 
 /** The panel of findings. `jump` shows an instance of what is selected in the timeline. */
 export class Findings {
@@ -12,41 +17,85 @@ export class Findings {
     this.show();
   }
 
-  /** Findings of the side that is shown; of the second one where both are compared. */
-  side() {
-    const { view } = this.state;
-    if (view !== "d") return Number(view);
-    return this.model.sides[1].findings.length ? 1 : 0;
+  show() {
+    const place = [...this.node.querySelectorAll("button")].indexOf(document.activeElement);
+    fill(this.node, ...this.contents());
+    // The button that was pressed is made anew: it keeps the focus.
+    if (place >= 0) this.node.querySelectorAll("button")[place]?.focus({ preventScroll: true });
   }
 
-  show() {
-    const { model, state } = this;
-    const side = this.side();
-    const about = model.sides[side];
-    const total = model.total(String(side), model.metricByName.get("time"), false);
+  contents() {
+    const { view } = this.state;
+    if (view !== DIFFERENCE) return this.ofSide(Number(view), "Findings");
+    const heading = (side) => element("h3", {}, `${side ? "Second" : "First"}: ${this.model.sides[side].folder}`);
+    return [
+      element("p", {}, this.compared()),
+      this.changed(),
+      heading(1),
+      ...this.ofSide(1, "Findings"),
+      heading(0),
+      ...this.ofSide(0, "Findings of the first"),
+    ];
+  }
+
+  /** The diagnosis of one measurement. */
+  ofSide(side, label) {
+    const about = this.model.sides[side];
+    const total = this.total(side);
     if (!about.findings.length) {
-      fill(
-        this.node,
+      return [
         element(
           "p",
           { class: "quietly" },
           "There is no diagnosis beside this result (findings.json, which haloscope analyze writes). ",
           "The greatest losses by metric:",
         ),
-        this.greatest(side, total),
-      );
-      return;
+        this.greatest(side, total, label),
+      ];
     }
-    fill(
-      this.node,
-      model.comparing
-        ? element("p", { class: "quietly" }, `Findings of ${about.folder}${side ? " (second)" : " (first)"}`)
-        : null,
+    return [
       about.answer.length ? element("p", {}, ...coded(about.answer.join(" "))) : null,
       element(
         "ol",
-        { "aria-label": "Findings" },
+        { "aria-label": label },
         ...about.findings.map((finding, number) => this.item(finding, number, total, side)),
+      ),
+    ];
+  }
+
+  total(side) {
+    return this.model.total(String(side), this.model.metricByName.get("time"), false);
+  }
+
+  /** How long both runs took. */
+  compared() {
+    const [first, second] = this.model.sides.map((side) => side.about.span);
+    if (!first || !second) return "What changed most, second less first:";
+    const share = (second - first) / first;
+    return `The second run takes ${single(second, "s")}, the first ${single(first, "s")}: ${percent(Math.abs(share))} ${share > 0 ? "more" : "less"}. What changed most in the time of all ranks, second less first:`;
+  }
+
+  changed() {
+    const { model } = this;
+    const total = this.total(0);
+    const found = changes(model, MOST_CHANGES);
+    if (!found.length) return element("p", { class: "quietly" }, "Nothing that matters.");
+    return element(
+      "ol",
+      { "aria-label": "Changes" },
+      ...found.map(({ metric, node, first, second }, number) =>
+        entry({
+          number,
+          cost: `${signed(second - first)}${total ? ` · ${second > first ? "+" : ""}${percent((second - first) / total)}` : ""}`,
+          what: model.metrics[metric].title,
+          where: `${model.pathNames(node).slice(-3).join(" › ")} · ${single(first, "s")} → ${single(second, "s")}`,
+          selected: this.state.metric === metric && this.state.node === node,
+          click: () => {
+            this.state.chooseMetric(metric, true);
+            this.state.chooseNode(node);
+            this.panes.reveal();
+          },
+        }),
       ),
     );
   }
@@ -54,45 +103,25 @@ export class Findings {
   item(finding, number, total, side) {
     const { model, state } = this;
     const metric = finding.metric >= 0 ? model.metrics[finding.metric] : null;
-    const node = this.nodeFor(finding);
-    const here =
-      state.metric === finding.metric && state.node === node && sameRanks(state.ranks, finding.ranks);
     const said = [finding.title, finding.figure, finding.cause].filter(Boolean);
     const text = finding.title ? said.slice(1) : [finding.text || finding.cause];
     if (!finding.title && finding.cause && finding.text && !finding.text.includes(finding.cause)) text.push(finding.cause);
-    return element(
-      "li",
-      {},
-      element(
-        "button",
-        {
-          type: "button",
-          class: `finding${here ? " selected" : ""}`,
-          title: finding.path.join(" › "),
-          on: { click: () => this.choose(finding, side) },
-        },
-        element(
-          "span",
-          { class: "line" },
-          element("span", { class: "number" }, `${number + 1}`),
-          finding.seconds !== null
-            ? element("strong", { class: "cost" }, `${single(finding.seconds, "s")}${total ? ` · ${percent(finding.seconds / total)}` : ""}`)
-            : null,
-          element("strong", { class: "what" }, ...coded(finding.title || (metric ? metric.title : ""))),
-          element(
-            "span",
-            { class: "path quietly" },
-            [
-              finding.title && metric ? metric.title : "",
-              finding.path.slice(-3).join(" › "),
-              finding.ranks.length ? `ranks ${listed(finding.ranks, 6)}` : "",
-            ].filter(Boolean).join(" · "),
-          ),
-        ),
-        element("span", { class: "text" }, ...coded(text.map(sentence).join(" "))),
-        finding.remedy ? element("span", { class: "text remedy" }, ...coded(finding.remedy)) : null,
-      ),
-    );
+    return entry({
+      number,
+      cost: finding.seconds === null ? "" : cost(finding.seconds, total),
+      what: finding.title || (metric ? metric.title : ""),
+      where: [
+        finding.title && metric ? metric.title : "",
+        finding.path.slice(-3).join(" › "),
+        finding.ranks.length ? `rank${finding.ranks.length > 1 ? "s" : ""} ${listed(finding.ranks, 6)}` : "",
+      ].filter(Boolean).join(" · "),
+      texts: [text.map(sentence).join(" ")],
+      remedy: finding.remedy,
+      title: finding.path.join(" › "),
+      selected:
+        state.metric === finding.metric && state.node === this.nodeFor(finding) && sameRanks(state.ranks, finding.ranks),
+      click: () => this.choose(finding, side),
+    });
   }
 
   nodeFor(finding) {
@@ -110,46 +139,61 @@ export class Findings {
   }
 
   /** Without a diagnosis: leaves of the tree of time by their share. */
-  greatest(side, total) {
+  greatest(side, total, label) {
     const { model, state } = this;
     const found = model.metrics
       .map((metric, id) => ({ id, metric, value: model.total(String(side), id, false) }))
       .filter(({ id, metric, value }) => metric.remedy && metric.unit === "s" && value > 0 && model.rootMetric(id) === 0)
       .sort((a, b) => b.value - a.value)
-      .slice(0, 8);
+      .slice(0, MOST_LOSSES);
     return element(
       "ol",
-      { "aria-label": "Findings" },
+      { "aria-label": label },
       ...found.map(({ id, metric, value }, number) =>
-        element(
-          "li",
-          {},
-          element(
-            "button",
-            {
-              type: "button",
-              class: `finding${state.metric === id ? " selected" : ""}`,
-              on: {
-                click: () => {
-                  state.chooseMetric(id);
-                  this.panes.reveal();
-                  this.panes.openHottest();
-                },
-              },
-            },
-            element(
-              "span",
-              { class: "line" },
-              element("span", { class: "number" }, `${number + 1}`),
-              element("strong", {}, `${single(value, "s")}${total ? ` · ${percent(value / total)}` : ""}`),
-              element("strong", {}, metric.title),
-            ),
-            element("span", { class: "text remedy" }, metric.remedy),
-          ),
-        ),
+        entry({
+          number,
+          cost: cost(value, total),
+          what: metric.title,
+          remedy: metric.remedy,
+          selected: state.metric === id,
+          click: () => {
+            state.chooseMetric(id);
+            this.panes.paths.openHottest();
+          },
+        }),
       ),
     );
   }
+}
+
+/** One line of a list with what follows it, as a button. */
+function entry({ number, cost: costs, what, where = "", texts = [], remedy = "", title = "", selected, click }) {
+  return element(
+    "li",
+    {},
+    element(
+      "button",
+      { type: "button", class: `finding${selected ? " selected" : ""}`, "aria-pressed": String(selected), title, on: { click } },
+      element(
+        "span",
+        { class: "line" },
+        element("span", { class: "number" }, `${number + 1}`),
+        costs ? element("strong", { class: "cost" }, costs) : null,
+        element("strong", { class: "what" }, ...coded(what)),
+        where ? element("span", { class: "path quietly" }, where) : null,
+      ),
+      ...texts.filter(Boolean).map((text) => element("span", { class: "text" }, ...coded(text))),
+      remedy ? element("span", { class: "text remedy" }, ...coded(remedy)) : null,
+    ),
+  );
+}
+
+function cost(seconds, total) {
+  return `${single(seconds, "s")}${total ? ` · ${percent(seconds / total)}` : ""}`;
+}
+
+function signed(seconds) {
+  return `${seconds > 0 ? "+" : ""}${single(seconds, "s")}`;
 }
 
 /** Text in which what stands between backticks is code. */

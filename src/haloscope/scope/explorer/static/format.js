@@ -51,7 +51,8 @@ export function column(unit, most) {
 /** One number with its unit, three or four digits. */
 export function single(value, unit) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  const how = column(unit, Math.abs(value));
+  const how = column(unit, value === 0 ? 1 : Math.abs(value));
+  if (value === 0) return how.label ? `0${THIN}${how.label}` : "0";
   const digits = unit === "#" ? (how.factor === 1 && Number.isInteger(value) ? 0 : 2) : how.digits;
   return `${fixed(value / how.factor, digits)}${how.label ? THIN + how.label : ""}`;
 }

@@ -1,5 +1,6 @@
 // Starts the page: gets the report, makes the panes and the panels, keeps the link up to date.
 
+import { aboutPanel } from "./about.js";
 import { Palette } from "./colours.js";
 import { button, element, fill, menu, say, setText, shown, splitter, tabs } from "./dom.js";
 import { FileSource } from "./file_source.js";
@@ -111,7 +112,7 @@ function buildBar(model, state, theme, search) {
         (chosen) => state.set({ view: chosen }),
       )
     : null;
-  const help = element("dialog", { "aria-label": "Keys" });
+  const help = element("dialog", { "aria-label": "Help" });
   const keys = [
     ["1, 2, 3", "go to Metrics, Call paths, System"],
     ["arrows, Home, End", "move in a tree; right opens, left closes, * opens all beside"],
@@ -120,16 +121,26 @@ function buildBar(model, state, theme, search) {
     ["n, p", "next, previous instance of the selection in the timeline"],
     ["w, s, a, d or + − ← →", "zoom and move in the timeline, when it has the focus"],
     ["m", "make the lower panel larger or smaller"],
-    ["?", "these keys"],
+    ["?", "this help"],
   ];
+  const pointer = [
+    ["click, double click", "in a tree: select, open or close; Ctrl-click selects several ranks"],
+    ["drag", "in the timeline and the map: zoom to what is marked; double click shows the whole"],
+    ["Shift-drag", "in the timeline and the map: move"],
+    ["wheel", "in the timeline: through the ranks; with Ctrl zoom, with Shift move, with Alt row height"],
+  ];
+  const listed = (entries) => element("dl", {}, ...entries.flatMap(([key, text]) => [element("dt", {}, key), element("dd", {}, text)]));
   help.append(
-    element("h2", {}, "Keys"),
-    element("dl", {}, ...keys.flatMap(([key, text]) => [element("dt", {}, key), element("dd", {}, text)])),
+    element("h2", {}, "How to read the trees"),
     element(
       "p",
       {},
-      "In a tree a closed node shows its value with all below it, an open one its own alone. The boxes are coloured by value; each pane has its scale at the bottom. Ctrl-click selects several ranks.",
+      "Choose a metric on the left, then a call path: each tree shows how what is selected to its left is divided. A closed node shows its value with all below it, an open one its own alone. The boxes are coloured by value; each pane has its scale at the bottom.",
     ),
+    element("h2", {}, "Keys"),
+    listed(keys),
+    element("h2", {}, "Pointer"),
+    listed(pointer),
     element("p", {}, "Colours: ", scale),
     button("close", "Close", () => help.close()),
   );
@@ -145,7 +156,7 @@ function buildBar(model, state, theme, search) {
     zero,
     look,
     copy,
-    button("?", "Keys", () => help.showModal(), { class: "round" }),
+    button("?", "Help (?)", () => help.showModal(), { class: "round" }),
   );
   const show = () => {
     const { metrics, paths, system } = state.modes;
@@ -157,29 +168,6 @@ function buildBar(model, state, theme, search) {
   state.listen(["modes", "hideZero", "scale", "view"], show);
   show();
   return help;
-}
-
-function aboutPanel(model) {
-  const panel = element("div", { class: "about" });
-  model.sides.forEach((side, number) => {
-    const rows = Object.entries(side.about).filter(([key]) => !["warnings"].includes(key));
-    panel.append(
-      element("h3", {}, `${model.comparing ? (number ? "Second: " : "First: ") : ""}${side.folder}`),
-      element(
-        "dl",
-        {},
-        ...rows.flatMap(([key, value]) => [
-          element("dt", {}, key.replaceAll("_", " ")),
-          element("dd", {}, typeof value === "object" && value !== null ? JSON.stringify(value) : String(value)),
-        ]),
-      ),
-    );
-    const notes = [...(side.about.warnings || []), ...side.notes];
-    if (notes.length) panel.append(element("h3", {}, "Warnings"), element("ul", {}, ...notes.map((note) => element("li", {}, String(note)))));
-  });
-  const left = model.meta.left_out || [];
-  if (left.length) panel.append(element("h3", {}, "Left out of this file"), element("ul", {}, ...left.map((note) => element("li", {}, note))));
-  return panel;
 }
 
 function buildDock(model, state, parts) {
@@ -222,7 +210,7 @@ function buildDock(model, state, parts) {
 }
 
 function listenToKeys(state, parts, help, grow) {
-  const focus = { 1: "metricTree", 2: "pathTree", 3: "systemTree" };
+  const focus = { 1: "metrics", 2: "paths", 3: "system" };
   const docks = { f: "findings", t: "timeline", c: "messages", i: "about" };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -230,10 +218,10 @@ function listenToKeys(state, parts, help, grow) {
     const { key } = event;
     if (key in focus) {
       if (key === "3") state.set({ systemTab: "tree" });
-      queueMicrotask(() => parts.panes[focus[key]].node.focus());
+      queueMicrotask(() => parts.panes[focus[key]].tree.node.focus());
     } else if (key in docks) state.set({ dock: docks[key] });
     else if (key === "/") parts.search.box.focus();
-    else if (key === "n" || key === "p") parts.timeline.step(key === "n" ? 1 : -1);
+    else if (key === "n" || key === "p") parts.timeline.instances.step(key === "n" ? 1 : -1);
     else if (key === "m") grow.click();
     else if (key === "?") help.showModal();
     else return;
@@ -296,7 +284,7 @@ async function start() {
   const spread = new Spread(model, state, panes);
   const search = new Search(model, state, panes);
   const timeline = new Timeline(model, state, source, panes);
-  const findings = new Findings(model, state, panes, (side, instance) => timeline.jump(side, instance));
+  const findings = new Findings(model, state, panes, (side, instance) => timeline.instances.jump(side, instance));
   const messages = new Messages(model, state, source, theme);
   const parts = { panes, spread, search, timeline, findings, messages };
   state.listen(["scale"], () => {

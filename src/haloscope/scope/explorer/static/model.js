@@ -43,6 +43,16 @@ export class Model {
     return this.pathOf(node).map((n) => this.nodeName(n));
   }
 
+  /** For each call path whether it is a node or lies below it. */
+  insideOf(node) {
+    const inside = new Uint8Array(this.nodeCount);
+    inside[node] = 1;
+    for (let n = node + 1; n < inside.length; n += 1) {
+      if (this.parents[n] >= 0 && inside[this.parents[n]]) inside[n] = 1;
+    }
+    return inside;
+  }
+
   // -- values -------------------------------------------------------------------------------
 
   /** Values of a side's stored table, of the metric alone where `exclusive`. */

@@ -2,10 +2,10 @@
 
 import { Canvas, button, element, fill, styleColour, tip } from "./dom.js";
 import { QUANTITIES } from "./communication_map.js";
-import { column, marks, percent, single } from "./format.js";
+import { column, fixed, marks, percent, single } from "./format.js";
 import { statistics } from "./model.js";
 
-const [LEFT, RIGHT] = [46, 4]; // margins of the charts in CSS pixels
+const [LEFT, RIGHT] = [58, 4]; // margins of the charts in CSS pixels
 
 /** Numbers beside the map. */
 export class Receivers {
@@ -93,7 +93,7 @@ export class Receivers {
     const pairs = size * (size - 1);
     const exchanging = sum(combined.senders);
     const idle = sum(combined.empty_senders);
-    if (this.values.messages.every((count) => count === 0) && !this.signed) {
+    if (this.receivers.every((side) => side.messages.every((count) => count === 0))) {
       fill(
         this.about,
         `${this.model.nodeName(this.state.node)} sends nothing here. `,
@@ -195,7 +195,8 @@ function plot(context, width, height, values, unit, colour, ends) {
     context.moveTo(left, Math.round(at) + 0.5);
     context.lineTo(width - right, Math.round(at) + 0.5);
     context.stroke();
-    context.fillText(`${Number(mark.toPrecision(3))}${how.label}`, left - 4, Math.min(bottom, Math.max(top, at)));
+    const digits = (String(Number(mark.toPrecision(3))).split(".")[1] || "").length;
+    context.fillText(`${fixed(mark, digits)} ${how.label}`.trim(), left - 4, Math.min(bottom, Math.max(top, at)));
   }
   values.forEach((value, place) => {
     if (!value) return;

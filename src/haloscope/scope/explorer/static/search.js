@@ -117,8 +117,8 @@ export class Search {
     else this.state.chooseNode(hit.id);
     this.panes.reveal();
     this.close();
-    const tree = { metric: "metricTree", rank: "systemTree", "call path": "pathTree" }[hit.kind];
-    this.panes[tree].node.focus();
+    const pane = { metric: "metrics", rank: "system", "call path": "paths" }[hit.kind];
+    this.panes[pane].tree.node.focus();
   }
 
   close() {

@@ -58,9 +58,11 @@ export class State {
     return this.nodesOpen.has(this.node) && this.model.nodeBelow[this.node].length > 0;
   }
 
-  /** Selects a metric and opens what is above it. */
-  chooseMetric(metric) {
-    this.set({ metric, metricsOpen: opened(this.metricsOpen, this.model.metrics.map((m) => m.parent), metric) });
+  /** Selects a metric and opens what is above it; `alone` opens it too: without what is below it. */
+  chooseMetric(metric, alone = false) {
+    const open = opened(this.metricsOpen, this.model.metrics.map((m) => m.parent), metric);
+    if (alone) open.add(metric);
+    this.set({ metric, metricsOpen: open });
   }
 
   /** Selects a call path and opens what is above it. */

@@ -1,20 +1,23 @@
 // Rows of the timeline: which locations are shown, how high, and where on the canvas.
 
 import { shown } from "./dom.js";
-import { RULER, SLIDER, STACK_BAR } from "./timeline_paint.js";
+import { RULER, SLIDER, STACK_BAR } from "./timeline_layout.js";
+import { after } from "./tile_store.js";
 
-const LOWEST = 7; // CSS pixels, unless someone wants them lower
+const LOWEST = 4; // CSS pixels, unless someone wants them lower
 const HIGHEST = 26;
 const LIMITS = [1, 60]; // of what someone may want
 const DEEPEST = 8; // levels of the stack
+const STREAM = STACK_BAR + 4; // CSS pixels of a stream beside stacks: nothing calls its kernels
 
 /** The rows of one side's timeline on a canvas. */
 export class Rows {
   constructor(model, state, canvas) {
     Object.assign(this, { model, state, canvas });
     this.rows = [];
+    this.tops = [0]; // of each row below the first, and the end of the last
     this.top = 0;
-    this.height = 14;
+    this.height = 14; // of a row that is not stacked
     this.wanted = null;
     this.stacked = false;
     this.only = null; // ranks that are shown, null for all
@@ -28,6 +31,11 @@ export class Rows {
 
   get room() {
     return this.canvas.height - RULER - SLIDER;
+  }
+
+  /** CSS pixels of all rows together. */
+  get total() {
+    return this.tops[this.rows.length];
   }
 
   rankOf(row) {
@@ -50,13 +58,26 @@ export class Rows {
     return this.state.ranks.has(this.rankOf(row));
   }
 
+  /** Whether a row shows callers above each other. */
+  isStack(row) {
+    return this.stacked && !this.locations[row][3];
+  }
+
+  heightOf(row) {
+    if (!this.stacked) return this.height;
+    return this.isStack(row) ? STACK_BAR * this.levels + 4 : STREAM;
+  }
+
   arrange() {
     const all = this.locations.map((_, row) => row);
     this.rows = this.only ? all.filter((row) => this.only.has(this.rankOf(row))) : all;
     this.placeOfRow = new Map(this.rows.map((row, place) => [row, place]));
     this.levels = Math.min(DEEPEST, this.deepest());
-    if (this.stacked) this.height = STACK_BAR * this.levels + 4;
-    else this.height = this.wanted ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));
+    this.height = this.wanted ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));
+    this.tops = new Float64Array(this.rows.length + 1);
+    this.rows.forEach((row, place) => {
+      this.tops[place + 1] = this.tops[place] + this.heightOf(row);
+    });
     this.scroll(0);
   }
 
@@ -76,47 +97,58 @@ export class Rows {
     this.wanted = Math.min(LIMITS[1], Math.max(LIMITS[0], this.height * factor));
   }
 
+  /** Makes rows as high as this where they are lower. */
+  atLeast(height) {
+    if (this.height < height) this.wanted = height;
+  }
+
   scroll(by) {
-    const most = Math.max(0, this.rows.length * this.height - this.room);
-    this.top = Math.min(most, Math.max(0, this.top + by));
+    this.top = Math.min(Math.max(0, this.total - this.room), Math.max(0, this.top + by));
   }
 
   /** Puts some rows into the middle. */
   centre(rows) {
     const places = rows.filter((row) => this.placeOfRow.has(row)).map((row) => this.placeOfRow.get(row));
     this.top = 0;
-    if (places.length) this.scroll(((Math.min(...places) + Math.max(...places) + 1) / 2) * this.height - this.room / 2);
+    if (places.length) {
+      this.scroll((this.tops[Math.min(...places)] + this.tops[Math.max(...places) + 1] - this.room) / 2);
+    }
   }
 
   get overflows() {
-    return this.rows.length * this.height > this.room + 1;
+    return this.total > this.room + 1;
   }
 
-  /** Rows that can be seen: [{row, y}, ...]. */
+  /** Place of the row that a height below the first one falls into. */
+  placeAt(height) {
+    return after(this.tops, height) - 1;
+  }
+
+  /** Rows that can be seen: [{row, y, height}, ...]. */
   visible() {
     const found = [];
     const bottom = this.canvas.height - SLIDER;
-    for (let place = Math.floor(this.top / this.height); place < this.rows.length; place += 1) {
-      const y = RULER + place * this.height - this.top;
+    for (let place = Math.max(0, this.placeAt(this.top)); place < this.rows.length; place += 1) {
+      const y = RULER + this.tops[place] - this.top;
       if (y >= bottom) break;
-      found.push({ row: this.rows[place], y });
+      found.push({ row: this.rows[place], y, height: this.tops[place + 1] - this.tops[place] });
     }
     return found;
   }
 
   topOf(row) {
     const place = this.placeOfRow.get(row);
-    return place === undefined ? null : RULER + place * this.height - this.top;
+    return place === undefined ? null : RULER + this.tops[place] - this.top;
   }
 
   middleOf(row) {
     const top = this.topOf(row);
-    return top === null ? null : top + this.height / 2;
+    return top === null ? null : top + this.heightOf(row) / 2;
   }
 
   at(y) {
     if (y < RULER || y > this.canvas.height - SLIDER) return null;
-    const place = Math.floor((y - RULER + this.top) / this.height);
+    const place = this.placeAt(y - RULER + this.top);
     return place in this.rows ? this.rows[place] : null;
   }
 }

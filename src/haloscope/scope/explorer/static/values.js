@@ -41,6 +41,12 @@ export class Shown {
     };
   }
 
+  /** A raw value with its unit. */
+  spoken(raw) {
+    const { number, spoken } = this.row(raw);
+    return number === 0 ? "0" : spoken;
+  }
+
   /** Unit as the head of the column. */
   get label() {
     return this.how.label;

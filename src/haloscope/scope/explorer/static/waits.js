@@ -3,7 +3,7 @@
 import { shown } from "./dom.js";
 import { single } from "./format.js";
 
-const MOST_INSTANCES = 1000;
+const OF_CAUSES = ["delay", "critical_path", "imbalance"]; // metrics that are charged to who causes waits
 
 /** Wait states of one side, in seconds since the begin of its timeline. */
 export class Waits {
@@ -75,25 +75,52 @@ export class Waits {
     return false;
   }
 
-  /** Finds the waits of the selected metric, call path and ranks. */
+  /**
+   * Finds the waits of the selected metric, call path and ranks, the longest first; of delay costs
+   * those that the call path causes. Where a metric has none of its own, those of the one above.
+   */
   findInstances() {
     this.number = -1;
     this.instances = [];
     if (!this.columns) return;
     const { model, state } = this;
-    const { metric, node, place, cause, begin, end } = this.columns;
-    const inside = new Uint8Array(model.nodeCount);
-    inside[state.node] = 1;
-    for (let n = state.node + 1; n < inside.length; n += 1) if (model.parents[n] >= 0 && inside[model.parents[n]]) inside[n] = 1;
+    if (this.areOfCauses) this.instances = this.chosen(() => true, this.columns.cause_node);
+    else {
+      this.instances = this.chosen((metric) => this.isSelected(metric), this.columns.node);
+      const above = model.metrics[state.metric].parent;
+      if (!this.instances.length && above >= 0 && state.metric !== 0 && this.columns.metric.includes(above)) {
+        this.instances = this.chosen((metric) => metric === above, this.columns.node);
+      }
+    }
+    const { begin, end } = this.columns;
+    this.instances.sort((a, b) => end[b] - begin[b] - (end[a] - begin[a]));
+  }
+
+  chosen(isMetric, nodes) {
+    const { model, state } = this;
+    const { metric, place, cause } = this.columns;
+    const inside = model.insideOf(state.node);
+    const found = [];
     // Selected ranks may be those that wait or those that keep others waiting.
     const isChosen = (p) => p >= 0 && state.ranks.has(model.meta.places[p][0]);
-    for (let wait = 0; wait < begin.length; wait += 1) {
-      if (!inside[node[wait]] || !this.isSelected(metric[wait])) continue;
+    for (let wait = 0; wait < metric.length; wait += 1) {
+      if (nodes[wait] < 0 || !inside[nodes[wait]] || !isMetric(metric[wait])) continue;
       if (state.ranks.size && !isChosen(place[wait]) && !isChosen(cause[wait])) continue;
-      this.instances.push(wait);
+      found.push(wait);
     }
-    this.instances.sort((a, b) => end[b] - begin[b] - (end[a] - begin[a]));
-    this.instances.length = Math.min(this.instances.length, MOST_INSTANCES);
+    return found;
+  }
+
+  /** Place of a wait among the instances, -1 where it is none of them. */
+  numberOf({ place, begin, end }) {
+    const wait = this.columns ? this.at(place, (begin + end) / 2) : null;
+    return wait === null ? -1 : this.instances.indexOf(wait);
+  }
+
+  /** Whether the selected metric is charged to those who cause waits. */
+  get areOfCauses() {
+    const { model, state } = this;
+    return OF_CAUSES.includes(model.metrics[model.rootMetric(state.metric)].name);
   }
 
   /** The next one, or the one before; null where there is none. */
@@ -107,8 +134,8 @@ export class Waits {
   get status() {
     const count = this.instances.length;
     if (!this.columns) return "";
-    if (!count) return "no instance of the selection";
+    if (!count) return "no wait state of the selection";
     if (this.number >= 0) return `${this.number + 1} of ${count}: ${this.words(this.instances[this.number])}`;
-    return `${count === MOST_INSTANCES ? "more than " : ""}${count} instance${count > 1 ? "s" : ""}`;
+    return `${count} wait state${count > 1 ? "s" : ""} of the selection`;
   }
 }

@@ -1,0 +1,84 @@
+// What stands above and below the timeline's canvas: its buttons, and what the colours mean.
+
+import { KINDS } from "./colours.js";
+import { button, element, menu } from "./dom.js";
+
+function toggle(text, title, isOn, turn) {
+  const node = button(text, title, () => {
+    turn(!isOn());
+    node.setAttribute("aria-pressed", String(isOn()));
+  }, { "aria-pressed": String(isOn()) });
+  return node;
+}
+
+/** The buttons of a timeline: {node, sides, rows}, `rows` shows whether only some ranks are seen. */
+export function controls(timeline) {
+  const { state, model, rows, looks } = timeline;
+  const redrawn = (change) => (on) => {
+    change(on);
+    timeline.arrangeRows();
+  };
+  const onlyRows = toggle(
+    "selected ranks",
+    "Show only the ranks that are selected, and those that they wait for",
+    () => rows.only !== null,
+    redrawn((on) => {
+      rows.only = on ? timeline.ranksOfInterest() : null;
+    }),
+  );
+  const sides = model.comparing
+    ? menu(
+        "Timeline of",
+        model.sides.map((side, number) => [String(number), `${number ? "second" : "first"}: ${side.folder}`]),
+        String(state.trace),
+        (side) => state.set({ trace: Number(side), window: null }),
+      )
+    : null;
+  const node = element(
+    "div",
+    { class: "strip" },
+    sides,
+    button("whole", "Show the whole run and all ranks (Home)", () => timeline.showAll()),
+    button("−", "Zoom out (-)", () => timeline.zoom(2)),
+    button("+", "Zoom in (+)", () => timeline.zoom(0.5)),
+    button("◂", "Earlier (left arrow)", () => timeline.pan(-0.4)),
+    button("▸", "Later (right arrow)", () => timeline.pan(0.4)),
+    element("span", { class: "divider" }),
+    button("↕−", "Lower rows (alt-wheel)", () => timeline.resizeRows(0.7)),
+    button("↕+", "Higher rows (alt-wheel)", () => timeline.resizeRows(1.4)),
+    onlyRows,
+    toggle("stack", "Show callers above each other", () => rows.stacked, redrawn((on) => {
+      rows.stacked = on;
+    })),
+    toggle("messages", "Draw messages as lines", () => timeline.showMessages, redrawn((on) => {
+      timeline.showMessages = on;
+    })),
+    toggle("waits", "Shade wait states", () => timeline.showWaits, redrawn((on) => {
+      timeline.showWaits = on;
+    })),
+    toggle("dim others", "Dim what is not below the selected call path", () => looks.dimming, redrawn((on) => {
+      looks.dimming = on;
+    })),
+    element("span", { class: "divider" }),
+    button("‹", "Previous instance of the selection (p)", () => timeline.instances.step(-1)),
+    button("›", "Next instance of the selection, the longest first (n)", () => timeline.instances.step(1)),
+    timeline.instances.node,
+  );
+  return { node, sides, onlyRows };
+}
+
+/** What the colours mean, as far as the measurement has them, and `where` at the right. */
+export function legend(kinds, where) {
+  return element(
+    "div",
+    { class: "legend" },
+    ...KINDS.filter(([kind]) => kinds.has(kind)).map(([, label, colour]) => {
+      const box = element("span", { class: "box" });
+      box.style.background = colour;
+      return element("span", {}, box, label);
+    }),
+    element("span", {}, element("span", { class: "box hatched" }), "wait state"),
+    element("span", { class: "gap" }),
+    where,
+  );
+}

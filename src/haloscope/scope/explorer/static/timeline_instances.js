@@ -1,0 +1,173 @@
+// Goes through the instances of what is selected: its wait states, or where it takes most time.
+
+import { element, say, setText } from "./dom.js";
+import { single } from "./format.js";
+import { BINS, FACTOR, LAST_LEVEL } from "./tile_store.js";
+
+const AROUND = 0.8; // of an instance that is shown before and after it
+const SHORTEST = 2e-9; // seconds
+const MOST_ROWS_LOOKED_AT = 64;
+const READABLE = 13; // CSS pixels of a row that is pointed out
+const EXACT = 2; // how sure a stretch is: see longestRun
+const MANY_BINS = 8;
+
+/** Points out instances on a timeline, one after the other. */
+export class Instances {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.shown = null; // {begin, end, row, causeRow}
+    this.node = element("span", { class: "quietly which", "aria-live": "polite" });
+  }
+
+  /** Looks for those of the selection. */
+  find() {
+    const { meta, waits } = this.timeline;
+    waits.findInstances();
+    this.tell(meta ? waits.status : "");
+  }
+
+  tell(text) {
+    setText(this.node, text);
+    this.node.title = this.node.textContent;
+  }
+
+  /** Points out the next wait of the selection, or the one before. */
+  async step(by) {
+    const { meta, waits } = this.timeline;
+    const wait = meta ? waits.step(by) : null;
+    if (wait === null) {
+      if (!meta || !(await this.showBusiest())) {
+        say("There is no recorded instance of this metric, call path and ranks");
+      }
+      return;
+    }
+    const { place, begin, end } = waits.columns;
+    this.pointOut(place[wait], begin[wait], end[wait]);
+    this.tell(waits.status);
+  }
+
+  /** Shows a wait of a location, with what it waits for. */
+  pointOut(place, begin, end) {
+    const { rows, waits } = this.timeline;
+    const row = rows.rowOfPlace.get(place) ?? -1;
+    const wait = row >= 0 && waits.columns ? waits.at(place, (begin + end) / 2) : null;
+    const causeRow = wait === null ? -1 : (rows.rowOfPlace.get(waits.columns.cause[wait]) ?? -1);
+    this.tell(wait === null ? "" : waits.words(wait));
+    this.show({ begin, end, row, causeRow });
+  }
+
+  show(instance) {
+    const { timeline } = this;
+    const { rows } = timeline;
+    this.shown = instance;
+    const { begin, end, row, causeRow } = instance;
+    const long = Math.max(SHORTEST, end - begin);
+    timeline.setWindow(begin - AROUND * long, end + AROUND * long);
+    if (row < 0) return;
+    // All rows where both can be read together, else those of their ranks.
+    const apart = (causeRow >= 0 ? Math.abs(row - causeRow) : 0) + 1;
+    rows.only = apart * READABLE > rows.room ? timeline.ranksOfInterest() : null;
+    if (!rows.only) rows.atLeast(READABLE);
+    timeline.arrangeRows();
+    rows.centre([row, causeRow]);
+    timeline.refreshRows();
+  }
+
+  /** Goes to a wait, or to the longest of the selection, on the timeline of a side. */
+  async jump(side, instance) {
+    const { timeline } = this;
+    timeline.state.set({ trace: side, dock: "timeline" });
+    await new Promise((resume) => {
+      setTimeout(resume, 0);
+    });
+    if (!(await timeline.open())) return;
+    this.find();
+    const { waits, meta } = timeline;
+    const given = instance && {
+      place: instance.place,
+      begin: instance.begin - meta.begin,
+      end: instance.end - meta.begin,
+    };
+    // An instance elsewhere would not show what is selected.
+    const number = given ? waits.numberOf(given) : -1;
+    const pointsThere = given && number < 0 && (waits.areOfCauses || this.isCause(given));
+    if (waits.instances.length && !pointsThere) {
+      waits.number = Math.max(0, number);
+      this.step(0);
+    } else if (pointsThere || (!(await this.showBusiest()) && given)) {
+      this.pointOut(given.place, given.begin, given.end);
+    }
+  }
+
+  /** Whether what is selected keeps a wait going. */
+  isCause({ place, begin, end }) {
+    const { waits, looks, state } = this.timeline;
+    const wait = waits.columns ? waits.at(place, (begin + end) / 2) : null;
+    if (wait === null) return false;
+    const by = waits.columns.cause_node[wait];
+    return by >= 0 && looks.pathOf(by).includes(state.node);
+  }
+
+  /** Goes to a long stretch of the selected call path; resolves to whether there is one. */
+  async showBusiest() {
+    const { rows, store, state, model, meta } = this.timeline;
+    const inside = model.insideOf(state.node);
+    const chosen = meta.rows
+      .map((_, row) => row)
+      .filter((row) => !state.ranks.size || state.ranks.has(rows.rankOf(row)))
+      .slice(0, MOST_ROWS_LOOKED_AT);
+    await store.request({ level: 0, rows: chosen, first: 0, last: 0 });
+    let best = null;
+    for (const row of chosen) {
+      const found = longestRun(store.find(row, 0, 0).tile, inside, meta.span);
+      if (found && (!best || found.sure > best.sure || (found.sure === best.sure && long(found) > long(best)))) {
+        best = { ...found, row };
+      }
+    }
+    // Where it is a part of a bin only, finer tiles tell where.
+    for (let level = 1; best && level <= LAST_LEVEL && best.sure < EXACT; level += 1) {
+      const number = Math.floor(((best.begin + best.end) / 2 / meta.span) * FACTOR ** level);
+      await store.request({ level, rows: [best.row], first: number, last: number });
+      const { tile } = store.find(best.row, level, number);
+      const found = tile && tile.level === level ? longestRun(tile, inside, meta.span) : null;
+      if (!found) break;
+      best = { ...found, row: best.row };
+    }
+    if (!best || this.timeline.store !== store) return false;
+    this.show({ ...best, causeRow: -1 });
+    this.tell(`no wait state; ${model.nodeName(state.node)} for ${single(long(best), "s")} on ${rows.name(best.row)}`);
+    return true;
+  }
+}
+
+function long({ begin, end }) {
+  return end - begin;
+}
+
+/**
+ * The longest stretch of a tile in which call paths of a set are active; null where there is none.
+ * `sure` is 0 where they are a part of its bins only, 1 where they are most of them.
+ */
+function longestRun(tile, inside, span) {
+  if (!tile) return null;
+  const start = (tile.number * span) / FACTOR ** tile.level;
+  const stop = start + span / FACTOR ** tile.level;
+  const { times, active, nodes, seconds } = tile;
+  const count = times ? times.length : BINS;
+  const begin = (n) => (n >= count ? stop : times ? Math.max(start, times[n]) : start + (n * (stop - start)) / BINS);
+  const isIn = (node) => node >= 0 && inside[node] === 1;
+  const sureness = (n) => (times ? (isIn(active[n]) ? EXACT : -1) : isIn(nodes[n]) ? 1 : isIn(seconds[n]) ? 0 : -1);
+  let best = null;
+  for (let first = 0; first < count; first += 1) {
+    const sure = sureness(first);
+    if (sure < 0) continue;
+    let last = first;
+    while (last + 1 < count && sureness(last + 1) === sure) last += 1;
+    const found = { begin: begin(first), end: begin(last + 1), sure };
+    // A stretch of many bins is as good as known.
+    if (sure === 1 && last - first >= MANY_BINS) found.sure = EXACT;
+    if (!best || found.sure > best.sure || (found.sure === best.sure && long(found) > long(best))) best = found;
+    first = last;
+  }
+  return best;
+}
