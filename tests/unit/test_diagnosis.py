@@ -132,6 +132,22 @@ def test_wait_whose_cause_is_known_is_told_as_its_cause_and_not_again() -> None:
     assert found.instance == {"location": 0, "begin": 1.0, "end": 7.0}
 
 
+def test_the_instance_of_a_finding_lies_in_its_call_path() -> None:
+    """A longer wait elsewhere does not show what the finding says."""
+    made = Made(3)
+    solve = made.node("solve")
+    often = made.mpi("MPI_Barrier", "barrier", made.node("often", solve))
+    once = made.mpi("MPI_Barrier", "barrier", made.node("once", solve))
+    for rank in range(3):
+        made.spend(solve, rank, 3.0)
+        made.wait("wait_at_barrier", often, rank, 5.0, cause=-1, at=often)
+    made.wait("wait_at_barrier", once, 0, 7.0, cause=-1, at=once)
+    found = _named(diagnose(made.result()), "wait_at_barrier")[0]
+    assert found.call_path[-2:] == ("often", "MPI_Barrier")
+    assert found.instance is not None
+    assert found.instance["end"] - found.instance["begin"] == pytest.approx(5.0)
+
+
 def test_only_the_part_of_a_wait_without_a_known_cause_is_told_as_a_wait() -> None:
     findings = diagnose(_one_late_rank(0.75))
     assert [one.metric for one in findings] == ["delay", "wait_at_barrier"]

@@ -45,8 +45,8 @@ class Finding:
     node
         Number of the call path's node in the result, -1 where there is none.
     instance
-        The longest wait that shows it: ``location`` (index), ``begin``, ``end`` in seconds; or
-        None.
+        The longest wait of the call path that shows it: ``location`` (index), ``begin``, ``end``
+        in seconds; or None.
     """
 
     metric: str
@@ -184,7 +184,9 @@ class View:
     ) -> Finding:
         """A finding whose seconds are values by node and location; its cause says where."""
         by_node = values.sum(axis=1)
-        node = self.top(by_node)
+        groups = self.same_paths(by_node)
+        here = groups[0][1] if groups else []
+        node = here[0] if here else -1
         seconds = float(values.sum())
         return Finding(
             metric,
@@ -197,7 +199,7 @@ class View:
             remedy or BY_NAME[metric].remedy,
             node,
             self.share(seconds),
-            self.longest(self.waits_of(metric)),
+            self.longest(self.waits_of(metric) & np.isin(self.result.waits["node"], here)),
         )
 
 
