@@ -360,7 +360,11 @@ def _load() -> Any:
     """The compiled replay, with its functions' types set."""
     path = compile_library(
         [_REPLAYS / "whatif.cpp"],
-        [*HEADERS, _REPLAYS / "causal.h", _REPLAYS / "costs.h", EVENTS_HEADER],
+        [
+            *HEADERS,
+            *(_REPLAYS / f"{n}.h" for n in ("causal", "costs", "prediction")),
+            EVENTS_HEADER,
+        ],
         flags=("-fvisibility-inlines-hidden",),
     )
     library = ctypes.CDLL(str(path))
