@@ -17,11 +17,15 @@ from haloscope.device import jit
 from haloscope.device.absent import AbsentDevice
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.domain.blocks import Blocks
+from haloscope.domain.hex_generators import box
 from haloscope.exchange.choice import open_exchange
+from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
+from haloscope.numerics.basis import gll_nodes
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.maxwell.stepping import Stepping
 
 _TARGET = "sm_90"
 _SOURCES = Path(haloscope.__file__).parent
@@ -109,6 +113,29 @@ def test_the_exchange_compiles(dtype):
     assert device.kernels == {("pack.cpp", name) for name in ("pack", "unpack", "swap")}
 
 
+@pytest.mark.parametrize("upwind", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("order", [1, 7, 14, 15])
+def test_maxwell_compiles_for_every_kind_of_element(order, dtype, upwind):
+    device = _AbsentGpu()
+    mesh = box((1, 1, 1), periodic=(True, True, True))
+    nodes = np.stack(np.meshgrid(*[gll_nodes(order)] * 3, indexing="ij")[::-1], axis=-1)[None]
+    Stepping(mesh, nodes, order, device, upwind=upwind, dtype=dtype).set_step(1e-3)
+    assert device.kernels == {("maxwell.cpp", name) for name in ("stage", "first_traces")}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gathers_and_scatters_compile(dtype):
+    device, ids = _AbsentGpu(), np.array([1, 2, 2, 1])
+    state = device.zeros((24,), dtype)
+    combination = open_gather_scatter(World(), device, ids, 6, dtype, "peer")
+    for operation in OPERATIONS:
+        combination.prepare(state, operation=operation)
+    open_pairing(World(), device, ids, 4, dtype, "peer").prepare(state)
+    wanted = ("gather", "within", "scatter", "swap_within", "place")
+    assert device.kernels == {("gather_scatter.cpp", name) for name in wanted}
+
+
 def test_the_ceilings_compile():
     device = _AbsentGpu()
     CeilingProbe(device)
@@ -124,7 +151,14 @@ def test_every_word_of_the_dialect_compiles(real):
 
 
 def test_no_kernel_file_is_left_out():
-    tested = {"cavity.cpp", "reduce.cpp", "pack.cpp", "ceilings.cpp"}
+    tested = {
+        "cavity.cpp",
+        "maxwell.cpp",
+        "reduce.cpp",
+        "pack.cpp",
+        "gather_scatter.cpp",
+        "ceilings.cpp",
+    }
     kernels = {path.name for path in _SOURCES.rglob("*.cpp") if "scope" not in path.parts}
     assert kernels == tested
 

@@ -1,0 +1,392 @@
+"""Meshes of curved hexahedra: numbering, and which element lies behind which face.
+
+Conventions, used wherever hexahedra appear:
+
+- An element is the image of the reference cube [-1, 1]^3 with directions i, j, k. Arrays of its
+  nodes are indexed [element, k, j, i]: i runs fastest in memory.
+- Corner ``c = i + 2 j + 4 k`` with i, j, k in (0, 1): the first and last node of each direction.
+- Face ``2 axis + side``: 0 is i = first, 1 is i = last, 2 and 3 are j, 4 and 5 are k.
+- A node of a face has two places (a, b) along the other two directions in the order i, j, k; a
+  runs fastest, so a face's values are indexed [b, a].
+- An orientation says where the node (a, b) of a face lies in its partner's own (a', b'). With
+  bit 4 set a and b change places first; then bit 1 reverses a', bit 2 reverses b'.
+
+Faces are matched by vertex numbers alone. Coordinates say where things are, in messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+ElementMapping = Callable[[Integers, Floats], Floats]
+"""Places of reference points (points, 3) in elements (n,): (n, points, 3)."""
+
+FACES = 6
+FACE_CORNERS = np.array(
+    [
+        [0, 2, 4, 6],
+        [1, 3, 5, 7],
+        [0, 1, 4, 5],
+        [2, 3, 6, 7],
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+)
+"""Corners of each face in the order (a, b) = 00, 10, 01, 11."""
+
+TRANSPOSED, REVERSED_A, REVERSED_B = 4, 1, 2
+# Whether a, b and the outward normal of a face turn like the element's own directions (+1).
+_FACE_HANDS = np.array([-1, 1, 1, -1, -1, 1])
+# -1 where an orientation mirrors: an odd number of its bits is set.
+_ORIENTATION_HANDS = np.array([1, -1, -1, 1, -1, 1, 1, -1])
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class HexMesh:
+    """Hexahedra, their shape, and what lies behind their faces. See the conventions above.
+
+    Attributes
+    ----------
+    order
+        Geometric order g; 1 is trilinear.
+    coordinates
+        float64 (elements, g + 1, g + 1, g + 1, 3), indexed [element, k, j, i, xyz], at nodes of
+        equal distance in reference space.
+    vertices
+        int64 (elements, 8): vertex numbers of the corners. Partners across a periodic pair have
+        vertices of their own.
+    neighbours
+        int64 (elements, 6): element behind each face, or -1.
+    neighbour_faces
+        int8 (elements, 6): which of that element's faces it is, or -1.
+    orientations
+        int8 (elements, 6): how the partner's nodes run against this face's; 0 where none is.
+    boundaries
+        int32 (elements, 6): index into `boundary_names`; -1 inside, and where no name is given.
+    boundary_names
+        Names of the outer surfaces.
+    regions
+        int32 (elements,): index into `region_names`.
+    region_names
+        Names of the volumes.
+    surfaces
+        Named surfaces inside the mesh: their faces as int64 (n, 2), element and face, each
+        seen from both sides.
+    mapping
+        Exact shape where it is known (generated meshes); None: the polynomial of `coordinates`.
+    """
+
+    order: int
+    coordinates: Floats
+    vertices: Integers
+    neighbours: Integers
+    neighbour_faces: NDArray[np.int8]
+    orientations: NDArray[np.int8]
+    boundaries: NDArray[np.int32]
+    boundary_names: tuple[str, ...]
+    regions: NDArray[np.int32]
+    region_names: tuple[str, ...]
+    surfaces: Mapping[str, Integers] = field(default_factory=dict)
+    mapping: ElementMapping | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return len(self.vertices)
+
+    @property
+    def corners(self) -> Floats:
+        """Coordinates of the corners, (elements, 8, 3)."""
+        return corner_coordinates(self.coordinates)
+
+    @property
+    def centres(self) -> Floats:
+        """Mean of the corners of each element, (elements, 3)."""
+        return np.asarray(self.corners.mean(axis=1))
+
+    def face_centres(self, faces: Integers) -> Floats:
+        """Mean of the corners of faces (n, 2), each an element and a face number: (n, 3)."""
+        element, face = faces.T
+        return np.asarray(self.corners[element[:, None], FACE_CORNERS[face]].mean(axis=1))
+
+    def outer_faces(self, name: str | None) -> Integers:
+        """Faces (n, 2) of an outer surface; with None those at the edge that have no name."""
+        number = -1 if name is None else self.boundary_names.index(name)
+        return np.argwhere((self.boundaries == number) & (self.neighbours < 0))
+
+
+def corner_coordinates(coordinates: Floats) -> Floats:
+    """Corners (elements, 8, 3) out of geometry nodes [element, k, j, i, xyz]."""
+    last = coordinates.shape[1] - 1
+    return coordinates[:, ::last, ::last, ::last].reshape(-1, 8, 3)
+
+
+def point_text(point: Floats) -> str:
+    """A place as it stands in messages."""
+    return "(" + ", ".join(f"{value:.6g}" for value in point) + ")"
+
+
+def elements_text(elements: Integers, centres: Floats) -> str:
+    """The first few elements and where they are; elements count from 0."""
+    shown = [
+        f"element {element} at {point_text(centres[element])}" for element in elements[:_SHOWN]
+    ]
+    more = len(elements) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+@cache
+def face_permutation(order: int, orientation: int) -> Integers:
+    """Order in which a partner's face nodes are to be read.
+
+    Parameters
+    ----------
+    order
+        Polynomial order N of the nodes.
+    orientation
+        As in `HexMesh.orientations`, 0 to 7.
+
+    Returns
+    -------
+    array of shape ((N + 1)^2,)
+        ``partner_values[permutation]`` lie in this face's order, a fastest.
+    """
+    if not 0 <= orientation < 8:
+        raise ValueError(f"orientation {orientation} is out of range; allowed are 0 to 7")
+    b, a = np.indices((order + 1, order + 1))
+    if orientation & TRANSPOSED:
+        a, b = b, a
+    if orientation & REVERSED_A:
+        a = order - a
+    if orientation & REVERSED_B:
+        b = order - b
+    result = (b * (order + 1) + a).ravel()
+    result.setflags(write=False)
+    return result
+
+
+@cache
+def face_nodes(order: int) -> Integers:
+    """Nodes of an element that lie on each face, (6, (N + 1)^2), a fastest.
+
+    Numbers count the (N + 1)^3 nodes with i fastest.
+    """
+    nodes = np.arange((order + 1) ** 3).reshape(order + 1, order + 1, order + 1)
+    sides = (0, order)
+    faces = [
+        *(nodes[:, :, side] for side in sides),
+        *(nodes[:, side, :] for side in sides),
+        *(nodes[side, :, :] for side in sides),
+    ]
+    result = np.stack([face.ravel() for face in faces])
+    result.setflags(write=False)
+    return result
+
+
+def face_numbers(mesh: HexMesh) -> Integers:
+    """One number for each face, the same seen from both sides: int64 (elements, 6)."""
+    own = np.arange(mesh.count * FACES).reshape(-1, FACES)
+    partner = mesh.neighbours * FACES + mesh.neighbour_faces
+    return np.where(mesh.neighbours >= 0, np.minimum(own, partner), own)
+
+
+def orientation_of(own: Integers, partner: Integers) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """Orientation of faces from the numbers of their corners.
+
+    Parameters
+    ----------
+    own, partner
+        (n, 4): numbers of the corners in the order of `FACE_CORNERS`; equal numbers meet.
+
+    Returns
+    -------
+    orientations, fits
+        Each (n,); a face does not fit where the partner's corners follow each other otherwise
+        (it is twisted) or some are missing.
+    """
+    same = own[:, :, None] == partner[:, None, :]
+    place = same.argmax(axis=2)
+    turn = place[:, 1:] ^ place[:, :1]
+    fits = same.any(axis=2).all(axis=1) & (turn[:, 2] == 3)
+    fits &= ((turn[:, 0] == 1) & (turn[:, 1] == 2)) | ((turn[:, 0] == 2) & (turn[:, 1] == 1))
+    code = place[:, 0] + np.where(turn[:, 0] == 2, TRANSPOSED, 0)
+    return code.astype(np.int8), fits
+
+
+def faces_turn_away(
+    own: Integers, partner: Integers, orientations: NDArray[np.int8]
+) -> NDArray[np.bool_]:
+    """True where two elements of the same handedness lie on opposite sides of their faces."""
+    hands = _FACE_HANDS[own] * _FACE_HANDS[partner] * _ORIENTATION_HANDS[orientations]
+    return np.asarray(hands == -1)
+
+
+def face_keys(corners: Integers, vertices: int) -> tuple[Integers, Integers]:
+    """Two numbers that faces with the same corners (n, 4) share, whatever their order.
+
+    Each holds two of the vertex numbers, which are below `vertices`; up to 3e9 fit.
+    """
+    ordered = np.sort(corners, axis=1)
+    high = ordered[:, 0] * vertices + ordered[:, 1]
+    return high, ordered[:, 2] * vertices + ordered[:, 3]
+
+
+def _equal_faces(vertices: Integers) -> tuple[Integers, Integers]:
+    """Faces sorted so that equal ones follow each other, and where each run of them begins."""
+    corners = vertices[:, FACE_CORNERS].reshape(-1, 4)
+    high, low = face_keys(corners, int(vertices.max()) + 1)
+    order = np.lexsort((low, high))
+    high, low = high[order], low[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    return order, np.flatnonzero(first)
+
+
+def _refuse(pairs: Integers, centres: Floats, what: str) -> None:
+    """Raise an error that names the first of pairs (n, 2) of elements."""
+    text = elements_text(pairs[0], centres).replace(", element", " and element")
+    more = f" ({len(pairs)} such pairs)" if len(pairs) > 1 else ""
+    raise InputError(f"{text} {what}{more}")
+
+
+def connect(
+    coordinates: Floats,
+    vertices: Integers,
+    *,
+    boundaries: NDArray[np.int32] | None = None,
+    boundary_names: tuple[str, ...] = (),
+    regions: NDArray[np.int32] | None = None,
+    region_names: tuple[str, ...] = ("volume",),
+    mapping: ElementMapping | None = None,
+) -> HexMesh:
+    """Make a mesh: find the element behind every face.
+
+    Parameters
+    ----------
+    coordinates
+        Geometry nodes [element, k, j, i, xyz] at equal distances.
+    vertices
+        (elements, 8) vertex numbers from 0.
+    boundaries
+        (elements, 6) index into `boundary_names` or -1. Names of faces that turn out to lie
+        inside go to `HexMesh.surfaces`.
+    boundary_names, regions, region_names, mapping
+        As in `HexMesh`; without `regions` all elements are in the first.
+
+    Raises
+    ------
+    InputError
+        A vertex twice in an element, a face of more than two elements, a face whose two elements
+        disagree on its corners' order, or elements on the same side of it.
+    """
+    elements = len(vertices)
+    coordinates = np.ascontiguousarray(coordinates, np.float64)
+    vertices = np.ascontiguousarray(vertices, np.int64)
+    if elements == 0:
+        raise InputError("the mesh has no hexahedra; at least one is needed")
+    centres = corner_coordinates(coordinates).mean(axis=1)
+    ordered = np.sort(vertices, axis=1)
+    collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    if len(collapsed):
+        raise InputError(
+            f"{elements_text(collapsed, centres)}: the same vertex stands at two corners; "
+            "collapsed hexahedra are not supported, mesh the place with true hexahedra"
+        )
+    order, starts = _equal_faces(vertices)
+    lengths = np.diff(starts, append=len(order))
+    crowded = starts[lengths > 2]
+    if len(crowded):
+        sharing = np.sort(order[crowded[0] : crowded[0] + lengths[lengths > 2][0]] // FACES)
+        raise InputError(
+            f"{len(sharing)} elements share one face, but a face has two sides: "
+            f"{elements_text(sharing, centres)} ({len(crowded)} such faces)"
+        )
+    paired = starts[lengths == 2]
+    first, second = order[paired], order[paired + 1]
+    own, partner = np.concatenate([first, second]), np.concatenate([second, first])
+    quads = vertices[:, FACE_CORNERS].reshape(-1, 4)
+    codes, fits = orientation_of(quads[own], quads[partner])
+    pairs = np.stack([own, partner], axis=1)[: len(first)] // FACES
+    twisted = ~fits[: len(first)]
+    if twisted.any():
+        _refuse(
+            pairs[twisted],
+            centres,
+            "share the four corners of a face but not their order around it: one is twisted; "
+            "check the node order of the file",
+        )
+    inward = ~faces_turn_away(own % FACES, partner % FACES, codes)[: len(first)]
+    if inward.any():
+        _refuse(
+            pairs[inward],
+            centres,
+            "lie on the same side of the face they share: they overlap, or the corners of one "
+            "of them are numbered inside out",
+        )
+    behind = np.full(elements * FACES, -1)
+    neighbour_faces = np.full(elements * FACES, -1, np.int8)
+    orientations = np.zeros(elements * FACES, np.int8)
+    behind[own], neighbour_faces[own] = partner // FACES, partner % FACES
+    orientations[own] = codes
+    neighbours = behind.reshape(-1, FACES)
+    if boundaries is None:
+        boundaries = np.full((elements, FACES), -1, np.int32)
+    inside = neighbours >= 0
+    surfaces = {
+        name: np.argwhere(inside & (boundaries == number))
+        for number, name in enumerate(boundary_names)
+        if (inside & (boundaries == number)).any()
+    }
+    outer, names = outer_names(np.where(inside, -1, boundaries), boundary_names)
+    return HexMesh(
+        order=coordinates.shape[1] - 1,
+        coordinates=coordinates,
+        vertices=vertices,
+        neighbours=neighbours,
+        neighbour_faces=neighbour_faces.reshape(-1, FACES),
+        orientations=orientations.reshape(-1, FACES),
+        boundaries=outer,
+        boundary_names=names,
+        regions=np.zeros(elements, np.int32) if regions is None else regions.astype(np.int32),
+        region_names=region_names,
+        surfaces=surfaces,
+        mapping=mapping,
+    )
+
+
+def outer_names(
+    boundaries: NDArray[np.signedinteger], names: tuple[str, ...]
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Number the names anew, without those that no face bears."""
+    used = np.bincount(boundaries.ravel() + 1, minlength=len(names) + 1)[1:] > 0
+    renumbered = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
+    return renumbered[boundaries], tuple(np.array(names, object)[used].tolist())
+
+
+def check_boundaries(mesh: HexMesh) -> None:
+    """Refuse a mesh with outer faces that have no name.
+
+    Raises
+    ------
+    InputError
+        Says how many there are and where the first is.
+    """
+    unnamed = mesh.outer_faces(None)
+    if len(unnamed):
+        element = unnamed[0, 0]
+        raise InputError(
+            f"{len(unnamed)} faces at the edge of the mesh have no boundary name, the first at "
+            f"{point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}; put every "
+            "outer surface in a named (physical) group. If the place lies inside, the elements "
+            "there do not share nodes: merge duplicate nodes"
+        )

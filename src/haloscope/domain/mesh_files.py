@@ -1,0 +1,253 @@
+"""Hexahedral meshes read from files, through meshio: Gmsh first, and whatever else it reads."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.gmsh_counts import check_gmsh_counts
+from haloscope.domain.hexes import (
+    FACE_CORNERS,
+    FACES,
+    Floats,
+    HexMesh,
+    Integers,
+    connect,
+    face_keys,
+    point_text,
+)
+from haloscope.domain.mesh_groups import CellGroups, dimension
+from haloscope.domain.node_orders import to_tensor
+from haloscope.errors import InputError, MachineError
+
+# Corners of a VTK or Gmsh hexahedron in the order of ours.
+_CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
+_LONGEST_REASON = 200
+_UNNAMED_REGION = "volume"
+# Products of three lengths must be numbers, too.
+_LARGEST = 1e30
+
+
+def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
+    """Read a mesh of hexahedra.
+
+    Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
+    by those of its hexahedra; a group without a name goes by its number.
+
+    Parameters
+    ----------
+    path
+        A file that meshio reads; its ending says which format it has.
+    scale
+        Factor from the file's unit of length to metres.
+
+    Returns
+    -------
+    HexMesh
+        With the file's geometric order; serendipity cells are completed to the second order.
+
+    Raises
+    ------
+    MachineError
+        meshio is not installed.
+    InputError
+        The file cannot be read, holds other volume cells than hexahedra, or points to nodes that
+        do not exist or are not numbers; or its faces do not fit (see `connect`).
+    """
+    path = Path(path)
+    if not (math.isfinite(scale) and scale > 0):
+        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+    file = _read(path)
+    points = np.asarray(file.points, np.float64)
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InputError(f"mesh file {path} has no points in three dimensions")
+    kind, blocks = _hexahedra(file, path)
+    cells = np.concatenate([_cells(file, block, len(points), path) for block in blocks])
+    _require_finite(points, cells, path)
+    coordinates = to_tensor(points * scale, cells, kind)
+    if coordinates is None:
+        raise InputError(
+            f"mesh file {path}: cells '{kind}' of {cells.shape[1]} nodes have no order that is "
+            "the same along all directions; save the mesh with one order"
+        )
+    groups = CellGroups(file)
+    regions, region_names = groups.chosen(blocks, otherwise=_UNNAMED_REGION)
+    corners = cells[:, _CORNERS]
+    # Points that are no corners get no number, so that face keys stay small.
+    used, vertices = np.unique(corners, return_inverse=True)
+    vertices = vertices.reshape(corners.shape)
+    boundaries, boundary_names = _boundaries(file, groups, used, vertices, points * scale, path)
+    return connect(
+        coordinates,
+        vertices,
+        boundaries=boundaries,
+        boundary_names=boundary_names,
+        regions=regions,
+        region_names=region_names,
+    )
+
+
+def _read(path: Path) -> Any:
+    try:
+        meshio = importlib.import_module("meshio")
+    except ImportError:
+        raise MachineError(
+            "reading mesh files needs meshio; run pip install 'haloscope[mesh]'"
+        ) from None
+    if not path.is_file():
+        raise InputError(f"mesh file {path} is not there; give the path of a file")
+    gmsh = path.suffix.lower() == ".msh"
+    if gmsh:
+        check_gmsh_counts(path)
+    said = io.StringIO()
+    try:
+        # meshio prints why it fails, and ends the program where no reader accepts the file.
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return meshio.read(path)
+    except (Exception, SystemExit) as error:
+        kind = type(error).__name__
+        spoken = said.getvalue() if kind == "SystemExit" else f"{kind}: {error}"
+        reason = " ".join(spoken.split())[:_LONGEST_REASON]
+        hint = (
+            "in Gmsh, put every volume and outer surface into physical groups and save those alone "
+            "(Mesh.SaveAll = 0) as version 2.2 or 4.1, without parametric nodes"
+            if gmsh
+            else "save it as Gmsh 2.2 or 4.1 (.msh) or VTK (.vtu)"
+        )
+        raise InputError(f"mesh file {path} cannot be read: {reason}; {hint}") from None
+
+
+def _is_hexahedron(kind: str) -> bool:
+    return kind.startswith("hexahedron") or kind == "VTK_LAGRANGE_HEXAHEDRON"
+
+
+def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
+    """Type of the hexahedra and the numbers of their blocks; nothing else may fill space."""
+    found: Counter[str] = Counter()
+    for block in file.cells:
+        if dimension(block.type) == 3 and len(block.data):
+            found[block.type] += len(block.data)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+    if not all(_is_hexahedron(kind) for kind in found):
+        raise InputError(
+            f"mesh file {path} holds {listed}; only meshes of hexahedra throughout are "
+            "supported (in Gmsh: transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2)"
+        )
+    if not found:
+        surface = Counter(block.type for block in file.cells if len(block.data))
+        raise InputError(
+            f"mesh file {path} holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}; "
+            "in Gmsh, put the volumes into a physical group, so that they are saved"
+        )
+    blocks = [n for n, block in enumerate(file.cells) if _is_hexahedron(block.type)]
+    blocks = [n for n in blocks if len(file.cells[n].data)]
+    if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
+        raise InputError(
+            f"mesh file {path} mixes hexahedra of several orders ({listed}); save the mesh with "
+            "one order"
+        )
+    return file.cells[blocks[0]].type, blocks
+
+
+def _cells(file: Any, block: int, points: int, path: Path) -> Integers:
+    """Node numbers of a block, all of which exist."""
+    cells = np.asarray(file.cells[block].data)
+    if cells.ndim != 2 or cells.size == 0 or not np.issubdtype(cells.dtype, np.integer):
+        raise InputError(f"mesh file {path}: cells of type {file.cells[block].type} are damaged")
+    # Unsigned numbers beyond the range of int64 would turn negative, and are caught below.
+    cells = cells.astype(np.int64)
+    wrong = np.flatnonzero((cells.min(axis=1) < 0) | (cells.max(axis=1) >= points))
+    if len(wrong):
+        row = cells[wrong[0]]
+        node = row.min() if row.min() < 0 else row.max()
+        raise InputError(
+            f"mesh file {path}: {len(wrong)} cells of type {file.cells[block].type} use nodes "
+            f"that are not in the file, the first is number {wrong[0]} with node {node} of "
+            f"{points} (both counted from 0)"
+        )
+    return cells
+
+
+def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
+    usable = (np.abs(points) <= _LARGEST).all(axis=1)
+    bad = np.flatnonzero(~np.asarray(usable)[cells].all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"mesh file {path}: {len(bad)} elements have nodes whose coordinates are not finite "
+            f"numbers up to {_LARGEST:g}, the first is element {bad[0]}"
+        )
+
+
+def _named_quads(
+    file: Any, groups: CellGroups, points: int, path: Path
+) -> tuple[Integers, NDArray[np.int32], tuple[str, ...]]:
+    """Corners (n, 4) of the quadrilaterals that have a group, that group, and the names."""
+    blocks = [
+        number
+        for number, block in enumerate(file.cells)
+        if dimension(block.type) == 2 and (groups.numbers[number] >= 0).any()
+    ]
+    for number in blocks:
+        kind = file.cells[number].type
+        if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
+            name = groups.names[groups.numbers[number].max()]
+            raise InputError(
+                f"mesh file {path}: the surface '{name}' is made of {kind} cells; surfaces of "
+                "hexahedra are made of quadrilaterals"
+            )
+    numbers, names = groups.chosen(blocks)
+    corners = [_cells(file, number, points, path)[:, :4] for number in blocks]
+    quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
+    return quads[numbers >= 0], numbers[numbers >= 0], names
+
+
+def _boundaries(
+    file: Any, groups: CellGroups, used: Integers, vertices: Integers, points: Floats, path: Path
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Names of faces (elements, 6), from quadrilaterals with the same four corners."""
+    corners, numbers, names = _named_quads(file, groups, len(points), path)
+    boundaries = np.full(len(vertices) * FACES, -1, np.int32)
+    place = np.minimum(np.searchsorted(used, corners), len(used) - 1)
+    quad_high, quad_low = face_keys(place, len(used))
+    order = np.lexsort((quad_low, quad_high))
+    quad_high, quad_low = quad_high[order], quad_low[order]
+    again = np.zeros(len(order), bool)
+    again[1:] = (quad_high[1:] == quad_high[:-1]) & (quad_low[1:] == quad_low[:-1])
+    torn = np.flatnonzero(again[1:] & (numbers[order[1:]] != numbers[order[:-1]]))
+    repeated = order
+    order, quad_high, quad_low = order[~again], quad_high[~again], quad_low[~again]
+    high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), len(used))
+    begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
+    met = np.zeros(len(order), bool)
+    for step in range(int((end - begin).max(initial=0))):
+        some = np.flatnonzero(begin + step < end)
+        some = some[quad_low[begin[some] + step] == low[some]]
+        boundaries[some] = numbers[order[begin[some] + step]]
+        met[begin[some] + step] = True
+    # A corner that no hexahedron has was given the number of another.
+    stray = (used[place] != corners).any(axis=1)
+    stray[order[~met]] = True
+    if stray.any():
+        first = int(stray.argmax())
+        raise InputError(
+            f"mesh file {path}: {stray.sum()} of {len(corners)} quadrilaterals of named surfaces "
+            f"are no face of a hexahedron, the first, of '{names[numbers[first]]}', at "
+            f"{point_text(points[corners[first]].mean(axis=0))}; put only surfaces of the meshed "
+            "volumes into physical groups"
+        )
+    if len(torn):
+        one, other = (names[numbers[repeated[torn[0] + step]]] for step in (0, 1))
+        raise InputError(
+            f"mesh file {path}: {len(torn)} faces belong to two surfaces, the first to '{one}' "
+            f"and '{other}' at {point_text(points[corners[repeated[torn[0]]]].mean(axis=0))}; "
+            "leave each in one physical group"
+        )
+    return boundaries.reshape(-1, FACES), names

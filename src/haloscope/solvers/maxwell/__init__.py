@@ -1,0 +1,1 @@
+"""Time-domain Maxwell's equations by spectral elements on curved hexahedra."""

@@ -1,0 +1,72 @@
+"""Meshes whose elements are turned at random, so that faces meet in every orientation."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from haloscope.domain.hexes import FACE_CORNERS, HexMesh, connect, face_nodes, face_permutation
+from haloscope.numerics.element_geometry import nodes
+
+# A turn: which old direction each new one is, and whether it is reversed. All 24 without mirrors.
+TURNS = [
+    (axes, flips)
+    for axes in itertools.permutations(range(3))
+    for flips in itertools.product((False, True), repeat=3)
+    if np.linalg.det(np.eye(3)[list(axes)]) * (-1) ** sum(flips) > 0
+]
+
+
+def turn(values: np.ndarray, axes: tuple[int, ...], flips: tuple[bool, ...]) -> np.ndarray:
+    """Values [element, k, j, i, ...] in an element's new directions."""
+    moved = np.moveaxis(values, [3 - axis for axis in axes], [3, 2, 1])
+    for axis, flip in enumerate(flips):
+        if flip:
+            moved = np.flip(moved, 3 - axis)
+    return moved
+
+
+def turned(mesh: HexMesh, seed: int = 0) -> HexMesh:
+    """The same mesh with each element turned at random; shape by its geometry nodes."""
+    choice = np.random.default_rng(seed).integers(len(TURNS), size=mesh.count)
+    coordinates, vertices = mesh.coordinates.copy(), mesh.vertices.copy()
+    for number, (axes, flips) in enumerate(TURNS):
+        some = choice == number
+        coordinates[some] = turn(mesh.coordinates[some], axes, flips)
+        corners = mesh.vertices[some].reshape(-1, 2, 2, 2)
+        vertices[some] = turn(corners, axes, flips).reshape(-1, 8)
+    # Names of faces go by their corners, which keep their numbers.
+    result = connect(coordinates, vertices, regions=mesh.regions, region_names=mesh.region_names)
+    names = named_like(mesh, result)
+    return connect(
+        coordinates,
+        vertices,
+        boundaries=names,
+        boundary_names=mesh.boundary_names,
+        regions=mesh.regions,
+        region_names=mesh.region_names,
+    )
+
+
+def named_like(mesh: HexMesh, other: HexMesh) -> np.ndarray:
+    """Boundary numbers of another mesh with the same elements and vertices, face by face."""
+    given = np.sort(mesh.vertices[:, FACE_CORNERS], axis=2)
+    wanted = np.sort(other.vertices[:, FACE_CORNERS], axis=2)
+    same = (wanted[:, :, None] == given[:, None]).all(axis=3)
+    return np.take_along_axis(mesh.boundaries, same.argmax(axis=2), axis=1)
+
+
+def face_gap(mesh: HexMesh, order: int, period: np.ndarray | None = None) -> float:
+    """Largest distance of two nodes that meet, after whole periods are taken off."""
+    flat = nodes(mesh, order).reshape(mesh.count, -1, 3)
+    table = face_nodes(order)
+    worst = 0.0
+    for element, face in np.argwhere(mesh.neighbours >= 0):
+        partner, behind = mesh.neighbours[element, face], mesh.neighbour_faces[element, face]
+        permutation = face_permutation(order, int(mesh.orientations[element, face]))
+        gap = flat[element, table[face]] - flat[partner, table[behind]][permutation]
+        if period is not None:
+            gap = gap - period * np.rint(gap / period)
+        worst = max(worst, float(np.abs(gap).max()))
+    return worst

@@ -1,0 +1,127 @@
+"""Claims about partitions: every part has elements and its share, few faces cut, always the same."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from haloscope.domain.hex_generators import box, cylinder, sphere
+from haloscope.domain.partition import bisect, dual_graph, partition
+from haloscope.errors import InputError, MachineError
+
+_METHODS = ["coordinates", "graph"]
+
+
+@pytest.fixture(params=_METHODS)
+def method(request):
+    if request.param == "graph":
+        pytest.importorskip("pymetis")
+    return request.param
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5, 8, 55, 56])
+def test_every_part_has_elements_and_the_report_is_true(method, parts):
+    mesh = sphere(1.0)
+    found = partition(mesh, parts, method=method)
+    assert found.method == method
+    assert found.parts.dtype == np.int32
+    sizes = np.bincount(found.parts, minlength=parts)
+    assert len(sizes) == parts
+    assert sizes.min() >= 1
+    assert (found.loads == sizes).all()
+    assert found.imbalance == pytest.approx(sizes.max() * parts / mesh.count - 1)
+    cut = sum(
+        found.parts[element] != found.parts[other]
+        for element in range(mesh.count)
+        for other in mesh.neighbours[element]
+        if other > element
+    )
+    assert found.edge_cut == cut
+    gathered = np.sort(np.concatenate([found.elements(part) for part in range(parts)]))
+    assert (gathered == np.arange(mesh.count)).all()
+    assert f"{mesh.count} elements in {parts} parts by {method}" in found.describe()
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_the_same_mesh_is_cut_the_same_way_again(method, parts):
+    mesh = cylinder(1.0, 0.0, 3.0, layers=5, periodic=True)
+    first = partition(mesh, parts, method=method)
+    again = partition(mesh, parts, method=method)
+    assert (first.parts == again.parts).all()
+
+
+def test_cubes_are_cut_as_well_as_can_be(method):
+    mesh = box((8, 8, 8))
+    for parts, faces in ((2, 64), (4, 128), (8, 192)):
+        found = partition(mesh, parts, method=method)
+        assert found.imbalance < 0.05
+        assert found.edge_cut <= 1.4 * faces
+        if method == "coordinates":
+            assert (found.edge_cut, found.imbalance) == (faces, 0)
+
+
+def test_weights_decide_the_shares(method):
+    mesh = box((16, 4, 4))
+    weights = np.where(mesh.centres[:, 0] < 0.25, 3.0, 1.0)
+    found = partition(mesh, 4, weights, method=method)
+    assert found.loads.sum() == weights.sum()
+    assert found.imbalance < 0.06
+    assert np.ptp(np.bincount(found.parts)) > 10
+
+
+def test_one_heavy_element_leaves_no_part_empty(method):
+    mesh = box((6, 1, 1))
+    weights = np.array([1e6, 1, 1, 1, 1, 1])
+    for parts in (2, 3, 5, 6):
+        found = partition(mesh, parts, weights, method=method)
+        assert np.bincount(found.parts, minlength=parts).min() >= 1
+
+
+def test_auto_takes_the_better_of_what_is_there(monkeypatch):
+    mesh = box((9, 5, 7))
+    plain = partition(mesh, 6, method="coordinates")
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    alone = partition(mesh, 6)
+    assert alone.method == "coordinates"
+    assert (alone.parts == plain.parts).all()
+    with pytest.raises(MachineError, match=r"pip install 'haloscope\[mesh\]'"):
+        partition(mesh, 6, method="graph")
+    monkeypatch.undo()
+    pytest.importorskip("pymetis")
+    best = min(plain.edge_cut, partition(mesh, 6, method="graph").edge_cut)
+    assert partition(mesh, 6).edge_cut <= best
+
+
+def test_bisection_does_not_depend_on_the_order_of_elements():
+    centres = np.random.default_rng(0).uniform(size=(100, 3))
+    order = np.random.default_rng(1).permutation(100)
+    weights = np.ones(100)
+    assert (bisect(centres[order], 7, weights) == bisect(centres, 7, weights)[order]).all()
+
+
+def test_the_graph_counts_faces_and_leaves_out_loops():
+    mesh = box((2, 1, 3), periodic=(True, True, False))
+    starts, neighbours, faces = dual_graph(mesh)
+    rows = [neighbours[starts[e] : starts[e + 1]].tolist() for e in range(mesh.count)]
+    # Along x two elements share two faces, along y each meets itself.
+    assert rows == [[1, 2], [0, 3], [0, 3, 4], [1, 2, 5], [2, 5], [3, 4]]
+    assert faces[starts[2] : starts[3]].tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize("parts", [0, -1, 9])
+def test_more_parts_than_elements_are_refused(parts):
+    with pytest.raises(InputError, match="allowed are 1 to 8"):
+        partition(box((2, 2, 2)), parts)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
+def test_weights_that_are_no_work_are_refused(weights):
+    with pytest.raises(InputError, match="must be 2 finite numbers above 0"):
+        partition(box((2, 1, 1)), 2, weights)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InputError, match="'magic' is unknown; allowed are auto, graph"):
+        partition(box((1, 1, 1)), 1, method="magic")
