@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from turned_meshes import turned
 
 from haloscope.device import open_device
+from haloscope.device.jit import find_compiler
 from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.timestep import LSERK4
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 
 WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
 
@@ -172,3 +176,39 @@ def test_a_wave_that_meets_another_medium_is_reflected_as_fresnel_says():
 def test_a_boundary_without_a_kind_is_told():
     with pytest.raises(InputError, match="boundary 'y-' of the mesh has no kind"):
         opened(box((1, 1, 1)), 2, boundaries={"x-": "pec", "x+": "pec"})
+
+
+@pytest.mark.parametrize("order", [3, 7])
+def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
+    """Its code is run by one thread of a core, where barriers mean nothing."""
+    prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    defined = f"#define real double\n#define N {order}\n#define UPWIND 1\n"
+    source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
+    source.write_text(defined + "#define THREADS_A_BLOCK 32\n" + prelude + SOURCE.read_text())
+    command = [*find_compiler().command, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    kernels = ctypes.CDLL(str(library))
+    mesh = turned(box((2, 2, 2), warp=0.02), 5)
+    stepping, _ = opened(mesh, order, boundaries=WALLS)
+    stepping.set_fields(np.random.default_rng(1).standard_normal(stepping.values().shape))
+    fields = np.array(stepping.fields)
+    increments = np.zeros_like(fields)
+    traces = [np.zeros_like(np.asarray(one)) for one in stepping._traces]
+    fixed = [stepping._geometry, stepping._materials, stepping._faces]
+
+    def pointers(*arrays):
+        return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]
+
+    count = ctypes.c_long(mesh.count)
+    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), count)
+    for _ in range(2):
+        for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
+            numbers = [ctypes.c_double(value) for value in (1e-3, a, b)]
+            arrays = pointers(fields, increments, *fixed, *traces, stepping._D)
+            kernels.stage(*arrays, None, ctypes.c_long(0), count, *numbers)
+            traces.reverse()
+    stepping.set_step(1e-3)
+    before = stepping.values()
+    stepping.advance(2)
+    assert np.abs(stepping.values() - before).max() > 0.1
+    assert np.abs(stepping.values().ravel() - fields).max() < 1e-13

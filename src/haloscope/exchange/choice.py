@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import MachineError
 from haloscope.exchange.exchange import Exchange
 from haloscope.exchange.plan import Plan, check_plans
-from haloscope.exchange.transports import open_transport
+from haloscope.exchange.transports import Transport, open_transport
 from haloscope.exchange.world import World
 
 _ON_CORES = ("host",)
@@ -17,6 +17,29 @@ _ON_GPUS = ("peer", "nccl", "mpi", "staged")
 _IN_ITS_PLACE = {"peer": "nccl"}
 _TURNS = 10
 _TRIALS = 5
+
+
+class Repeated(Protocol):
+    """What can be timed: an exchange, or another that is made on a transport."""
+
+    bytes_sent: int
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport in use."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether it may be captured into a graph."""
+
+    def prepare(self, *states: Array) -> None:
+        """Bind arrays beforehand."""
+
+    def swap(self, state: Array) -> None:
+        """Start and finish with nothing in between."""
+
+
+Made = TypeVar("Made", bound=Repeated)
 
 
 def open_exchange(
@@ -55,12 +78,40 @@ def open_exchange(
     MachineError
         The transport cannot be used here.
     """
+    return open_by_name(
+        world,
+        device,
+        plan,
+        dtype,
+        transport,
+        lambda opened: Exchange(device, plan, dtype, opened, stream),
+        state=state,
+        stream=stream,
+        graphs=graphs,
+        tell=tell,
+    )
+
+
+def open_by_name(
+    world: World,
+    device: Device,
+    plan: Plan,
+    dtype: Any,
+    transport: str,
+    make: Callable[[Transport], Made],
+    *,
+    state: Array | None = None,
+    stream: Any = None,
+    graphs: bool = True,
+    tell: Callable[[str], None] | None = None,
+) -> Made:
+    """Open whatever is made on a transport for a plan; see :func:`open_exchange`."""
     check_plans(world, plan)
     tell = tell or _say_nothing
     if transport == "auto":
         names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
         if len(names) > 1:
-            return _fastest(world, device, plan, dtype, names, state, stream, graphs, tell)
+            return _fastest(world, device, plan, dtype, names, make, state, stream, graphs, tell)
         transport = names[0]
     try:
         opened = open_transport(transport, world, device, plan, dtype, stream)
@@ -70,7 +121,7 @@ def open_exchange(
             raise
         tell(f"{error}; {other} takes its place")
         opened = open_transport(other, world, device, plan, dtype, stream)
-    return Exchange(device, plan, dtype, opened, stream)
+    return make(opened)
 
 
 def _fastest(
@@ -79,15 +130,16 @@ def _fastest(
     plan: Plan,
     dtype: Any,
     names: tuple[str, ...],
+    make: Callable[[Transport], Made],
     state: Array | None,
     stream: Any,
     graphs: bool,
     tell: Callable[[str], None],
-) -> Exchange:
+) -> Made:
     """Time the transports that work; every rank comes to the same choice."""
     if state is None:
         state = device.zeros((1 + max(_last(plan), 0),), dtype)
-    best: tuple[float, Exchange] | None = None
+    best: tuple[float, Made] | None = None
     lines, missing = [], []
     for name in names:
         try:
@@ -95,7 +147,7 @@ def _fastest(
         except MachineError as error:
             missing.append(str(error).removeprefix("transport "))
             continue
-        exchange = Exchange(device, plan, dtype, opened, stream)
+        exchange = make(opened)
         seconds = world.largest(_seconds(world, device, exchange, state, graphs))
         lines.append(f"{name} {1e6 * seconds:.1f} us")
         if best is None or seconds < best[0]:
@@ -108,7 +160,7 @@ def _fastest(
     return best[1]
 
 
-def _seconds(world: World, device: Device, exchange: Exchange, state: Array, graphs: bool) -> float:
+def _seconds(world: World, device: Device, exchange: Repeated, state: Array, graphs: bool) -> float:
     """Shortest time of an exchange on this rank, in s."""
 
     def turns() -> None:

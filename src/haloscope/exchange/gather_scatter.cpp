@@ -1,0 +1,170 @@
+// Combines, or swaps, all copies of values that are scattered over a rank and over ranks.
+//
+// Field f of position p is state[p + f * field_stride]; FIELDS fields go together, an entry of a
+// message is the FIELDS values of one position or group. `index` is the type of positions.
+//
+// chunks[k] = {first value, values, address of the chunk in even and in odd exchanges, address of
+// its flag or 0}; values are counted through all messages of the rank, one after the other. Cores
+// take whole messages. Flags and epochs are those of pack.cpp.
+//
+// A list of ranges is `starts` and `items`: range k is items[starts[k]] up to items[starts[k + 1]].
+
+#define SUM 0
+#define MINIMUM 1
+#define MAXIMUM 2
+#define CHUNK_WORDS 5
+
+// All fields of items k below n: a thread takes all fields of an item, a core one field after the
+// other of a block of items, since fields may lie so that they compete for the same cache lines.
+#if ON_GPU
+#define FOR_VALUES(k, f, n) FOR_EACH(k, n) for (int f = 0; f < FIELDS; ++f)
+#else
+#define ITEMS 256
+#define FOR_VALUES(k, f, n)                                         \
+  PRAGMA(omp parallel for schedule(static) if ((n) > 8 * ITEMS))    \
+  for (long block = 0; block < (long)(n); block += ITEMS)           \
+    for (int f = 0; f < FIELDS; ++f)                                \
+      for (long k = block; k < smaller((long)(n), block + ITEMS); ++k)
+#endif
+
+// The first operand comes from the lower rank, or the lower position. A NaN stays.
+INLINE real combined(real a, real b) {
+#if OPERATION == SUM
+  return a + b;
+#elif OPERATION == MINIMUM
+  return b < a || b != b ? b : a;
+#else
+  return b > a || b != b ? b : a;
+#endif
+}
+
+// All copies of a range, in order.
+INLINE real partial(const real *state, const index *positions, index begin, index end) {
+  real value = state[positions[begin]];
+  for (index i = begin + 1; i < end; ++i) value = combined(value, state[positions[i]]);
+  return value;
+}
+
+// Packs what the copies of this rank come to; range k holds those of entry k of the messages.
+KERNEL gather(const real *state, long field_stride, const index *starts, const index *positions,
+              const long *chunks, long count, long *sent) {
+#if ON_GPU
+  for (long c = blockIdx.x; c < count; c += gridDim.x) {
+    const long *chunk = chunks + c * CHUNK_WORDS;
+    long *flag = (long *)chunk[4];
+    const long epoch = flag ? sent[c] : 0;
+    real *to = (real *)(epoch & 1 ? chunk[3] : chunk[2]);
+    for (unsigned i = threadIdx.x; i < (unsigned)chunk[1]; i += blockDim.x) {
+      const unsigned long value = chunk[0] + i;
+      const unsigned long k = value / FIELDS, f = value - k * FIELDS;
+      to[i] = partial(state + f * field_stride, positions, starts[k], starts[k + 1]);
+    }
+    if (flag) {
+      BARRIER();
+      if (threadIdx.x == 0) {
+        sent[c] = epoch + 1;
+        flag_raise(flag, epoch + 1);
+      }
+    }
+  }
+#else
+  for (long c = 0; c < count; ++c) {
+    const long *chunk = chunks + c * CHUNK_WORDS;
+    const long first = chunk[0] / FIELDS;
+    real *to = (real *)chunk[2];
+    FOR_VALUES(k, f, chunk[1] / FIELDS) {
+      const index begin = starts[first + k], end = starts[first + k + 1];
+      to[k * FIELDS + f] = partial(state + f * field_stride, positions, begin, end);
+    }
+  }
+#endif
+}
+
+// Waits for all messages, where they tell of themselves by flags.
+INLINE void arrive(const long *chunks, long count, long *received) {
+#if ON_GPU
+  FOR_EACH(c, count) {
+    const long *flag = (const long *)chunks[c * CHUNK_WORDS + 4];
+    if (flag) flag_wait(flag, ++received[c]);
+  }
+#endif
+}
+
+// Combines the copies of values that no other rank has, while messages travel; then waits for them.
+// Most have two copies, which need no ranges.
+KERNEL within(const real *state, real *into, long field_stride, long pairs, const index *paired,
+              long groups, const index *starts, const index *positions, const long *chunks,
+              long count, long *received) {
+  FOR_VALUES(k, f, pairs) {
+    const long a = paired[2 * k] + f * field_stride, b = paired[2 * k + 1] + f * field_stride;
+    into[a] = into[b] = combined(state[a], state[b]);
+  }
+  FOR_VALUES(k, f, groups) {
+    const index begin = starts[k], end = starts[k + 1];
+    const real value = partial(state + f * field_stride, positions, begin, end);
+    for (index i = begin; i < end; ++i) into[positions[i] + f * field_stride] = value;
+  }
+  arrive(chunks, count, received);
+}
+
+// Combines values that other ranks have too, in the order of ranks. Range k of `others` tells where
+// what has come from them lies; `lower` of these ranks come before this one. Even exchanges read the
+// first half of `others`, odd ones the second.
+KERNEL scatter(const real *state, real *into, long field_stride, long groups, const index *starts,
+               const index *positions, const index *other_starts, const index *others,
+               const index *lower, long arrived, long odd, const long *received) {
+  const real *from = (const real *)arrived;
+  const index *places = odd && (*received - 1) & 1 ? others + odd : others;
+  FOR_VALUES(k, f, groups) {
+    const index begin = starts[k], end = starts[k + 1];
+    const index first = other_starts[k], own = first + lower[k], last = other_starts[k + 1];
+    const real here = partial(state + f * field_stride, positions, begin, end);
+    real value = first < own ? from[places[first] + f] : here;
+    for (index i = first + 1; i < own; ++i) value = combined(value, from[places[i] + f]);
+    if (first < own) value = combined(value, here);
+    for (index i = own; i < last; ++i) value = combined(value, from[places[i] + f]);
+    for (index i = begin; i < end; ++i) into[positions[i] + f * field_stride] = value;
+  }
+}
+
+// Swaps the two copies of values that no other rank has.
+KERNEL swap_within(const real *state, real *into, long field_stride, long pairs,
+                   const index *positions) {
+  FOR_VALUES(k, f, pairs) {
+    const long a = positions[2 * k] + f * field_stride, b = positions[2 * k + 1] + f * field_stride;
+    const real left = state[a], right = state[b];
+    into[a] = right;
+    into[b] = left;
+  }
+}
+
+// Puts what has come from other ranks in the place of the copies that went to them.
+KERNEL place(real *into, long field_stride, const index *positions, const long *chunks, long count,
+             long *received) {
+#if ON_GPU
+  for (long c = blockIdx.x; c < count; c += gridDim.x) {
+    const long *chunk = chunks + c * CHUNK_WORDS;
+    long *flag = (long *)chunk[4];
+    const long epoch = flag ? received[c] : 0;
+    if (flag) {
+      if (threadIdx.x == 0) flag_wait(flag, epoch + 1);
+      BARRIER();
+    }
+    const real *from = (const real *)(epoch & 1 ? chunk[3] : chunk[2]);
+    for (unsigned i = threadIdx.x; i < (unsigned)chunk[1]; i += blockDim.x) {
+      const unsigned long value = chunk[0] + i;
+      const unsigned long k = value / FIELDS, f = value - k * FIELDS;
+      // Not through the first-level cache, which does not see what another GPU writes.
+      into[positions[k] + f * field_stride] = __ldcg(from + i);
+    }
+    if (flag && threadIdx.x == 0) received[c] = epoch + 1;
+  }
+#else
+  for (long c = 0; c < count; ++c) {
+    const long *chunk = chunks + c * CHUNK_WORDS;
+    const index *to = positions + chunk[0] / FIELDS;
+    const real *from = (const real *)chunk[2];
+    FOR_VALUES(k, f, chunk[1] / FIELDS) into[to[k] + f * field_stride] = from[k * FIELDS + f];
+  }
+#endif
+}

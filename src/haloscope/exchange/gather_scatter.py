@@ -1,0 +1,393 @@
+"""Exchange between copies of values anywhere, from one number for each: combine them or swap them.
+
+It knows no mesh. Each rank gives a whole number for each value position; positions with the same
+number, on one rank or many, hold copies of one value. :class:`GatherScatter` gives all copies their
+sum, least or greatest value, as continuous elements need it. :class:`Pairing` is for numbers that
+occur twice, such as those of the points of faces that two discontinuous elements share: each copy
+gets the other's value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.errors import InputError
+from haloscope.exchange.choice import open_by_name
+from haloscope.exchange.copies import BLOCK, Copies, Placement
+from haloscope.exchange.plan import Message
+from haloscope.exchange.sharing import (
+    Sharing,
+    check_pairs,
+    find_sharing,
+    message_order,
+    plan_of,
+)
+from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.world import World
+
+OPERATIONS = {"sum": "SUM", "min": "MINIMUM", "max": "MAXIMUM"}
+
+
+class GatherScatter(Copies):
+    """Repeated combination of all copies of each value, with the result in all copies.
+
+    Contract: all ranks call `start` and `finish` in turn and in the same order, and leave values
+    that are shared alone in between. What `finish` gives is in place for kernels launched after it
+    on the same stream. One message goes to each rank that shares a value, with all fields in it.
+
+    A rank combines its own copies in the order of their positions; what comes to it from others
+    and its own part are then combined in the order of ranks. So all copies get the same bits, on
+    all ranks, and the same on every run. Sums do depend, in their last bits, on which rank holds
+    which copy. The least and greatest values do not, but for the sign of a zero; a NaN among the
+    copies gives a NaN.
+
+    Made by :func:`open_gather_scatter`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        sharing: Sharing,
+        order: np.ndarray,
+        fields: int,
+        placement: Placement,
+        dtype: Any,
+        transport: Transport,
+        stream: Any = None,
+    ) -> None:
+        super().__init__(device, sharing, order, fields, placement, dtype, transport, stream)
+        shared = np.zeros(len(sharing.numbers), bool)
+        shared[sharing.groups] = True
+        in_memory = np.argsort(sharing.first_positions, kind="stable")
+        inner = in_memory[~shared[in_memory]]
+        two, more = (inner[found[inner]] for found in (sharing.here == 2, sharing.here > 2))
+        outer = in_memory[shared[in_memory]]
+        self._pairs, self._pair_list = len(two), self._list(sharing, two)[1]
+        self._inner, self._inner_list = len(more), self._list(sharing, more)
+        self._outer, self._outer_list = len(outer), self._list(sharing, outer)
+        # Where what other ranks say of each group is found, in the order of ranks.
+        place = np.empty(len(sharing.numbers), np.int64)
+        place[outer] = np.arange(len(outer))
+        group = place[sharing.groups[order]]
+        by_group = np.argsort(group, kind="stable")
+        starts = np.append(0, np.cumsum(np.bincount(group, minlength=len(outer))))
+        lower = np.bincount(group[sharing.ranks[order] < sharing.rank], minlength=len(outer))
+        receives = plan_of(sharing, fields).receives
+        self._arrived, even, odd = _arrivals(receives, transport.incoming, fields, self._dtype)
+        self._odd = len(odd) if self._flagged else 0
+        halves = [even[by_group], odd[by_group]] if self._flagged else [even[by_group]]
+        tables = (starts, np.concatenate(halves), lower)
+        self._others = tuple(self._on_device(table) for table in tables)
+
+    def prepare(self, *states: Array, operation: str = "sum", into: Array | None = None) -> None:
+        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
+        for state in states:
+            self._bound_gather(state, _named(operation))
+            self._bound_scatter(state, state if into is None else into, _named(operation))
+
+    def start(self, state: Array, operation: str = "sum") -> None:
+        """Pack what this rank's copies come to and begin to send it.
+
+        Parameters
+        ----------
+        state
+            The array that holds all fields.
+        operation
+            ``sum``, ``min`` or ``max``.
+        """
+        self._start(state, _named(operation))
+
+    def swap(self, state: Array, operation: str = "sum", into: Array | None = None) -> None:
+        """Start and finish with nothing in between."""
+        self.start(state, operation)
+        self.finish(state, into)
+
+    def _bind_results(
+        self, state: Array, into: Array, operation: str
+    ) -> tuple[Launch | None, Launch]:
+        stride = self._placement.field_stride
+        arrays = (state, into, stride)
+        waits = self._receives if self._flagged else 0
+        within = self._bind(
+            "within",
+            operation,
+            max(self._pairs, self._inner, waits),
+            *(*arrays, self._pairs, self._pair_list, self._inner, *self._inner_list),
+            *(self._incoming, waits, self._received),
+        )
+        others = (*self._others, self._arrived, self._odd, self._received)
+        after = self._bind(
+            "scatter",
+            operation,
+            self._outer,
+            *(*arrays, self._outer, *self._outer_list, *others),
+        )
+        needed = self._pairs or self._inner or waits
+        return within if needed else None, after
+
+
+class Pairing(Copies):
+    """Repeated swap between the two copies of each value: each gets the value of the other.
+
+    Contract and messages are those of :class:`GatherScatter`. Values are copied, never changed, so
+    results are the same bits with any ranks. Made by :func:`open_pairing`.
+
+    Parameters
+    ----------
+    across_only
+        Leave pairs within this rank to a caller who reads the other copy directly
+        (:attr:`Sharing.partners`).
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        sharing: Sharing,
+        order: np.ndarray,
+        fields: int,
+        placement: Placement,
+        dtype: Any,
+        transport: Transport,
+        stream: Any = None,
+        *,
+        across_only: bool = False,
+    ) -> None:
+        super().__init__(device, sharing, order, fields, placement, dtype, transport, stream)
+        inner = np.flatnonzero(sharing.here == 2)
+        inner = inner[np.argsort(sharing.first_positions[inner], kind="stable")]
+        self._pairs = 0 if across_only else len(inner)
+        self._pair_list = self._list(sharing, inner[: self._pairs])[1]
+
+    def prepare(self, *states: Array, into: Array | None = None) -> None:
+        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
+        for state in states:
+            self._bound_gather(state, "SUM")
+            self._bound_scatter(state, state if into is None else into, "SUM")
+
+    def start(self, state: Array) -> None:
+        """Pack the values whose other copies are elsewhere and begin to send them."""
+        self._start(state, "SUM")
+
+    def swap(self, state: Array, into: Array | None = None) -> None:
+        """Start and finish with nothing in between."""
+        self.start(state)
+        self.finish(state, into)
+
+    def _bind_results(
+        self, state: Array, into: Array, operation: str
+    ) -> tuple[Launch | None, Launch]:
+        stride = self._placement.field_stride
+        pairs = (state, into, stride, self._pairs, self._pair_list)
+        within = self._bind("swap_within", operation, self._pairs, *pairs)
+        came = (self._incoming, self._receives, self._received)
+        threads = self._receives * BLOCK
+        after = self._bind("place", operation, threads, into, stride, self._gather_list[1], *came)
+        return within if self._pairs else None, after
+
+
+Kind = TypeVar("Kind", GatherScatter, Pairing)
+
+
+class FieldByField(Generic[Kind]):
+    """One message for each field, as a study of what packing all of them together is worth."""
+
+    def __init__(self, parts: Sequence[Kind]) -> None:
+        self._parts: Sequence[Kind] = parts
+        self.transport, self.capturable = parts[0].transport, parts[0].capturable
+        self.bytes_sent = sum(part.bytes_sent for part in parts)
+        self.messages_sent = sum(part.messages_sent for part in parts)
+
+    def prepare(self, *states: Array, **options: Any) -> None:
+        """Bind arrays beforehand; options are those of the kind."""
+        for part in self._parts:
+            part.prepare(*states, **options)
+
+    def start(self, state: Array, *operation: str) -> None:
+        """Pack and send field after field."""
+        for part in self._parts:
+            part.start(state, *operation)
+
+    def progress(self) -> None:
+        """Give messages that are under way a chance to go on."""
+        for part in self._parts:
+            part.progress()
+
+    def finish(self, state: Array, into: Array | None = None) -> None:
+        """Put the results of field after field in place."""
+        for part in self._parts:
+            part.finish(state, into)
+
+    def swap(self, state: Array, *operation: str, into: Array | None = None) -> None:
+        """Start and finish with nothing in between."""
+        self.start(state, *operation)
+        self.finish(state, into)
+
+
+def open_gather_scatter(
+    world: World,
+    device: Device,
+    ids: np.ndarray | Sharing,
+    fields: int,
+    dtype: Any,
+    transport: str = "auto",
+    *,
+    placement: Placement | None = None,
+    state: Array | None = None,
+    stream: Any = None,
+    graphs: bool = True,
+    tell: Callable[[str], None] | None = None,
+    fields_together: bool = True,
+) -> GatherScatter | FieldByField[GatherScatter]:
+    """Open the combination of all copies of values; all ranks call this.
+
+    Parameters
+    ----------
+    world, device, dtype, transport, state, stream, graphs, tell
+        As for :func:`haloscope.exchange.choice.open_exchange`.
+    ids
+        A whole number for each value position of this rank, in any shape; 0 or less: nobody's. Or
+        what :func:`find_sharing` has made of them.
+    fields
+        Values at each position.
+    placement
+        Where they lie; by default field after field, each as long as `ids`.
+    fields_together
+        Send all fields in one message; otherwise one message for each, in the order of the numbers.
+
+    Raises
+    ------
+    InputError
+        `ids` are not whole numbers of 64 bits, `fields` or `dtype` is not possible, two ranks give
+        different numbers of fields, or the transport does not suit the device.
+    MachineError
+        The transport cannot be used here.
+    """
+    sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
+    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)
+    return opening.open(GatherScatter, fields, placement, fields_together)
+
+
+def open_pairing(
+    world: World,
+    device: Device,
+    ids: np.ndarray | Sharing,
+    fields: int,
+    dtype: Any,
+    transport: str = "auto",
+    *,
+    placement: Placement | None = None,
+    state: Array | None = None,
+    stream: Any = None,
+    graphs: bool = True,
+    tell: Callable[[str], None] | None = None,
+    fields_together: bool = True,
+    across_only: bool = False,
+) -> Pairing | FieldByField[Pairing]:
+    """Open the swap between the two copies of each value; all ranks call this.
+
+    Parameters
+    ----------
+    world, device, ids, fields, dtype, transport, placement, state, stream, graphs, tell
+        As for :func:`open_gather_scatter`.
+    fields_together, across_only
+        As for :func:`open_gather_scatter` and :class:`Pairing`.
+
+    Raises
+    ------
+    InputError, MachineError
+        As :func:`open_gather_scatter`; and numbers occur once or more than twice.
+    """
+    sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
+    check_pairs(world, sharing)
+    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)
+    kind = functools.partial(Pairing, across_only=across_only)
+    return opening.open(kind, fields, placement, fields_together)
+
+
+def _named(operation: str) -> str:
+    if operation not in OPERATIONS:
+        raise InputError(
+            f"operation {operation!r} is not known; give one of {', '.join(OPERATIONS)}"
+        )
+    return OPERATIONS[operation]
+
+
+def _arrivals(
+    messages: Sequence[Message], slots: Sequence[Slot], fields: int, dtype: np.dtype[Any]
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """An address, and how many values after it each entry lies in even and in odd exchanges."""
+    base = min((min(slot.even, slot.odd) for slot in slots), default=0)
+    halves: list[list[np.ndarray]] = [[np.empty(0, np.int64)], [np.empty(0, np.int64)]]
+    for message, slot in zip(messages, slots, strict=True):
+        entries = np.arange(0, message.size, fields)
+        for half, address in zip(halves, (slot.even, slot.odd), strict=True):
+            half.append((address - base) // dtype.itemsize + entries)
+    return base, np.concatenate(halves[0]), np.concatenate(halves[1])
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """What opening any kind of exchange between copies takes."""
+
+    world: World
+    device: Device
+    sharing: Sharing
+    dtype: Any
+    transport: str
+    state: Array | None
+    stream: Any
+    graphs: bool
+    tell: Callable[[str], None] | None
+
+    def open(
+        self,
+        kind: Callable[..., Kind],
+        fields: int,
+        placement: Placement | None,
+        together: bool,
+    ) -> Kind | FieldByField[Kind]:
+        if fields < 1:
+            raise InputError(f"{fields} fields cannot be exchanged; give 1 or more")
+        if np.dtype(self.dtype) not in (np.float32, np.float64):
+            raise InputError(f"values of {np.dtype(self.dtype)} are given; use float32 or float64")
+        place = placement or Placement(0, 1, self.sharing.size)
+        order = message_order(self.world, self.sharing, by_position=together)
+        if together:
+            return self._open_one(kind, order, fields, place, self.transport)
+        parts: list[Kind] = []
+        for field in range(fields):
+            one = replace(place, first=place.first + field * place.field_stride)
+            name = parts[0].transport if parts else self.transport
+            parts.append(self._open_one(kind, order, 1, one, name))
+        return FieldByField(parts)
+
+    def _open_one(
+        self,
+        kind: Callable[..., Kind],
+        order: np.ndarray,
+        fields: int,
+        placement: Placement,
+        transport: str,
+    ) -> Kind:
+        device, sharing, dtype, stream = self.device, self.sharing, self.dtype, self.stream
+        state = self.state
+        if state is None and device.kind != "cpu":
+            state = device.zeros((placement.values(sharing.size, fields),), dtype)
+        return open_by_name(
+            self.world,
+            device,
+            plan_of(sharing, fields),
+            dtype,
+            transport,
+            lambda made: kind(device, sharing, order, fields, placement, dtype, made, stream),
+            state=state,
+            stream=stream,
+            graphs=self.graphs,
+            tell=self.tell,
+        )

@@ -1,0 +1,15 @@
+// A GPU with one block of one thread: its kernels' own code, run by a processor core.
+#include <cmath>
+#define ON_GPU 1
+#define KERNEL extern "C" void
+#define INLINE static inline
+#define __global__
+#define __launch_bounds__(n)
+#define BLOCKS(b, n) for (long b = 0; b < (long)(n); b++)
+#define THREADS(i, n) for (int i = 0; i < (int)(n); i++)
+#define BARRIER() ((void)0)
+#define DYNAMIC_SHARED(type, name) static type name[1 << 16]
+INLINE double fused(double a, double b, double c) { return std::fma(a, b, c); }
+INLINE float fused(float a, float b, float c) { return std::fmaf(a, b, c); }
+INLINE double square_root(double a) { return std::sqrt(a); }
+INLINE float square_root(float a) { return std::sqrt(a); }
