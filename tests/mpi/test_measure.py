@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -523,6 +524,27 @@ def test_ranks_of_one_host_need_no_offsets(program, tmp_path):
     )
     measured = open_measurement(tmp_path / "m")
     assert [measured.ranks[rank].offsets for rank in range(2)] == [[], []]
+
+
+def test_a_rank_tells_the_cores_that_it_may_run_on_and_what_it_got_of_them(program, tmp_path):
+    mpi, path = program("mpi4py", "plain.c")
+    core = max(os.sched_getaffinity(0))
+    bind = (
+        f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    free, bound = tmp_path / "free", tmp_path / "bound"
+    start = [*mpi.start, "-n", "2"]
+    run([*haloscope("measure", "--trace", "--out", free, "--"), *start, path])
+    run([*haloscope("measure", "--out", bound, "--"), *start, sys.executable, "-c", bind, path])
+    for rank in range(2):
+        opening = definitions_of(free, rank)[0]
+        assert opening["cores"] == len(os.sched_getaffinity(0))
+        assert opening["host_cores"] == os.cpu_count()
+        opening = definitions_of(bound, rank)[0]
+        assert (opening["cores"], opening["core_list"]) == (1, str(core))
+        got = next(line for line in definitions_of(bound, rank) if "processor" in line)
+        assert got["processor"] > 0
+        assert min(got["preempted"], got.get("without_core", 0)) >= 0
 
 
 # Profiles

@@ -14,7 +14,10 @@ import pytest
 import small_cavities
 from measuring import PROGRAMS, compiled, definitions_of, flavour, haloscope, run, told_by
 
+from haloscope.device.cache import Cache
 from haloscope.scope.measurement import open_measurement
+from haloscope.scope.tracer import build
+from haloscope.scope.tracer.build import build_tracer, known_tracers
 
 
 def test_a_script_between_does_no_harm(program, tmp_path):
@@ -105,6 +108,40 @@ def test_an_mpi_without_its_header_is_told_and_the_program_runs_on(program, tmp_
     assert "runs on without being measured" in told[0]
     assert "haloscope: error: nothing was measured" in done.stderr
     assert done.returncode == 2
+
+
+def test_a_tracer_is_named_to_ranks_only_while_nothing_about_it_has_changed(tmp_path, monkeypatch):
+    mpi = flavour("mpi4py")
+    library = tmp_path / "libmpi.so.1"
+    library.write_bytes(next(Path(word) for word in mpi.link if "libmpi" in word).read_bytes())
+    cache = Cache(tmp_path / "cache")
+    built = build_tracer(library, _version_of(mpi, tmp_path), cache)
+    assert known_tracers(cache).split("\t")[::3] == [str(library), str(built)]
+    # Other sources note tracers of their own, and leave ours alone.
+    with monkeypatch.context() as other:
+        other.setattr(build, "_sources", lambda: "others")
+        assert known_tracers(cache) == ""
+        build._note_tracer(cache, library, built)
+        assert known_tracers(cache) != ""
+    assert known_tracers(cache) != ""
+    whole = built.read_bytes()
+    built.write_bytes(whole[:-1])
+    assert known_tracers(cache) == ""
+    built.write_bytes(whole)
+    assert known_tracers(cache) != ""
+    os.utime(library, (1, 1))
+    assert known_tracers(cache) == ""
+
+
+def _version_of(mpi, folder):
+    """What the MPI's library says of itself."""
+    source = folder / "version.c"
+    source.write_text(
+        "#include <mpi.h>\n#include <stdio.h>\nint main(void) {\n"
+        "  char text[MPI_MAX_LIBRARY_VERSION_STRING];\n  int length;\n"
+        "  MPI_Get_library_version(text, &length);\n  puts(text);\n  return 0;\n}\n"
+    )
+    return run([compiled(mpi, source, folder)]).stdout
 
 
 def test_signals_reach_the_command(tmp_path):

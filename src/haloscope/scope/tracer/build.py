@@ -46,6 +46,7 @@ _TRACER_HEADERS = (
 )
 _HIDDEN = "-fvisibility=hidden"
 _ASKING_TAKES_SECONDS = 60.0
+_MOST_VERSIONS = 8  # of these sources whose tracers are noted
 
 _COMPILERS = (
     "mpicc",
@@ -287,27 +288,46 @@ def _noted(cache: Cache) -> dict[str, Any]:
     return noted if isinstance(noted, dict) else {}
 
 
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def known_tracers(cache: Cache | None = None) -> str:
     """Tracers that need not be looked for, as text for the preloaded library.
 
     Returns
     -------
     str
-        A line for each MPI library that was measured before: its path, its bytes, when it was
-        written (in nanoseconds), and its tracer, separated by tabulators.
+        A line for each MPI library that these sources have measured before: its path, its bytes,
+        when it was written (in nanoseconds), and its tracer, separated by tabulators.
     """
     kept = cache or Cache()
-    sources = _sources()
     lines = []
-    for library, entry in _noted(kept).items():
+    noted = _noted(kept).get(_sources())
+    for library, entry in noted.items() if isinstance(noted, dict) else ():
         try:
             state, tracer = entry["state"], entry["tracer"]
-            current = entry["sources"] == sources and _state(Path(library)) == state
-            if current and Path(tracer).is_file() and not {"\t", "\n"} & set(library + tracer):
+            current = _state(Path(library)) == state and _digest(Path(tracer)) == entry["digest"]
+            if current and not {"\t", "\n"} & set(library + tracer):
                 lines.append("\t".join([library, *map(str, state), tracer]))
         except (KeyError, TypeError, OSError):
             continue
     return "\n".join(lines)
+
+
+def _note_tracer(cache: Cache, library: Path, tracer: Path) -> None:
+    """Have the tracer of an MPI found without being looked for.
+
+    Versions of Haloscope that are used in turns each have notes of their own; the oldest go. What
+    two processes note at once may be lost, and is looked for once more.
+    """
+    sources = _sources()
+    noted = _noted(cache)
+    ours = noted.pop(sources, None)
+    entry = {"state": _state(library), "tracer": str(tracer), "digest": _digest(tracer)}
+    latest = {**(ours if isinstance(ours, dict) else {}), str(library): entry}
+    others = list(noted.items())[1 - _MOST_VERSIONS :]
+    write_json(_note(cache), {**dict(others), sources: latest})
 
 
 def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Path:
@@ -338,8 +358,7 @@ def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Pat
         identity=f"{_state(library)}\n{version}\n{header.versions}",
         cache=kept,
     )
-    entry = {"state": _state(library), "sources": _sources(), "tracer": str(tracer)}
-    write_json(_note(kept), {**_noted(kept), str(library): entry})
+    _note_tracer(kept, library, tracer)
     return tracer
 
 

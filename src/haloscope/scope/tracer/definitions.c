@@ -7,11 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { OPENING = 1024, LINE = 16384, MOST_NAME = 2000, RESERVE = 1 << 18 };
+enum { LINE = 16384, MOST_NAME = 2000, RESERVE = 1 << 18 };
 
 struct region {
   const char *name, *paradigm, *role, *file;
@@ -60,6 +61,38 @@ void definitions_line(const char *content, size_t length) {
   }
 }
 
+enum { MOST_CORES = 8192, MOST_CORE_LIST = 256 };
+
+/* Cores that the process may run on: their number, and their list as Linux writes it ("0-3,8"),
+ * empty where it is too long. */
+static void put_cores(struct text *text) {
+  static cpu_set_t allowed[MOST_CORES / CPU_SETSIZE];
+  static char list[MOST_CORE_LIST];
+  struct text ranges;
+  int count = 0;
+  text_open(&ranges, list, sizeof list);
+  /* That of the first thread: the one that a launcher has bound. */
+  if (sched_getaffinity(hs_recorder.process, sizeof allowed, allowed) != 0) return;
+  for (int core = 0, first = -1; core <= MOST_CORES; core++) {
+    const int is_allowed = core < MOST_CORES && CPU_ISSET_S(core, sizeof allowed, allowed);
+    count += is_allowed;
+    if (is_allowed && first < 0) first = core;
+    if (is_allowed || first < 0) continue;
+    if (list[0]) text_put(&ranges, ",");
+    text_integer(&ranges, first);
+    if (core - 1 > first) text_put(&ranges, "-");
+    if (core - 1 > first) text_integer(&ranges, core - 1);
+    first = -1;
+  }
+  if (ranges.at == ranges.end) list[0] = 0;
+  text_put(text, ", \"cores\": ");
+  text_integer(text, count);
+  text_put(text, ", \"core_list\": ");
+  text_string(text, list);
+  text_put(text, ", \"host_cores\": ");
+  text_integer(text, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 void definitions_opening(double rate) {
   static char room[OPENING + 1];
   char host[256] = "", program[512] = "";
@@ -77,6 +110,7 @@ void definitions_opening(double rate) {
   text_string(&text, host);
   text_put(&text, ", \"pid\": ");
   text_integer(&text, hs_recorder.process);
+  put_cores(&text);
   text_put(&text, ", \"ticks_per_second\": ");
   text_real(&text, rate);
   text_put(&text, ", \"clock\": ");

@@ -2,7 +2,9 @@
 #include "location.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,14 +50,43 @@ static void tell_counts(const struct location *me) {
   definitions_line(line, (size_t)(text.at - line));
 }
 
+/* A short file of the system's, empty where it cannot be read. */
+static void read_text(const char *path, char *text, size_t size) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
+  if (file >= 0) close(file);
+  text[length > 0 ? length : 0] = 0;
+}
+
+/* What the process got of the cores: processor time of all its threads, how often others were let
+ * on in their place and, where the system tells, how long the first thread was ready to run but had
+ * no core. */
+static void tell_processor(void) {
+  char line[256], scheduled[128];
+  struct text text;
+  struct rusage used;
+  if (getrusage(RUSAGE_SELF, &used) != 0) return;
+  text_open(&text, line, sizeof line);
+  text_put(&text, "{\"processor\": ");
+  text_real(&text, (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
+  text_put(&text, ", \"preempted\": ");
+  text_integer(&text, used.ru_nivcsw);
+  read_text("/proc/self/schedstat", scheduled, sizeof scheduled);
+  const char *ready = strchr(scheduled, ' ');
+  if (ready) {
+    text_put(&text, ", \"without_core\": ");
+    text_real(&text, (double)strtoull(ready, NULL, 10) * 1e-9);
+  }
+  text_put(&text, "}\n");
+  definitions_line(line, (size_t)(text.at - line));
+}
+
 /* Peak of the resident memory in bytes without the recorder's windows, 0 where the system does not
  * tell. */
 static uint64_t peak_memory(void) {
   char text[4096];
-  int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
-  if (file >= 0) close(file);
-  text[length > 0 ? length : 0] = 0;
+  read_text("/proc/self/status", text, sizeof text);
   const char *at = strstr(text, "VmHWM:");
   uint64_t kibibytes = 0;
   for (at = at ? at + 6 : ""; *at && *at != '\n'; at++)
@@ -91,6 +122,7 @@ static void tell_number(const char *before, uint64_t number, const char *after) 
 
 static void tell_last(double rate, uint64_t heap) {
   if (heap) tell_number("{\"heap\": ", heap, "}\n");
+  tell_processor();
   hs_tell_rate(rate);
 }
 

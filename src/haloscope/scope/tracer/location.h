@@ -37,6 +37,8 @@ enum {
   SIZE_CLASSES = 66        /* 0 bytes, 1, up to 2, 4, 8, ... 2^64 */
 };
 
+enum { OPENING = 2048 }; /* bytes of the first line of the definitions */
+
 /* Why a location takes the slow way (bits of location.odd). */
 enum { ODD_PAUSED = 1, ODD_DEEP = 2, ODD_PHASE = 4, ODD_COUNTERS = 8 };
 

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HIGH_FILE = 200, OPENING = 1024 };
+enum { HIGH_FILE = 200 };
 
 /* Of a process without a rank: its number, and what tells it from those of other machines and from
  * the program that it ran before. */

@@ -1,0 +1,373 @@
+"""Measures MPI programs that nobody here wrote, and checks what `measure` and `analyze` say of them.
+
+Each program that is found on this machine (program_catalogue.py) is run without measurement, with a
+profile and with a trace, in turns. Checked is: it prints the same but for times and dates; what was
+sent was received, pair by pair, in number and bytes; exclusive times of all call paths of a rank
+add up to the rank's time; there is no warning; an exit code comes through. Told are medians of the
+ratios of times with and without measurement, for how much of its time a rank was ready but had no
+core, and the first finding. The table is Markdown. Exit code 1 where a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "mpi"))
+
+from measuring import definitions_of, flavour, haloscope, run, told_by
+from program_catalogue import Program, catalogue
+
+from haloscope.scope.analyze import analyse
+from haloscope.scope.measurement import Measurement, open_measurement
+from haloscope.scope.result import Result
+
+_LONGEST = 300.0  # seconds that a run may take
+_OFF_BY = 0.01  # of a rank's time: what the sum over its call paths may differ by
+_USUAL = re.compile(r"haloscope: (next: |(trace|profile) of \d+ rank)")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
+_SURROUNDINGS = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Open MPI binds the ranks of every program to the same first cores, others' there included.
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+
+Pairs = dict[tuple[int, int], tuple[int, int]]
+
+
+@dataclass
+class Run:
+    """One run of a program: how long it took, what it said."""
+
+    seconds: float
+    own_seconds: float
+    code: int
+    lines: list[tuple[str, bool]]  # text, and whether numbers were masked in it
+    stderr: str
+
+
+@dataclass
+class Findings:
+    """What was found of one program; `wrong` says which checks failed."""
+
+    ranks: int
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    events: int = 0
+    messages: int = 0
+    sent_bytes: int = 0
+    off_by: dict[str, float] = field(default_factory=dict)
+    without_core: float = 0.0
+    compared: tuple[int, int] = (0, 0)  # lines that had to be equal, all lines
+    failing: str = "-"
+    first: str = ""
+
+
+def text_of(program: Program, output: str) -> list[tuple[str, bool]]:
+    """Lines that are compared; where they hold times their numbers become ``#``."""
+    begin, end = program.part
+    at = output.find(begin)
+    upto = output.find(end, at) if end else len(output)
+    lines = output[max(at, 0) : upto if upto >= 0 else len(output)].splitlines()
+    timed = re.compile(program.timed)
+    return [
+        (re.sub(r"\s+", " ", _NUMBER.sub("#", line)), True) if timed.search(line) else (line, False)
+        for line in lines
+    ]
+
+
+def differing(plain: list[Run], measured: list[Run]) -> tuple[list[str], int]:
+    """What changes when measured only, and how many lines never change without.
+
+    Lines that come and go, or change, from one run without measurement to the next may do so when
+    measured: but for numbers, they must be lines that a run without measurement has printed.
+    """
+    counts = [Counter(each.lines) for each in plain]
+    steady = {line for line in counts[0] if len({count[line] for count in counts}) == 1}
+    known = {_NUMBER.sub("#", line) for count in counts for line, _ in count}
+    changed = []
+    for each in measured:
+        count = Counter(each.lines)
+        changed += [f"{line[0]!r} is missing" for line in steady if count[line] < counts[0][line]]
+        changed += [
+            f"{line[0]!r} is new"
+            for line in count
+            if (line in steady and count[line] > counts[0][line])
+            or (line not in steady and _NUMBER.sub("#", line[0]) not in known)
+        ]
+    return changed, sum(counts[0][line] for line in steady if not line[1])
+
+
+def once(program: Program, ranks: int, prepared: Path, out: Path | None, mode: str) -> Run:
+    """Run a program in a copy of its folder, measured into `out` unless that is None."""
+    command = [*flavour(program.mpi).start, "-n", str(ranks), *program.command]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "run"
+        shutil.copytree(prepared, folder)
+        measuring = [] if out is None else haloscope("measure", f"--{mode}", "--out", out, "--")
+        begun = time.perf_counter()
+        done = run([*measuring, *command], _LONGEST, environment=_SURROUNDINGS, cwd=folder)
+        seconds = time.perf_counter() - begun
+        output = done.stdout
+        if program.output and (folder / program.output).is_file():
+            output = (folder / program.output).read_text(errors="replace")
+    if out is not None and (out / "measurement.json").is_file():
+        seconds = json.loads((out / "measurement.json").read_text())["seconds"]
+    own = re.search(program.seconds, output, re.MULTILINE) if program.seconds else None
+    return Run(
+        seconds,
+        float(own[1]) if own else float("nan"),
+        done.returncode,
+        text_of(program, output),
+        done.stderr,
+    )
+
+
+def seconds_of_rank(measured: Measurement, rank: int) -> float:
+    """From the load of the program to its end, by the first and last lines of its definitions."""
+    lines = definitions_of(measured.folder, rank)
+    said = {key: line for line in lines for key in ("epoch", "rate", "end") if key in line}
+    ticks = int(str(said["end"]["at"])) - int(str(said["epoch"]["epoch"]))
+    return ticks / float(str(said["rate"]["rate"]))
+
+
+def without_core(measured: Measurement) -> float:
+    """The largest part of a rank's time for which it was ready to run but had no core."""
+    shares = [0.0]
+    for rank, said in measured.ranks.items():
+        for note in said.notes:
+            shares.append(note.get("without_core", 0.0) / seconds_of_rank(measured, rank))
+    return max(shares)
+
+
+def off_by(measured: Measurement, result: Result) -> float:
+    """The largest part by which a rank's exclusive times do not add up to its time."""
+    most = 0.0
+    values = result.value("time")
+    for index, place in enumerate(result.locations):
+        if place.number == 0:
+            whole = seconds_of_rank(measured, place.rank)
+            most = max(most, abs(float(values[:, index].sum()) - whole) / whole)
+    return most
+
+
+def summed(counted: Mapping[tuple[int, int, int, int, int], int]) -> Pairs:
+    """Messages and bytes by (sender, receiver)."""
+    messages: Counter[tuple[int, int]] = Counter()
+    size: Counter[tuple[int, int]] = Counter()
+    for (sender, receiver, _, _, length), count in counted.items():
+        messages[sender, receiver] += count
+        size[sender, receiver] += count * length
+    return {pair: (messages[pair], size[pair]) for pair in messages}
+
+
+def check_trace(measured: Measurement, result: Result, found: Findings) -> Pairs:
+    """Sends equal receives, by an account of its own of the events, and by the analysis."""
+    try:
+        told = told_by(measured)
+    except (AssertionError, KeyError) as error:
+        found.wrong.append(f"events do not fit together: {error!r}")
+        return {}
+    sent, received = summed(told.sent), summed(told.received)
+    if told.sent != told.received:
+        odd = sorted((told.sent - told.received).items())[:3]
+        found.wrong.append(f"sent but not received: {odd}, or the other way round")
+    open_sends = sum(sum(left.values()) for left in told.open_sends.values())
+    open_receives = sum(told.open_receives.values())
+    if open_sends or open_receives:
+        found.notes.append(
+            f"{open_sends} sends and {open_receives} receives were not waited for (MPI_Request_free, or open at the end)"
+        )
+    analysed: Pairs = {}
+    for row in result.pairs:
+        pair = int(row["sender"]), int(row["receiver"])
+        count, size = analysed.get(pair, (0, 0))
+        analysed[pair] = count + int(row["messages"]), size + int(row["bytes"])
+    if analysed != sent:
+        found.wrong.append(f"the analysis counts other messages than the events: {analysed}")
+    found.events = sum(sum(kinds.values()) for kinds in told.kinds.values())
+    found.messages = sum(count for count, _ in received.values())
+    found.sent_bytes = sum(size for _, size in received.values())
+    return sent
+
+
+def check_profile(result: Result, traced: Pairs, found: Findings) -> None:
+    """What was sent to each rank was received by it, and is what the trace says."""
+    pairs: Pairs = {}
+    for row in result.pairs:
+        pair = int(row["sender"]), int(row["receiver"])
+        count, size = pairs.get(pair, (0, 0))
+        pairs[pair] = count + int(row["messages"]), size + int(row["bytes"])
+    for part, metric in enumerate(("messages_received", "bytes_received")):
+        for rank, value in enumerate(result.by_rank(metric)):
+            sent = sum(counts[part] for (_, to), counts in pairs.items() if to == rank)
+            if sent != int(value):
+                found.wrong.append(f"profile: {metric} of rank {rank} is {value:.0f}, sent {sent}")
+    if pairs != traced:
+        ours, theirs = (sum(count for count, _ in p.values()) for p in (pairs, traced))
+        found.notes.append(f"the profiled run sent {ours:,} messages, the traced one {theirs:,}")
+
+
+def check_failing(program: Program, ranks: int, found: Findings, scratch: Path) -> None:
+    """A program that fails ends with the same exit code when it is measured."""
+    if not program.failing:
+        return
+    command = [*flavour(program.mpi).start, "-n", str(ranks), *program.failing]
+    inside = haloscope("measure", "--trace", "--out", scratch / "failed", "--")
+    codes = [
+        run([*words, *command], _LONGEST, environment=_SURROUNDINGS, cwd=scratch).returncode
+        for words in ([], inside)
+    ]
+    found.failing = f"{codes[0]}"
+    if codes[0] != codes[1] or codes[0] == 0:
+        found.wrong.append(f"exit codes of a failing run: {codes[0]} alone, {codes[1]} measured")
+
+
+def check(program: Program, ranks: int, rounds: int, keep: Path) -> Findings:
+    """Run one program in all ways and check it; measurements stay in `keep`."""
+    ranks = min(ranks, program.most_ranks)
+    found = Findings(ranks, {"plain": [], "profile": [], "trace": []})
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = Path(scratch) / "prepared"
+        prepared.mkdir()
+        program.prepare(prepared, ranks)
+        once(program, ranks, prepared, Path(scratch) / "warm", "trace")
+        for number in range(rounds):
+            for mode, runs in found.runs.items():
+                last = number == rounds - 1
+                out = keep / mode if last else Path(scratch) / f"{mode}-{number}"
+                runs.append(once(program, ranks, prepared, None if mode == "plain" else out, mode))
+        check_failing(program, ranks, found, Path(scratch))
+    measured = [*found.runs["profile"], *found.runs["trace"]]
+    codes = {each.code for each in (*found.runs["plain"], *measured)}
+    if codes != {0}:
+        found.wrong.append(f"exit codes {sorted(codes)}: {measured[-1].stderr[-300:]}")
+    changed, equal = differing(found.runs["plain"], measured)
+    if changed:
+        found.wrong.append(f"{len(changed)} lines change: {changed[0]}")
+    found.compared = equal, len(found.runs["plain"][0].lines)
+    said = [line for each in measured for line in each.stderr.splitlines() if "haloscope: " in line]
+    found.wrong += sorted({line for line in said if not _USUAL.match(line)})
+    traced: Pairs = {}
+    for mode in ("trace", "profile"):
+        opened = open_measurement(keep / mode)
+        result = analyse(opened)
+        found.wrong += [f"{mode}: {text}" for text in result.about.get("warnings", [])]
+        found.off_by[mode] = off_by(opened, result)
+        if not found.off_by[mode] <= _OFF_BY:
+            found.wrong.append(f"{mode}: times add up to {found.off_by[mode]:.1%} beside the run's")
+        if mode == "trace":
+            found.without_core = without_core(opened)
+            traced = check_trace(opened, result, found)
+        else:
+            check_profile(result, traced, found)
+        done = run(haloscope("analyze", keep / mode, "--json"), _LONGEST)
+        if done.returncode != 0:
+            found.wrong.append(f"analyze {mode} ended with {done.returncode}: {done.stderr[-300:]}")
+        elif mode == "trace":
+            told = json.loads(done.stdout)["findings"]
+            found.first = f"{told[0]['title']} ({told[0]['share']:.0%})" if told else "none"
+    return found
+
+
+def dilation(found: Findings, mode: str, what: str) -> str:
+    """Median over the rounds of the time with measurement over that without, less one."""
+    ratios = [
+        getattr(with_it, what) / getattr(without, what) - 1
+        for with_it, without in zip(found.runs[mode], found.runs["plain"], strict=True)
+    ]
+    return f"{statistics.median(ratios):+.1%}"
+
+
+def row(program: Program, found: Findings) -> str:
+    """A line of the table."""
+    alone = statistics.median(each.seconds for each in found.runs["plain"])
+    ways = ["seconds", *(["own_seconds"] if program.seconds else [])]
+    dilated = [
+        " / ".join(dilation(found, mode, way) for way in ways) for mode in ("profile", "trace")
+    ]
+    equal, lines = found.compared
+    told = any("sent" in text for text in found.wrong)
+    cells = [
+        program.name,
+        f"{found.ranks}",
+        f"{alone:.2f}",
+        f"{found.events:,}",
+        f"{found.messages:,}, {found.sent_bytes / 1e6:,.1f} MB",
+        "no" if told else "yes",
+        f"{max(found.off_by.values(), default=0):.0e}",
+        f"{equal:,} of {lines:,}",
+        found.failing,
+        *dilated,
+        f"{found.without_core:.0%}",
+        found.first,
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+_HEAD = (
+    "program",
+    "ranks",
+    "s alone",
+    "events",
+    "messages received",
+    "sends = receives",
+    "times off the rank's time by",
+    "lines that must be and are equal",
+    "exit code of a failing run, passed on",
+    "dilation, profile (all / main loop)",
+    "trace",
+    "without a core",
+    "first finding",
+)
+
+
+def main() -> int:
+    """Print a table, and what is wrong below it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
+    parser.add_argument("--only", default="", help="programs whose names hold this")
+    parser.add_argument("--keep", type=Path, help="an empty folder for the last measurements")
+    parser.add_argument("--demos", type=Path, help="folder demo of mpi4py's source distribution")
+    options = parser.parse_args()
+    chosen = [p for p in catalogue(options.demos) if options.only.lower() in p.name.lower()]
+    if not chosen or options.ranks < 2 or options.rounds < 1:
+        names = ", ".join(program.name for program in catalogue(options.demos))
+        parser.error(f"give 2 ranks or more, 1 round or more and, with --only, one of: {names}")
+    missing = [f"{p.name} ({p.source})" for p in chosen if not p.present]
+    if missing:
+        print(f"not found here, install: {'; '.join(missing)}\n", file=sys.stderr)
+    print("| " + " | ".join(_HEAD) + " |\n|" + "---|" * len(_HEAD), flush=True)
+    wrong, notes = [], []
+    with contextlib.ExitStack() as stack:
+        keep = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for program in chosen:
+            if program.present:
+                folder = keep.absolute() / re.sub(r"\W+", "-", program.name)
+                folder.mkdir(parents=True)
+                found = check(program, options.ranks, options.rounds, folder)
+                print(row(program, found), flush=True)
+                wrong += [f"{program.name}: {text}" for text in found.wrong]
+                notes += [f"{program.name}: {text}" for text in found.notes]
+    print(f"\nload of the machine at the end {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print("\n".join([*notes, *(f"WRONG {text}" for text in wrong)]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
