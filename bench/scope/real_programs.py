@@ -72,6 +72,7 @@ class Findings:
     sent_bytes: int = 0
     off_by: dict[str, float] = field(default_factory=dict)
     without_core: float = 0.0
+    matched: bool = False  # what was sent was received, by all accounts
     compared: tuple[int, int] = (0, 0)  # lines that had to be equal, all lines
     failing: str = "-"
     first: str = ""
@@ -270,11 +271,13 @@ def check(program: Program, ranks: int, rounds: int, keep: Path) -> Findings:
         found.off_by[mode] = off_by(opened, result)
         if not found.off_by[mode] <= _OFF_BY:
             found.wrong.append(f"{mode}: times add up to {found.off_by[mode]:.1%} beside the run's")
+        before = len(found.wrong)
         if mode == "trace":
             found.without_core = without_core(opened)
             traced = check_trace(opened, result, found)
         else:
             check_profile(result, traced, found)
+        found.matched = len(found.wrong) == before and (found.matched or mode == "trace")
         done = run(haloscope("analyze", keep / mode, "--json"), _LONGEST)
         if done.returncode != 0:
             found.wrong.append(f"analyze {mode} ended with {done.returncode}: {done.stderr[-300:]}")
@@ -301,14 +304,13 @@ def row(program: Program, found: Findings) -> str:
         " / ".join(dilation(found, mode, way) for way in ways) for mode in ("profile", "trace")
     ]
     equal, lines = found.compared
-    told = any("sent" in text for text in found.wrong)
     cells = [
         program.name,
         f"{found.ranks}",
         f"{alone:.2f}",
         f"{found.events:,}",
         f"{found.messages:,}, {found.sent_bytes / 1e6:,.1f} MB",
-        "no" if told else "yes",
+        "yes" if found.matched else "no",
         f"{max(found.off_by.values(), default=0):.0e}",
         f"{equal:,} of {lines:,}",
         found.failing,

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trace_text import parse, write
 
 from haloscope.commands import analyze as command
+from haloscope.scope.analyze import analyze
 from haloscope.scope.measurement import Node, Region
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.result import Result
@@ -255,3 +257,16 @@ def test_command_is_registered_without_loading_the_analysis() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
     assert command.analyze.__doc__
+
+
+def test_ranks_that_were_ready_but_had_no_core_are_told(tmp_path: Path) -> None:
+    text = "ranks 2\nspan 0 4\n0 2..2 MPI_Send : send 1\n1 1..3 MPI_Recv : recv 0"
+    write(parse(text), tmp_path)
+    assert analyze(tmp_path).notes == []
+    with (tmp_path / "rank-00001.def").open("a") as file:
+        file.write('{"processor": 1.5, "preempted": 12, "without_core": 2.0}\n')
+        file.write('{"without_core": "x"}\n')
+    (note,) = analyze(tmp_path).notes
+    assert note.startswith("for 2 s, 25% of their time, ranks were ready to run but had no core")
+    assert "(rank 1 most)" in note
+    assert "had no core" in (tmp_path / "report.md").read_text()

@@ -327,6 +327,28 @@ def test_messages_are_told_as_small_or_as_data(size: int, words: str) -> None:
     assert found.seconds == pytest.approx(4.0)
 
 
+def test_small_messages_beside_large_ones_are_not_told_as_what_takes_the_time() -> None:
+    made = Made(2)
+    send, bulk = (made.mpi(f"MPI_{name}", "send") for name in ("Send", "Ssend"))
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(send, rank, 0.2)
+        made.spend(bulk, rank, 1.8)
+        made.send(send, rank, 1 - rank, 1000, 64)
+        made.send(bulk, rank, 1 - rank, 30, 1 << 21)
+    (found,) = diagnose(made.result())
+    assert "Moving data" in found.title
+
+
+def test_waits_at_two_places_of_one_call_path_are_told_once() -> None:
+    result = _one_late_rank(1.0)
+    result.nodes.append(result.nodes[-1])
+    result.waits["node"][0] = len(result.nodes) - 1
+    result.values = {name: np.vstack([v, 0 * v[-1:]]) for name, v in result.values.items()}
+    found = diagnose(result)[0]
+    assert found.cause.count("Wait at Barrier") == 1
+
+
 def test_file_input_output_of_one_rank_is_told_as_serial() -> None:
     made = Made(4)
     write = made.mpi("MPI_File_write", "io")

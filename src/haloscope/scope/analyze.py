@@ -6,6 +6,7 @@ analysis already gets the new one in its place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ REPORT = "report.md"
 FINDINGS = "findings.json"
 CUBEX = "report.cubex"
 COMPARISON = "compare.md"
+_MUCH_WITHOUT_CORE = 0.05  # of the ranks' time
 
 
 def analyze(
@@ -80,6 +82,8 @@ def analyze(
     predictions = [_predict(measurement, *change, threads) for change in changes]
     hosts = _hosts(measurement)
     result.about["hosts"] = list(hosts)
+    without_core = [_without_core(measurement, rank) for rank in range(measurement.size)]
+    result.about["without_core"] = without_core
     traffic = maps.whole_run(result)
     analysis = Analysis(
         _name(measurement),
@@ -91,6 +95,7 @@ def analyze(
         maps.distances(traffic, hosts, result.comms),
         suggest(traffic, hosts),
         what_if=predictions,
+        notes=_lack_of_cores(without_core, result),
     )
     _write(analysis, folder, earlier, str(against))
     return analysis
@@ -205,6 +210,31 @@ def _hosts(measurement: Measurement) -> tuple[str, ...]:
         str(said[rank].opening.get("host") or "") if rank in said else ""
         for rank in range(measurement.size)
     )
+
+
+def _without_core(measurement: Measurement, rank: int) -> float:
+    """Seconds for which a rank was ready to run but had no core; 0 where nothing says so."""
+    said = measurement.ranks.get(rank)
+    for note in said.notes if said is not None else ():
+        seconds = note.get("without_core")
+        if isinstance(seconds, int | float) and 0 <= seconds < math.inf:
+            return float(seconds)
+    return 0.0
+
+
+def _lack_of_cores(without_core: Sequence[float], result: Result) -> list[str]:
+    """What to know where ranks share cores: their waits and messages then seem to take longer."""
+    first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
+    whole = float(result.value("time").sum(axis=0)[first].sum())
+    lost = float(sum(without_core))
+    if whole <= 0 or lost < _MUCH_WITHOUT_CORE * whole:
+        return []
+    most = int(np.argmax(without_core))
+    return [
+        f"for {lost:.3g} s, {min(lost / whole, 1):.0%} of their time, ranks were ready to run but had "
+        f"no core (rank {most} most): there are fewer cores than ranks, ranks are bound to the same "
+        "ones, or other programs run; waits, and the time that messages seem to take, contain this"
+    ]
 
 
 def _name(measurement: Measurement) -> str:

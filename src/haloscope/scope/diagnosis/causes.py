@@ -263,17 +263,17 @@ def _evidence(view: View, chosen: NDArray[np.bool_]) -> str:
     waits = view.result.waits[chosen]
     if not len(waits):
         return ""
-    sums: dict[tuple[int, int], list[float]] = {}
-    ranks: dict[tuple[int, int], set[int]] = {}
+    # By the words of a call path: from two places in a function they are the same.
+    sums: dict[tuple[int, str], list[float]] = {}
+    ranks: dict[tuple[int, str], set[int]] = {}
     for wait in waits:
-        key = (int(wait["metric"]), int(wait["node"]))
+        key = (int(wait["metric"]), view.path(int(wait["node"])))
         sums.setdefault(key, []).append(float(wait["end"] - wait["begin"]))
         ranks.setdefault(key, set()).add(int(view.rank_of[wait["location"]]))
     order = sorted(sums, key=lambda key: (-sum(sums[key]), key))
     parts = [
-        f"{METRICS[metric].title} in {wording.code(view.path(node))} on "
-        f"{view.in_words(ranks[metric, node])}"
-        for metric, node in order[:3]
-        if sum(sums[metric, node]) >= 0.05 * sum(map(sum, sums.values()))
+        f"{METRICS[metric].title} in {wording.code(path)} on {view.in_words(ranks[metric, path])}"
+        for metric, path in order[:3]
+        if sum(sums[metric, path]) >= 0.05 * sum(map(sum, sums.values()))
     ]
     return f"It shows as {wording.joined(parts)}." if parts else ""

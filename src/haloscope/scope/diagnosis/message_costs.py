@@ -17,6 +17,7 @@ from haloscope.scope.diagnosis.findings import Finding, View
 
 SMALL_MESSAGE = 10  # two to this power bytes: below it a message costs its latency
 _MOSTLY = 0.8
+_FEW_BYTES = 4096  # a message on average: beyond it some large ones may take most of the time
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -137,7 +138,7 @@ def _messages(view: View) -> Finding | None:
         f"{wording.seconds(seconds)} {beyond}, {each} a message; "
         f"{wording.count(number)} messages with data, {wording.size(data)}"
     )
-    if tiny >= _MOSTLY * number:
+    if tiny >= _MOSTLY * number and data <= _FEW_BYTES * number:
         middle = int(np.searchsorted(np.cumsum(sizes), number / 2))
         return view.finding(
             "p2p_communication",

@@ -98,7 +98,7 @@ def ranks(numbers: Iterable[int], of: int = 0) -> str:
     if not listed:
         return "no rank"
     if of > 1 and len(listed) == of:
-        return f"all {of} ranks"
+        return "both ranks" if of == 2 else f"all {of} ranks"
     if len(listed) == 1:
         return f"rank {listed[0]}"
     runs = _runs(listed)

@@ -168,7 +168,8 @@ def _matrix(figure: Figure, axis: Axes, traffic: Traffic, column: str, label: st
         )
     if most > 0:
         least = max(float(values[values > 0].min()), most * 10.0**-DECADES)
-        low, high = (least, most) if least < most else (most / 3, most * 3)
+        # What differs by little is to look alike: the scale spans a factor of ten at least.
+        low, high = min(least, most / 10), most
         image = axis.imshow(
             np.ma.masked_where(values <= 0, np.maximum(values, least)),
             norm=LogNorm(low, high),

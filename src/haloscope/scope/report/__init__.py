@@ -340,7 +340,7 @@ def _where_to(analysis: Analysis) -> list[str]:
     for name, dims, hops in far.cartesian:
         grid = " x ".join(map(str, dims))
         lines.append(
-            f"On the {grid} grid of {wording.code(name, 60)} a byte goes {hops:.3g} hops on average."
+            f"On the {grid} grid of {wording.code(name, 60)} a byte goes {hops:.3g} hop{'' if hops == 1 else 's'} on average."
         )
     placement = analysis.placement
     if placement is not None:

@@ -52,7 +52,7 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     told = [*analysis.warnings, *analysis.notes]
     kind = "partial" if analysis.partial else "note"
     for line in told[:_MOST_WARNINGS]:
-        console.print(Text(f"{kind}: {wording.plain(line, 150)}", style="yellow"))
+        console.print(Text(f"{kind}: {wording.plain(line, 300)}", style="yellow"))
     if len(told) > _MOST_WARNINGS:
         console.print(Text(f"{kind}: {len(told) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
