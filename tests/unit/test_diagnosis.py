@@ -340,6 +340,23 @@ def test_small_messages_beside_large_ones_are_not_told_as_what_takes_the_time() 
     assert "Moving data" in found.title
 
 
+def test_asking_again_and_again_is_not_told_as_the_time_of_messages() -> None:
+    made = Made(2)
+    send, test = made.mpi("MPI_Isend", "isend"), made.mpi("MPI_Testany", "test")
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(send, rank, 0.5)
+        made.spend(test, rank, 3.0)
+        made.put("visits", test, rank, 100_000)
+        made.send(send, rank, 1 - rank, 100, 1 << 20)
+    polling, moving = diagnose(made.result())
+    assert polling.seconds == pytest.approx(6.0)
+    assert polling.call_path[-1] == "MPI_Testany"
+    assert polling.figure.startswith("200,000 calls for 400 sends and receives take 6 s")
+    assert moving.seconds == pytest.approx(1.0)
+    assert "Moving data" in moving.title
+
+
 def test_waits_at_two_places_of_one_call_path_are_told_once() -> None:
     result = _one_late_rank(1.0)
     result.nodes.append(result.nodes[-1])

@@ -17,12 +17,13 @@ from haloscope.scope.diagnosis.findings import Finding, View
 
 SMALL_MESSAGE = 10  # two to this power bytes: below it a message costs its latency
 _MOSTLY = 0.8
+_MANY_QUESTIONS = 10  # for a message that is sent or received
 _FEW_BYTES = 4096  # a message on average: beyond it some large ones may take most of the time
 
 
 def findings(view: View) -> Iterator[Finding]:
     """Findings about messages, in no order."""
-    for find in (_empty_messages, _messages, _collectives, _scan, _barriers):
+    for find in (_empty_messages, _polling, _messages, _collectives, _scan, _barriers):
         found = find(view)
         if found is not None and found.seconds > 0:
             yield found
@@ -112,10 +113,47 @@ def _empty_messages(view: View) -> Finding | None:
     )
 
 
+def _polls(view: View) -> NDArray[np.bool_]:
+    """Nodes (n,) that ask far more often whether something has come than anything comes."""
+    result = view.result
+    asks = np.array(
+        [
+            region.paradigm == "mpi"
+            and (region.role == "test" or region.name in ("MPI_Iprobe", "MPI_Improbe"))
+            for region in (result.regions[node.region] for node in result.nodes)
+        ],
+        bool,
+    )
+    calls = float(result.value("visits")[asks].sum())
+    come = result.total("messages_received") + result.total("messages_sent")
+    return asks & (calls > _MANY_QUESTIONS * max(come, 1.0))
+
+
+def _polling(view: View) -> Finding | None:
+    result = view.result
+    polls = _polls(view)
+    values = np.where(polls[:, None], view.own("p2p_communication"), 0.0)
+    if not values.sum():
+        return None
+    calls = float(result.value("visits")[polls].sum())
+    come = result.total("messages_received") + result.total("messages_sent")
+    return view.finding(
+        "p2p_communication",
+        values,
+        "Ranks ask again and again whether messages have come",
+        f"{wording.count(calls)} calls for {wording.count(come)} sends and receives take "
+        f"{wording.seconds(float(values.sum()))}",
+        "",
+        "Where there is nothing else to do meanwhile, wait instead (MPI_Waitany, MPI_Probe); else do "
+        "more work between two questions. A filter of these calls makes a trace much smaller.",
+    )
+
+
 def _messages(view: View) -> Finding | None:
     """Time of messages beyond waiting: many tiny ones, or much data."""
     result = view.result
     values = np.maximum(view.own("p2p_communication") - _estimated_for_empty(view), 0.0)
+    values = np.where(_polls(view)[:, None], 0.0, values)
     if not values.sum():
         return None
     sizes = result.sizes[:, 1:].sum(axis=0) if result.sizes.size else np.zeros(1, np.int64)
