@@ -281,9 +281,12 @@ def test_a_program_that_another_one_becomes_is_recorded(record: Run, programs: P
     assert len(settle(run.folder)) == 1
 
 
-def test_a_tiny_limit_of_file_sizes_kills_nobody(record: Run, programs: Programs):
+@pytest.mark.parametrize("limit", [1500, 3000])
+def test_a_tiny_limit_of_file_sizes_kills_nobody(record: Run, programs: Programs, limit: int):
+    """It is too little for the first line of the definitions, or for all of them."""
+
     def before() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     for mode in ("trace", "profile"):
         regions = [f"call:{number}" for number in range(50)]

@@ -148,7 +148,13 @@ int definitions_open(void) {
   int reserved = fallocate(definitions.fd, FALLOC_FL_KEEP_SIZE, 0, RESERVE);
   (void)reserved;
   definitions_opening(clock_rate());
-  return written == OPENING;
+  if (written == OPENING) return 1;
+  snprintf(message, sizeof message,
+           "%s cannot be written: the disk is full or the limit of file sizes reached; nothing is "
+           "recorded",
+           path);
+  hs_say_once(message);
+  return 0;
 }
 
 void definitions_close(void) {
