@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Placement:
         return self.first + (positions - 1) * self.stride + (fields - 1) * self.field_stride + 1
 
 
-class Copies:
+class Copies(ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
     Parameters
@@ -171,11 +172,11 @@ class Copies:
             found = self._scatters[key] = (state, into, within, after)
         return found[2], found[3]
 
+    @abstractmethod
     def _bind_results(
         self, state: Array, into: Array, operation: str
     ) -> tuple[Launch | None, Launch]:
         """What is launched before messages are waited for, if anything, and what after that."""
-        raise NotImplementedError
 
     def _bind(self, name: str, operation: str, threads: int, *arguments: Any) -> Launch:
         kernel = self._device.kernel(_SOURCE, name, {**self._constants, "OPERATION": operation})
