@@ -4,7 +4,7 @@
 #define KERNEL extern "C" void
 #define INLINE static inline
 #define __global__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define BLOCKS(b, n) for (long b = 0; b < (long)(n); b++)
 #define THREADS(i, n) for (int i = 0; i < (int)(n); i++)
 #define BARRIER() ((void)0)

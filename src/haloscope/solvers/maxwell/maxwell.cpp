@@ -12,7 +12,7 @@
 // domain/hexes.py. Fluxes: Hesthaven and Warburton, J. Comput. Phys. 181 (2002) 186;
 // weights at the ends of an edge: 2 / (N (N + 1)).
 //
-// Constants: real, N (order), UPWIND (1 or 0), on GPUs THREADS_A_BLOCK.
+// Constants: real, N (order), UPWIND (1 or 0), on GPUs THREADS_A_BLOCK and BLOCKS_A_PROCESSOR.
 // Arrays, an element after the other: fields and increments [6][NP^3] (Ex, Ey, Ez, Hx, Hy, Hz),
 // geometry [10][NP^3] (a_1, a_2, a_3, 1/J), material [4] (1/eps, 1/mu, Z, Y),
 // traces [face][4][NP^2]: E along the face's first and second direction, then H.
@@ -338,7 +338,7 @@ INLINE void trace_of(int f, int b, int a, const real v[6], real *traces) {
   out[3 * NP2] = v[3 + direction_q(f)];
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK)
+extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
       const real *traces_before, real *traces_after, const real *D, const real *, long first,
       long elements, double dt, double rka, double rkb) {

@@ -48,6 +48,11 @@ class Stepping:
         Of the fields.
     """
 
+    # How a GPU runs a stage: threads of a block (0: one a node, as far as they fit), and how many
+    # blocks a multiprocessor is to hold at least.
+    threads = 0
+    blocks_a_processor = 1
+
     def __init__(
         self,
         mesh: HexMesh,
@@ -92,7 +97,9 @@ class Stepping:
         threads = 1
         self._options: dict[str, Any] = {}
         if device.kind != "cpu":
-            threads = constants["THREADS_A_BLOCK"] = min(_MOST_THREADS, -(-nodes // _WARP) * _WARP)
+            threads = self.threads or min(_MOST_THREADS, -(-nodes // _WARP) * _WARP)
+            constants["THREADS_A_BLOCK"] = threads
+            constants["BLOCKS_A_PROCESSOR"] = self.blocks_a_processor
             self._options["shared"] = (6 * nodes + (order + 1) ** 2) * self._real.itemsize
         self._grid: dict[str, Any] = {"extent": (mesh.count * threads,), "block": (threads,)}
         self._stage = device.kernel(SOURCE, "stage", constants)

@@ -1,0 +1,48 @@
+"""Claims about Maxwell's equations on a GPU: the kernels do what those of the cores do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.domain.hex_generators import box, cylinder
+from haloscope.domain.hexes import HexMesh
+from haloscope.numerics.element_geometry import nodes
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.stepping import Stepping
+
+
+def stepped(device: Any, mesh: HexMesh, order: int, steps: int, **options: Any) -> np.ndarray:
+    """Random fields after some steps."""
+    kinds = {name: ("pec", "pmc", "absorbing")[n % 3] for n, name in enumerate(mesh.boundary_names)}
+    stepping = Stepping(mesh, nodes(mesh, order), order, device, boundaries=kinds, **options)
+    shape = (mesh.count, 6, (order + 1) ** 3)
+    stepping.set_fields(np.random.default_rng(7).standard_normal(shape))
+    stepping.set_step(1e-4)
+    stepping.advance(steps)
+    return stepping.values()
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5, 7, 9, 11, 14, 15])
+@pytest.mark.parametrize(("dtype", "within"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+def test_steps_on_curved_elements(gpu, cores, assert_close, order, dtype, within):
+    mesh = cylinder(1.0, 0.0, 1.0, core=1, rings=1, layers=2)
+    results = [
+        {"fields": stepped(device, mesh, order, 3, dtype=dtype)} for device in (gpu, cores)
+    ]
+    assert_close(*results, within=within)
+
+
+@pytest.mark.parametrize("upwind", [True, False])
+def test_steps_across_a_change_of_the_material(gpu, cores, assert_close, upwind):
+    mesh = box((3, 3, 3), warp=0.02)
+    regions = (np.arange(mesh.count) % 2).astype(np.int32)
+    object.__setattr__(mesh, "regions", regions)
+    materials = (Material(), Material(4.0, 1.5))
+    results = [
+        {"fields": stepped(device, mesh, 6, 5, materials=materials, upwind=upwind)}
+        for device in (gpu, cores)
+    ]
+    assert_close(*results, within=1e-12)
