@@ -13,7 +13,7 @@ import pytest
 from turned_meshes import turned
 
 from haloscope.device import open_device
-from haloscope.device.jit import find_compiler
+from haloscope.device.jit import find_compiler, source_text
 from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
@@ -184,7 +184,7 @@ def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
     prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
     defined = f"#define real double\n#define N {order}\n#define UPWIND 1\n"
     source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
-    source.write_text(defined + "#define THREADS_A_BLOCK 32\n#define BLOCKS_A_PROCESSOR 1\n" + prelude + SOURCE.read_text())
+    source.write_text(defined + "#define THREADS_A_BLOCK 32\n#define BLOCKS_A_PROCESSOR 1\n" + prelude + source_text(SOURCE))
     command = [*find_compiler().command, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
     subprocess.run(command, check=True)
     kernels = ctypes.CDLL(str(library))
@@ -200,7 +200,7 @@ def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
         return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]
 
     count = ctypes.c_long(mesh.count)
-    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), count)
+    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), ctypes.c_long(0), count)
     for _ in range(2):
         for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
             numbers = [ctypes.c_double(value) for value in (1e-3, a, b)]

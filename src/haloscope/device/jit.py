@@ -41,6 +41,7 @@ _DISK_FAULT = re.compile(
     "No space left on device|Disk quota exceeded|File size limit exceeded|File too large"
     "|Read-only file system"
 )
+_INCLUDE = re.compile(r'^#include "(\w+\.hpp)"$', re.MULTILINE)
 _CUDA_FLAGS = ("--std=c++17", "--fmad=false", "--define-macro=__HALOSCOPE__=1")
 
 
@@ -187,6 +188,12 @@ def sanitizer_libraries() -> str:
     return f"{path}:{runtime}" if Path(runtime).is_absolute() else path
 
 
+def source_text(file: Path) -> str:
+    """Text of a kernel source; lines that include a file beside it hold that file's text."""
+    folder = file.parent
+    return _INCLUDE.sub(lambda found: source_text(folder / found[1]), file.read_text())
+
+
 def assemble(file: Path, constants: Constants) -> str:
     """The text that is compiled: constants as macros, the dialect, the source.
 
@@ -197,7 +204,7 @@ def assemble(file: Path, constants: Constants) -> str:
     lines.append(f'#line 1 "{DIALECT.name}"')
     lines.append(DIALECT.read_text())
     lines.append(f'#line 1 "{file.name}"')
-    lines.append(file.read_text())
+    lines.append(source_text(file))
     return "\n".join(lines) + "\n"
 
 

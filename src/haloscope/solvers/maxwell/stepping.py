@@ -105,7 +105,7 @@ class Stepping:
         self._stage = device.kernel(SOURCE, "stage", constants)
         first = device.kernel(SOURCE, "first_traces", constants)
         self._first = [
-            first.bind(self.fields, self._geometry, trace, mesh.count, **self._grid)
+            first.bind(self.fields, self._geometry, trace, 0, mesh.count, **self._grid)
             for trace in self._traces
         ]
         self._current = 0
