@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import tangents
 
@@ -17,8 +17,9 @@ Floats = NDArray[np.float64]
 FACE_VALUES = 4
 FACES = 6
 GEOMETRY_VALUES = 10
-# Factors of the own trace that stand for the field behind a boundary: electric, magnetic.
-BOUNDARIES = {"pec": (-1.0, 1.0), "pmc": (1.0, -1.0), "absorbing": (0.0, 0.0)}
+# How much of the electric field a boundary reflects. Behind it lies the own trace times this, the
+# magnetic one with the other sign, so that upwind flux lets this share of the outgoing wave return.
+BOUNDARIES = {"pec": -1.0, "pmc": 1.0, "absorbing": 0.0}
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,28 @@ def face_type(real: np.dtype) -> np.dtype:
 
 
 def faces(
-    mesh: HexMesh,
+    part: MeshPart,
     impedance: Floats,
-    kinds: Mapping[str, str],
+    behind: Floats,
+    kinds: Mapping[str, str | float],
     real: np.dtype,
 ) -> NDArray[np.void]:
     """What lies behind each face.
 
+    Traces of own faces have slots ``6 element + face``; those that come from other ranks follow,
+    in the same order, for the elements that have any.
+
     Parameters
     ----------
-    mesh
-        All elements are on this rank.
+    part
+        Elements of this rank.
     impedance
         Of each element, (elements,).
+    behind
+        Of what lies behind a face on another rank, (elements, 6).
     kinds
-        Kind of each boundary by its name, of :data:`BOUNDARIES`.
+        By each boundary's name: one of :data:`BOUNDARIES`, or the surface impedance of a lossy
+        wall over that of vacuum.
     real
         Type of the fields.
 
@@ -109,17 +117,20 @@ def faces(
     InputError
         A boundary of the mesh has no kind.
     """
+    mesh, elsewhere = part.mesh, part.partners >= 0
     result = np.zeros((mesh.count, FACES), face_type(real))
     own = np.arange(mesh.count * FACES).reshape(-1, FACES)
     inside = mesh.neighbours >= 0
     result["slot"] = np.where(inside, mesh.neighbours * FACES + mesh.neighbour_faces, own)
-    result["turned"] = np.where(inside, mesh.orientations, 0)
-    behind = impedance[np.where(inside, mesh.neighbours, np.arange(mesh.count)[:, None])]
+    result["slot"][elsewhere] += mesh.count * FACES
+    result["turned"] = np.where(inside | elsewhere, mesh.orientations, 0)
+    here = impedance[np.where(inside, mesh.neighbours, np.arange(mesh.count)[:, None])]
+    behind = np.where(elsewhere, behind, here)
     result["impedance"] = behind
     result["admittance"] = 1 / behind
     result["electric"] = result["magnetic"] = 1.0
     for number, name in enumerate(mesh.boundary_names):
-        at = ~inside & (mesh.boundaries == number)
+        at = ~inside & ~elsewhere & (mesh.boundaries == number)
         if not at.any():
             continue
         if name not in kinds:
@@ -127,5 +138,10 @@ def faces(
                 f"the boundary {name!r} of the mesh has no kind; give it one of "
                 f"{', '.join(BOUNDARIES)}"
             )
-        result["electric"][at], result["magnetic"][at] = BOUNDARIES[kinds[name]]
+        kind = kinds[name]
+        if isinstance(kind, str):
+            reflection: Floats | float = BOUNDARIES[kind]
+        else:
+            reflection = (kind - here[at]) / (kind + here[at])
+        result["electric"][at], result["magnetic"][at] = reflection, np.negative(reflection)
     return result
