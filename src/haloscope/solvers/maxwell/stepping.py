@@ -192,9 +192,11 @@ class Stepping:
         numbers = self.part.face_numbers[: self.part.waited_for]
         at = np.arange(points)
         ids = np.where(numbers[..., None] > 0, (numbers[..., None] - 1) * points + at + 1, 0)
-        # A face's values: four fields of so many points each.
+        # A face's values: four fields of so many points each; the last face's other fields need
+        # no positions of their own.
         every = np.zeros((*numbers.shape, FACE_VALUES * points), np.int64)
         every[..., :points] = ids
+        every = every.ravel()[: max(0, every.size - (FACE_VALUES - 1) * points)]
         self._exchange = open_pairing(
             world,
             device,
