@@ -252,18 +252,15 @@ def _opening(simulation: Any) -> str:
     from haloscope.solvers import registry
 
     solver, world = simulation.solver, simulation.world
-    nodes = " x ".join(str(n) for n in solver.blocks.nodes if n > 1)
     memory = registry.estimate(simulation.case)["memory_bytes"]
     ranks = ""
     if world.size > 1:
-        parts = " x ".join(map(str, solver.blocks.parts))
+        parts = solver.places.describe_parts()
         ranks = f", {world.size} ranks as {parts} over {solver.transport}"
         gpus = getattr(simulation.device, "count", world.local_size)
         if gpus < world.local_size:
             ranks += f"; {world.local_size} ranks share {gpus} GPU{'s' if gpus > 1 else ''} here"
-    return (
-        f"{solver.name}: {nodes} nodes, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
-    )
+    return f"{solver.name}: {solver.places.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
 
 
 def _closing(summary: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -18,13 +19,13 @@ from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError, MachineError, SolutionError
-from haloscope.exchange.collect import collect, interpolation, node_values, whole
+from haloscope.exchange.block_fields import gathered
 from haloscope.exchange.world import World, open_world
 from haloscope.folders import make_folder
 from haloscope.interrupts import handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import write_json, write_text
-from haloscope.outputs import append_row, draw_overview, gathered, table_row, write_fields
+from haloscope.outputs import append_row, draw_overview, table_row
 from haloscope.provenance import provenance
 from haloscope.scope.regions import Profile, Region
 from haloscope.solvers import registry
@@ -36,8 +37,6 @@ _OUTPUT = Region("output")
 _CHECKPOINT = Region("checkpoint")
 
 _POLL_SECONDS = 0.5
-# A dimensionless rate of change that no flow has: impulsive starts stay below 1e3.
-_DIVERGED = 1e6
 
 
 class Progress(Protocol):
@@ -79,7 +78,7 @@ class Simulation:
     solver
         The solver, with its fields on the device.
     history
-        Rows (step, residual of each field), one a diagnostic interval.
+        Rows (step, what the solver has followed), one a diagnostic interval.
 
     Examples
     --------
@@ -131,15 +130,8 @@ class Simulation:
             )
 
     def _check_probes(self) -> None:
-        nodes, spacing = self.solver.blocks.nodes, self.solver.spacing
         for probe in self.case.output.probes:
-            for axis, (x, h, n) in enumerate(zip(probe.position, spacing, nodes, strict=True)):
-                limit = h * (n - 1)
-                if not -1e-9 * h <= x <= limit * (1 + 1e-9):
-                    raise InputError(
-                        f"probe {probe.name}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
-                        f"allowed are 0 to {limit:g} m"
-                    )
+            self.solver.places.require_inside(f"probe {probe.name}", probe.position)
 
     # State for the user
 
@@ -149,7 +141,9 @@ class Simulation:
         return self.solver.step
 
     def field(self, name: str) -> np.ndarray | None:
-        """A whole field on rank 0 as a NumPy array, shape (nz, ny, nx); None on other ranks.
+        """A whole field on rank 0 as a NumPy array; None on other ranks.
+
+        Its shape is (nz, ny, nx) on a grid, (elements, N + 1, N + 1, N + 1) on elements of order N.
 
         Raises
         ------
@@ -159,8 +153,8 @@ class Simulation:
         if name not in self.solver.fields:
             known = ", ".join(self.solver.fields)
             raise InputError(f"there is no field {name!r}; the solver has {known}")
-        blocks = self.solver.blocks
-        return collect(self.world, blocks, self.solver.relative(name), whole(blocks))
+        places = self.solver.places
+        return places.collect(self.solver.relative(name), 0, places.shape[0])
 
     @property
     def fields(self) -> dict[str, np.ndarray | None]:
@@ -220,7 +214,7 @@ class Simulation:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")
             self._restore(out, progress)
-        end = self.case.run.steps if steps is None else steps
+        end = self.solver.last_step if steps is None else steps
         begun = self.step
         if begun > end:
             raise InputError(
@@ -262,7 +256,7 @@ class Simulation:
         case, solver = self.case, self.solver
         saved = time.monotonic()
         poll = 1
-        residual: dict[str, float] | None = None
+        residual: float | None = None
         if self.step == 0:
             self._at_events(out)
         while self.step < end and not self._stopped():
@@ -270,13 +264,14 @@ class Simulation:
             poll = self._timed_steps(target - self.step)
             rate = solver.work.cells * self.steps_timed / max(self.seconds, 1e-9) / 1e6
             if self.step % case.run.diagnostics_interval == 0 or self.step == end:
-                residual = self._look(out, record=True)
-                if max(residual.values()) < case.run.tolerance:
-                    progress.update(self.step, end, rate, max(residual.values()))
+                followed = self._look(out, record=True)
+                residual = max(followed.values()) if solver.followed.steady else None
+                if residual is not None and residual < case.run.tolerance:
+                    progress.update(self.step, end, rate, residual)
                     self._at_events(out)
                     self._save_when_due(out, saved, at_end=True)
                     return True
-            progress.update(self.step, end, rate, max(residual.values()) if residual else None)
+            progress.update(self.step, end, rate, residual)
             self._at_events(out)
             if self._save_when_due(out, saved, at_end=self.step == end):
                 saved = time.monotonic()
@@ -322,10 +317,10 @@ class Simulation:
         return max(1, int(_POLL_SECONDS * count / max(slowest, 1e-6)))
 
     def _look(self, out: Path | None, *, record: bool) -> dict[str, float]:
-        """Residuals of the present state, which must be finite; recorded in the history or not."""
+        """What is followed of the present state, which must be sound; recorded or not."""
         with _DIAGNOSTICS:
-            residual = self.solver.residual()
-        if not all(value < _DIVERGED for value in residual.values()):
+            found = self.solver.follow()
+        if not all(value < self.solver.followed.limit for value in found.values()):
             kept = (
                 f"the last good checkpoint is {self._last_checkpoint}"
                 if self._last_checkpoint
@@ -337,10 +332,10 @@ class Simulation:
                 f"{self.solver.advice()}"
             )
         if record and (not self.history or self.history[-1][0] != self.step):
-            self.history.append((self.step, residual))
+            self.history.append((self.step, found))
             if out is not None and self.world.is_root:
                 self._append_history(out)
-        return residual
+        return found
 
     def _at_events(self, out: Path | None) -> None:
         """Probes, averages and field files that are due at this step."""
@@ -357,45 +352,47 @@ class Simulation:
     # Outputs
 
     def _sample_probes(self, out: Path | None) -> None:
-        solver = self.solver
         probes = self.case.output.probes
-        rows = {probe.name: [float(self.step)] for probe in probes}
-        for name in solver.fields:
-            owned = solver.relative(name)
-            for probe in probes:
-                corners, weights = interpolation(
-                    probe.position, solver.spacing, solver.blocks.nodes
-                )
-                values = node_values(self.world, solver.blocks, owned, corners)
-                rows[probe.name].append(float(values @ weights))
-        for probe in probes:
+        found = self.solver.sample([probe.position for probe in probes])
+        for probe, values in zip(probes, found, strict=True):
             known = self._probe_rows[probe.name]
             if known and known[-1][0] == self.step:
                 continue
-            known.append(rows[probe.name])
+            known.append([*self._now(), *values])
             if out is not None and self.world.is_root:
-                path = out / f"probe-{probe.name}.csv"
-                header = ",".join(["step", *(f"{n}" for n in solver.fields)])
-                append_row(path, header, known)
+                header = ",".join([*self._now_names(), *self.solver.fields])
+                append_row(out / f"probe-{probe.name}.csv", header, known)
+
+    def _now(self) -> list[float]:
+        """The step, and the time where the solver has one, at the head of a table's row."""
+        time_now = self.solver.time
+        return [float(self.step)] if time_now is None else [float(self.step), time_now]
+
+    def _now_names(self) -> list[str]:
+        return ["step"] if self.solver.time is None else ["step", "time"]
 
     def _sample_average(self) -> None:
         solver, xp = self.solver, self.device.xp
         for name in solver.fields:
+            now = self.device.from_host(solver.relative(name))
             if name not in self._averages:
-                shape = tuple(reversed(solver.blocks.block(self.world.rank).shape))
-                self._averages[name] = self.device.zeros(shape, "f8")
+                self._averages[name] = self.device.zeros(now.shape, "f8")
             total = self._averages[name]
-            xp.add(total, self.device.from_host(solver.relative(name)), out=total)
+            xp.add(total, now, out=total)
         self._samples += 1
 
     def _append_history(self, out: Path) -> None:
-        header = ",".join(["step", *self.solver.fields])
+        header = ",".join(["step", *self.history[-1][1]])
         rows = [[float(step), *values.values()] for step, values in self.history]
-        append_row(out / "residuals.csv", header, rows)
+        append_row(out / self.solver.followed.file, header, rows)
 
     def _write_fields(self, path: Path, values: Callable[[str], np.ndarray] | None = None) -> None:
+        solver = self.solver
+        values = values or solver.relative
+        given = {name: partial(values, name) for name in solver.fields}
         with _OUTPUT:
-            write_fields(path, self.solver, self.world, values)
+            moment = float(self.step) if solver.time is None else solver.time
+            solver.places.write(path, given, solver.vectors, moment)
 
     def _save_when_due(self, out: Path | None, saved: float, *, at_end: bool) -> bool:
         """Write a checkpoint when steps, minutes or the end of the run ask for one."""
@@ -428,12 +425,12 @@ class Simulation:
                     checkpoints.writing(
                         path,
                         solver=solver.name,
-                        nodes=solver.blocks.nodes,
+                        shape=solver.places.shape,
                         step=self.step,
                         content=content,
                     )
                 )
-            for name in solver.fields:
+            for name in solver.stored:
                 self._store(write, name, solver.owned(name))
             for name, total in self._averages.items():
                 self._store(write, f"sum of {name}", self.device.to_host(total))
@@ -443,7 +440,7 @@ class Simulation:
                 old.unlink(missing_ok=True)
 
     def _store(self, write: Any, name: str, owned: np.ndarray) -> None:
-        parts = gathered(self.world, self.solver.blocks, owned)
+        parts = gathered(self.solver.places, owned)
         if write is not None:
             write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
         else:
@@ -461,8 +458,8 @@ class Simulation:
         with checkpoints.Checkpoint(
             found[-1],
             solver=solver.name,
-            nodes=solver.blocks.nodes,
-            fields=solver.fields,
+            shape=solver.places.shape,
+            fields=solver.stored,
             dtype=solver.dtype,
         ) as saved:
             try:
@@ -477,12 +474,14 @@ class Simulation:
                 raise InputError(
                     f"checkpoint {found[-1]} is damaged; delete it to restart from the one before"
                 ) from error
-            solver.restore(saved.step, scalars, saved.read)
-            block = solver.blocks.block(self.world.rank)
+
+            def own(name: str) -> np.ndarray:
+                return solver.places.own(partial(saved.read, name))
+
+            solver.restore(saved.step, scalars, own)
             for name in solver.fields:
                 if saved.has(f"sum of {name}"):
-                    total = saved.read(f"sum of {name}", block.start, block.stop)
-                    self._averages[name] = self.device.from_host(total)
+                    self._averages[name] = self.device.from_host(own(f"sum of {name}"))
         self._last_checkpoint = found[-1]
         if self.world.is_root:
             self._rewrite_tables(out)
@@ -490,16 +489,19 @@ class Simulation:
 
     def _rewrite_tables(self, out: Path) -> None:
         """Bring the tables back to the step of the checkpoint."""
-        header = ",".join(["step", *self.solver.fields])
-        tables = {"residuals.csv": [[float(s), *v.values()] for s, v in self.history]}
-        tables.update({f"probe-{name}.csv": rows for name, rows in self._probe_rows.items()})
-        for name, rows in tables.items():
+        tables = {}
+        if self.history:
+            followed = [[float(s), *v.values()] for s, v in self.history]
+            tables[self.solver.followed.file] = (["step", *self.history[0][1]], followed)
+        probed = [*self._now_names(), *self.solver.fields]
+        tables.update({f"probe-{n}.csv": (probed, rows) for n, rows in self._probe_rows.items()})
+        for name, (header, rows) in tables.items():
             if rows:
-                write_text(out / name, "\n".join([header, *map(table_row, rows)]) + "\n")
+                write_text(out / name, "\n".join([",".join(header), *map(table_row, rows)]) + "\n")
 
     def _write_last(self, out: Path, summary: dict[str, Any]) -> None:
         """Fields, averages, picture and summary at the end of a run."""
-        output = self.case.output
+        output, solver = self.case.output, self.solver
         files: dict[str, str] = {}
         if output.fields:
             path = out / "fields.vtkhdf"
@@ -513,15 +515,17 @@ class Simulation:
             files["average"] = str(path)
         if output.picture:
             path = out / "overview.png"
-            plane = self.solver.picture()
+            plane = solver.picture()
             if plane is not None:
                 with _OUTPUT:
-                    draw_overview(path, plane, summary, self.history, self.case.run.tolerance)
+                    tolerance = self.case.run.tolerance
+                    draw_overview(path, plane, summary, self.history, solver.followed, tolerance)
             files["picture"] = str(path)
         for name in self._probe_rows:
             files[f"probe {name}"] = str(out / f"probe-{name}.csv")
         if self.history:
-            files["residuals"] = str(out / "residuals.csv")
+            table = solver.followed.file
+            files[Path(table).stem] = str(out / table)
         files["summary"] = str(out / "summary.json")
         if self._last_checkpoint is not None:
             files["checkpoint"] = str(self._last_checkpoint)
@@ -578,7 +582,7 @@ class Simulation:
             "title": self.case.title,
             "device": self.device.name,
             "ranks": world.size,
-            "decomposition": list(solver.blocks.parts),
+            "decomposition": solver.places.parts,
             "transport": solver.transport,
             "notices": list(solver.notices),
             "steps": self.step,
@@ -586,13 +590,13 @@ class Simulation:
             "seconds": self.seconds,
             "converged": converged,
             "stopped_by": signal.Signals(self._signal).name if self._signal else None,
-            "rate": {"value": work.cells * per_second / 1e6, "unit": "Mcells/s"},
+            "rate": {"value": work.cells * per_second / 1e6, "unit": f"M{work.unit}s/s"},
             "ssspnt": 1e-7 * work.size * per_second / world.size,
             "gflop_s": work.flops * per_second / 1e9,
             "memory_bytes": work.memory,
             "diagnostics": found,
             "headline": solver.headline(found),
-            "residual": self.history[-1][1] if self.history else None,
+            solver.followed.name: self.history[-1][1] if self.history else None,
             "checks": {},
         }
         achieved = work.bytes * per_second / 1e9

@@ -54,7 +54,7 @@ def test_two_steps_in_one_pass_are_two_steps_bitwise(monkeypatch, name, threads,
     assert len(twice._launch_twice) == 2
     for field in single.fields:
         np.testing.assert_array_equal(twice.owned(field), single.owned(field))
-    assert twice.residual() == single.residual()
+    assert twice.follow() == single.follow()
 
 
 def test_the_slower_kind_of_pass_is_not_kept(monkeypatch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from haloscope.domain.blocks import Blocks, Triple
 from haloscope.errors import InputError, MachineError
+from haloscope.exchange.block_fields import BlockFields
 from haloscope.exchange.launch import descendants
 from haloscope.exchange.world import World
 from haloscope.numerics.digest import field_digest, part_of_digest
@@ -783,17 +785,19 @@ def test_published_numbers_stand_beside_the_measured_ones(study, call, ranks):
 # Digests
 
 
-def _blocks_of(values: np.ndarray, parts: Triple) -> Iterator[tuple[np.ndarray, Triple]]:
+def _fields(values: np.ndarray, parts: Triple, rank: int) -> BlockFields:
     nz, ny, nx = values.shape
-    for block in Blocks((nx, ny, nz), parts).all():
-        (x0, y0, z0), (x1, y1, z1) = block.start, block.stop
-        yield values[z0:z1, y0:y1, x0:x1], block.start
+    world = World()
+    world.rank = rank
+    return BlockFields(world, Blocks((nx, ny, nz), parts), (1.0, 1.0, 1.0))
 
 
 def _digest(values: np.ndarray, parts: Triple = (1, 1, 1)) -> int:
-    nodes = (values.shape[2], values.shape[1], values.shape[0])
-    blocks = _blocks_of(values, parts)
-    return sum(part_of_digest(own, begin, nodes) for own, begin in blocks) % 2**64
+    total = 0
+    for rank in range(math.prod(parts)):
+        fields = _fields(values, parts, rank)
+        total += part_of_digest(fields.own(lambda cut: values[cut]), fields.numbers())
+    return total % 2**64
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -802,8 +806,8 @@ def test_a_digest_does_not_depend_on_how_the_grid_is_cut(dtype):
     whole = _digest(values)
     for parts in ((2, 1, 1), (1, 3, 1), (1, 1, 4), (3, 2, 2), (7, 8, 9)):
         assert _digest(values, parts) == whole
-    blocks = Blocks((7, 8, 9), (1, 1, 1))
-    assert field_digest(World(), blocks, values) == f"{whole:016x}"
+    fields = _fields(values, (1, 1, 1), 0)
+    assert field_digest(World(), fields, values) == f"{whole:016x}"
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

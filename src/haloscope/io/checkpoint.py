@@ -20,11 +20,12 @@ _FORMAT = b"haloscope-checkpoint"
 # length is not kept apart, where it would have none: HDF5 does not survive damage of that kind.
 _LIBRARY_VERSION = "v110"
 _VERSION = 1
-_SLAB_BYTES = 1 << 28
+# Fields are read in rows of a chunk; one holds about so much.
+_CHUNK_BYTES = 1 << 18
 _NAME = re.compile(r"checkpoint-(\d{10})\.h5")
 _LARGEST_TEXT = 1 << 26
 
-Triple = tuple[int, int, int]
+Shape = tuple[int, ...]
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -37,16 +38,9 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("checkpoint-*.h5") if _NAME.fullmatch(p.name))
 
 
-def slabs(nodes: Triple, itemsize: int) -> Iterator[tuple[int, int]]:
-    """Cut a grid into ranges of planes of about 256 MiB, for streaming to a file."""
-    planes = max(1, _SLAB_BYTES // (nodes[0] * nodes[1] * itemsize))
-    for begin in range(0, nodes[2], planes):
-        yield begin, min(begin + planes, nodes[2])
-
-
 @contextmanager
 def writing(
-    path: Path, *, solver: str, nodes: Triple, step: int, content: Mapping[str, Any]
+    path: Path, *, solver: str, shape: Shape, step: int, content: Mapping[str, Any]
 ) -> Iterator[Callable[[str, np.dtype, Iterable[tuple[int, np.ndarray]]], None]]:
     """Write a checkpoint; yields ``write(name, dtype, slabs)`` to add a field.
 
@@ -56,8 +50,8 @@ def writing(
         The file; it appears when all is written, or not at all.
     solver
         Name of the solver.
-    nodes
-        Nodes along x, y, z.
+    shape
+        Of each field, slowest axis first.
     step
         Steps taken.
     content
@@ -72,16 +66,17 @@ def writing(
         file.attrs["format"] = np.bytes_(_FORMAT)
         file.attrs["version"] = _VERSION
         file.attrs["solver"] = np.bytes_(solver.encode())
-        file.attrs["nodes"] = nodes
+        file.attrs["nodes"] = tuple(reversed(shape))
         file.attrs["step"] = step
         text = np.frombuffer(json.dumps(content).encode(), np.uint8)
         file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
-        shape = tuple(reversed(nodes))
+        row = int(np.prod(shape[1:], dtype=np.int64))
 
         def write(name: str, dtype: np.dtype, parts: Iterable[tuple[int, np.ndarray]]) -> None:
             # Checksums a chunk: a damaged file is noticed when it is read.
+            rows = min(shape[0], max(1, _CHUNK_BYTES // (row * dtype.itemsize)))
             data = file.create_dataset(
-                f"fields/{name}", shape, dtype, chunks=(1, *shape[1:]), fletcher32=True
+                f"fields/{name}", shape, dtype, chunks=(rows, *shape[1:]), fletcher32=True
             )
             for begin, part in parts:
                 data[begin : begin + len(part)] = part
@@ -98,8 +93,8 @@ class Checkpoint:
         The file.
     solver
         The solver that wants it.
-    nodes
-        The grid that it is wanted for, along x, y, z.
+    shape
+        Of the fields that it is wanted for, slowest axis first.
     fields
         Names of the fields that must be there.
     dtype
@@ -113,7 +108,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: Path, *, solver: str, nodes: Triple, fields: Iterable[str], dtype: np.dtype
+        self, path: Path, *, solver: str, shape: Shape, fields: Iterable[str], dtype: np.dtype
     ) -> None:
         import h5py
 
@@ -126,7 +121,7 @@ class Checkpoint:
                 "delete it to restart from the one before it"
             ) from error
         try:
-            self._examine(solver, nodes, list(fields), np.dtype(dtype))
+            self._examine(solver, shape, list(fields), np.dtype(dtype))
         except InputError:
             self._file.close()
             raise
@@ -140,7 +135,7 @@ class Checkpoint:
             "from the one before it"
         )
 
-    def _examine(self, solver: str, nodes: Triple, fields: list[str], dtype: np.dtype) -> None:
+    def _examine(self, solver: str, shape: Shape, fields: list[str], dtype: np.dtype) -> None:
         attributes = self._file.attrs
         if attributes["format"] != _FORMAT or int(attributes["version"]) != _VERSION:
             raise self._damaged()
@@ -151,9 +146,10 @@ class Checkpoint:
                 f"{solver}; restart with the case that it was made from"
             )
         saved = tuple(int(n) for n in attributes["nodes"])
-        if saved != nodes:
+        wanted = tuple(reversed(shape))
+        if saved != wanted:
             raise InputError(
-                f"checkpoint {self.path} has {list(saved)} nodes, the case {list(nodes)}; "
+                f"checkpoint {self.path} has {list(saved)} nodes, the case {list(wanted)}; "
                 "restart with the grid that it was made on"
             )
         self.step = int(attributes["step"])
@@ -163,7 +159,7 @@ class Checkpoint:
         self.content = json.loads(text[...].tobytes())
         for name in fields:
             data = self._file[f"fields/{name}"]
-            if data.shape != tuple(reversed(nodes)):
+            if data.shape != shape:
                 raise self._damaged()
             if data.dtype != dtype:
                 raise InputError(
@@ -178,9 +174,8 @@ class Checkpoint:
         except RuntimeError as error:
             raise self._damaged() from error
 
-    def read(self, name: str, start: Triple, stop: Triple) -> np.ndarray:
-        """Block of a field, nodes `start` to `stop` along x, y, z, shape (nz, ny, nx)."""
-        region = tuple(slice(a, b) for a, b in zip(reversed(start), reversed(stop), strict=True))
+    def read(self, name: str, region: tuple[slice, ...]) -> np.ndarray:
+        """Part of a field, as slices of its axes, slowest first."""
         try:
             values: np.ndarray = self._file[f"fields/{name}"][region]
         except (OSError, RuntimeError, KeyError) as error:

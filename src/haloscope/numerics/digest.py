@@ -8,9 +8,12 @@ changed places show.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from haloscope.domain.blocks import Blocks, Triple
+import numpy as np
+from numpy.typing import NDArray
+
 from haloscope.exchange.world import World
 
 # The finaliser of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
@@ -30,17 +33,22 @@ def _mix(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def part_of_digest(values: np.ndarray, start: Triple, nodes: Triple) -> int:
-    """What one block of a field adds to the digest.
+class Numbered(Protocol):
+    """Fields whose values have global numbers, such as those of blocks or elements."""
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of a rank's own values, one array for each place of the slowest axis."""
+
+
+def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
+    """What some of a field's values add to the digest.
 
     Parameters
     ----------
     values
-        Shape (nz, ny, nx), of 4 or 8 bytes each.
-    start
-        Global number of the block's first node along x, y, z.
-    nodes
-        Nodes of the whole grid along x, y, z.
+        Of 4 or 8 bytes each.
+    numbers
+        Their global numbers, one array for each place of the slowest axis.
 
     Returns
     -------
@@ -48,33 +56,28 @@ def part_of_digest(values: np.ndarray, start: Triple, nodes: Triple) -> int:
         From 0 to 2^64 - 1.
     """
     unsigned = np.dtype(f"u{values.dtype.itemsize}")
-    deep, rows, columns = values.shape
-    x = np.arange(start[0], start[0] + columns, dtype=np.uint64)
-    y = np.arange(start[1], start[1] + rows, dtype=np.uint64)
-    in_plane = y[:, None] * np.uint64(nodes[0]) + x
     total = 0
-    for z in range(deep):
-        numbers = _mix(in_plane + np.uint64((start[2] + z) * nodes[0] * nodes[1]))
-        numbers ^= np.ascontiguousarray(values[z]).view(unsigned)
-        total += int(_mix(numbers).sum(dtype=np.uint64))
+    for some, numbered in zip(values, numbers, strict=True):
+        mixed = _mix(numbered.copy())
+        mixed ^= np.ascontiguousarray(some).view(unsigned)
+        total += int(_mix(mixed).sum(dtype=np.uint64))
     return total % 2**64
 
 
-def field_digest(world: World, blocks: Blocks, owned: np.ndarray) -> str:
+def field_digest(world: World, fields: Numbered, owned: np.ndarray) -> str:
     """Digest of a field; the same on every rank, however many there are.
 
     Parameters
     ----------
-    world, blocks
-        The ranks, and how the grid is cut for them.
+    world, fields
+        The ranks, and where the fields' values lie on them.
     owned
-        This rank's values, shape (nz, ny, nx).
+        This rank's values.
 
     Returns
     -------
     str
         16 hexadecimal digits.
     """
-    own = part_of_digest(owned, blocks.block(world.rank).start, blocks.nodes)
-    signed = np.array([own], np.uint64).view(np.int64)
+    signed = np.array([part_of_digest(owned, fields.numbers())], np.uint64).view(np.int64)
     return f"{int(world.sum(signed).view(np.uint64)[0]):016x}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-
-from haloscope.domain.blocks import Blocks, Triple
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
@@ -43,6 +43,8 @@ class Work:
         Least bytes moved and floating-point operations done in a step, on all ranks.
     memory
         Bytes that all ranks hold on their devices.
+    unit
+        What a cell is called in rates.
     """
 
     cells: int
@@ -50,6 +52,70 @@ class Work:
     bytes: float
     flops: float
     memory: int
+    unit: str = "cell"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a solver is followed by over the steps: rows of a table, curves of a picture.
+
+    Attributes
+    ----------
+    name, file
+        In the summary, and of the table.
+    label, title
+        Of the picture.
+    steady
+        Whether the values go to zero as the steady state nears, so that a tolerance ends the run.
+    limit
+        What no sound solution exceeds; NaN does, too.
+    """
+
+    name: str
+    file: str
+    label: str
+    title: str
+    steady: bool
+    limit: float
+
+
+class Places(Protocol):
+    """Where the values of a solver's fields lie: in space, on ranks, in files."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a whole field, slowest axis first; checkpoints hold it so."""
+
+    @property
+    def parts(self) -> list[int]:
+        """How it is shared out over ranks, for summaries."""
+
+    def describe(self) -> str:
+        """What there is, for people."""
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Part `begin` to `end` of a field's slowest axis on rank 0; None on other ranks."""
+
+    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of own values, one array for each place of the slowest axis."""
+
+    def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
+        """Refuse a point outside; `what` begins the message."""
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields for ParaView from what gives each one's own values; some become vectors."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +203,17 @@ class Solver(Protocol):
 
     name: str
     step: int
+    time: float | None
+    """Physical time in s, where steps have one for all."""
     fields: Mapping[str, Field]
-    blocks: Blocks
-    spacing: tuple[float, float, float]
+    vectors: Mapping[str, Sequence[str]]
+    """Fields that are components of a vector, by its name."""
+    stored: Sequence[str]
+    """Names of all that a restart needs, as :meth:`owned` gives it."""
+    places: Places
+    followed: Followed
+    last_step: int
+    """Where the case ends."""
     work: Work
     dtype: np.dtype
     kernel_hash: str
@@ -150,14 +224,17 @@ class Solver(Protocol):
     def advance(self, steps: int) -> None:
         """Take steps."""
 
-    def residual(self) -> dict[str, float]:
-        """Rate of change of each field, made dimensionless; infinite when the solution broke."""
+    def follow(self) -> dict[str, float]:
+        """Values of what is followed, the same on every rank; not finite when it broke."""
+
+    def sample(self, positions: Sequence[tuple[float, float, float]]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
 
     def diagnostics(self) -> dict[str, float]:
         """The numbers that users of this solver look at first; the same on every rank."""
 
     def owned(self, name: str) -> np.ndarray:
-        """Host copy of this rank's owned values of a field, shape (nz, ny, nx)."""
+        """Host copy of this rank's owned values of a field."""
 
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the form that users see (a pressure relative to the centre's)."""
@@ -169,9 +246,9 @@ class Solver(Protocol):
         self,
         step: int,
         scalars: Mapping[str, float],
-        read: Callable[[str, Triple, Triple], np.ndarray],
+        own: Callable[[str], np.ndarray],
     ) -> None:
-        """Take over a state; ``read(name, start, stop)`` gives a block of a saved field."""
+        """Take over a state; `own` gives this rank's own values of what was stored."""
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""

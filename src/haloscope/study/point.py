@@ -129,13 +129,13 @@ def _measure(point: Point, simulation: Simulation) -> Record:
     solver.advance(point.check_steps)
     _insist_on_a_solution(solver)
     found: Record = {
-        "parts": list(solver.blocks.parts),
-        "nodes": list(solver.blocks.nodes),
+        "parts": solver.places.parts,
+        "nodes": list(reversed(solver.places.shape)),
         "size": solver.work.size,
         "cells": solver.work.cells,
         "transport": solver.transport,
         "digest": {
-            name: field_digest(world, solver.blocks, solver.owned(name)) for name in solver.fields
+            name: field_digest(world, solver.places, solver.owned(name)) for name in solver.fields
         },
     }
     if point.kind == "reference":
@@ -170,7 +170,7 @@ def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:
 
 def _insist_on_a_solution(solver: Solver) -> None:
     """Refuse to time numbers that are none: processors may be faster or slower with them."""
-    if not all(math.isfinite(value) for value in solver.residual().values()):
+    if not all(math.isfinite(value) for value in solver.follow().values()):
         raise SolutionError(f"the solution broke before step {solver.step}; {solver.advice()}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from haloscope.device import jit
 from haloscope.device.interface import Array, ByValue, Device, Graph, Launch
 from haloscope.domain.blocks import SIDES, Side, Triple
 from haloscope.errors import InputError, MachineError
+from haloscope.exchange.block_fields import BlockFields
 from haloscope.exchange.direct import DirectHalo
 from haloscope.exchange.halo import Layout
 from haloscope.exchange.ladder import open_halo
@@ -22,7 +23,7 @@ from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm, Largest
 from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition
-from haloscope.solvers.interface import Field, Work
+from haloscope.solvers.interface import Field, Followed, Work
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
@@ -64,6 +65,8 @@ _TWICE_LEAST_ROWS = 8
 _TWICE_SLOTS = 24
 _TRIALS = 3
 _FLOPS = {2: 99, 3: 172}
+# A dimensionless rate of change that no flow has: impulsive starts stay below 1e3.
+_DIVERGED = 1e6
 
 _BOUNDARY = Region("boundary")
 _INTERIOR = Region("interior")
@@ -139,6 +142,15 @@ class CavitySolver:
     """
 
     name = "cavity"
+    time = None
+    followed = Followed(
+        name="residual",
+        file="residuals.csv",
+        label="residual (dimensionless rate of change)",
+        title="Way to the steady state",
+        steady=True,
+        limit=_DIVERGED,
+    )
 
     def __init__(self, case: CavityCase, device: Device, world: World) -> None:
         self._case, self._device, self._world = case, device, world
@@ -154,11 +166,15 @@ class CavitySolver:
             "T": Field("T", "K", "temperature"),
         }
         self.fields = {name: described[name] for name in names}
+        self.stored = names
+        self.vectors = {"velocity": [name for name in "uvw" if name in names]}
+        self.last_step = case.run.steps
         self._real = "float" if self.dtype == np.float32 else "double"
         self._tile = _GPU_TILES[self._real]
         self.spacing = flow.spacing
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
+        self.places = BlockFields(world, self.blocks, self.spacing)
         self.layout = self._plan_layout()
         self._centre: Triple = tuple(n // 2 for n in flow.nodes)  # type: ignore[assignment]
         self._overlap = case.machine.overlap and bool(self.blocks.count > 1)
@@ -861,7 +877,7 @@ class CavitySolver:
             value = self._device.to_host(picked).astype("f8")
         return float(self._world.broadcast(value, self._centre_owner)[0])
 
-    def residual(self) -> dict[str, float]:
+    def follow(self) -> dict[str, float]:
         """Root mean square of each field's change in the last step, made dimensionless.
 
         The change is divided by the smallest time step of the grid and multiplied by L / V_ref;
@@ -935,12 +951,12 @@ class CavitySolver:
         self,
         step: int,
         scalars: Mapping[str, float],
-        read: Callable[[str, Triple, Triple], np.ndarray],
+        own: Callable[[str], np.ndarray],
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
         where = self._coordinates()
         for name in self.fields:
-            values = read(name, self.block.start, self.block.stop)
+            values = own(name)
             # The case decides on walls: a restart may go on with others.
             for side in self._walls():
                 self._prescribe(name, side, values, where)
@@ -954,6 +970,11 @@ class CavitySolver:
         self.step = step
         self._complete()
         self._upload(dt=scalars["dt"])
+
+    def sample(self, positions: Sequence[tuple[float, float, float]]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
+        fields = [self.places.sample(positions, self.relative(name)) for name in self.fields]
+        return [list(values) for values in zip(*fields, strict=True)]
 
     def advice(self) -> str:
         """What to change when the solution breaks."""

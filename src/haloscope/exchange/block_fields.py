@@ -1,0 +1,178 @@
+"""Fields on a regular grid cut into blocks: gathered for files, read back, looked at in points."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.blocks import Blocks
+from haloscope.errors import InputError
+from haloscope.exchange.collect import collect, interpolation, node_values, whole
+from haloscope.exchange.world import World
+
+_SLAB_BYTES = 1 << 28
+
+Read = Callable[[tuple[slice, ...]], np.ndarray]
+
+
+class BlockFields:
+    """Where the values of fields on a grid lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (nz, ny, nx); a rank's own values that of its block.
+
+    Parameters
+    ----------
+    world, blocks
+        The ranks and what each owns.
+    spacing
+        Distances of nodes in m.
+    """
+
+    unit = "cell"
+
+    def __init__(self, world: World, blocks: Blocks, spacing: tuple[float, float, float]) -> None:
+        self._world, self._blocks, self._spacing = world, blocks, spacing
+        nx, ny, nz = blocks.nodes
+        self.shape = (nz, ny, nx)
+        self.parts = list(blocks.parts)
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        return " x ".join(str(n) for n in self._blocks.nodes if n > 1) + " nodes"
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        return " x ".join(map(str, self._blocks.parts))
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Planes `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        region = whole(self._blocks)
+        part = (region[0], region[1], slice(begin, end))
+        return collect(self._world, self._blocks, owned, part)
+
+    def own(self, read: Read) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        block = self._blocks.block(self._world.rank)
+        cuts = (slice(a, b) for a, b in zip(block.start, block.stop, strict=True))
+        return read(tuple(reversed(tuple(cuts))))
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of a rank's own values, a plane at a time."""
+        block, (nx, ny, _) = self._blocks.block(self._world.rank), self._blocks.nodes
+        x, y, z = (
+            np.arange(a, b, dtype=np.uint64) for a, b in zip(block.start, block.stop, strict=True)
+        )
+        in_plane = y[:, None] * np.uint64(nx) + x
+        for plane in z:
+            yield in_plane + plane * np.uint64(nx * ny)
+
+    def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
+        """Refuse a point outside.
+
+        Raises
+        ------
+        InputError
+            Names the axis and what is allowed.
+        """
+        nodes = self._blocks.nodes
+        for axis, (x, h, n) in enumerate(zip(position, self._spacing, nodes, strict=True)):
+            limit = h * (n - 1)
+            if not -1e-9 * h <= x <= limit * (1 + 1e-9):
+                raise InputError(
+                    f"{what}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
+                    f"allowed are 0 to {limit:g} m"
+                )
+
+    def sample(
+        self, positions: Sequence[tuple[float, float, float]], owned: np.ndarray
+    ) -> list[float]:
+        """Values at points by linear interpolation, the same on every rank."""
+        found = []
+        for position in positions:
+            corners, weights = interpolation(position, self._spacing, self._blocks.nodes)
+            found.append(float(node_values(self._world, self._blocks, owned, corners) @ weights))
+        return found
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF, gathered on rank 0 some planes at a time.
+
+        Parameters
+        ----------
+        path
+            The file.
+        values
+            Gives this rank's own values of each field.
+        vectors
+            Fields that become one vector, by its name; missing components are 0.
+        time
+            Of the fields; goes into the file.
+        """
+        from haloscope.io.vtkhdf import ImageWriter
+
+        components = {name for group in vectors.values() for name in group}
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    ImageWriter(
+                        path,
+                        shape=self.shape,
+                        origin=(0.0, 0.0, 0.0),
+                        spacing=self._spacing,
+                        time=time,
+                    )
+                )
+            for name, own in values.items():
+                if name in components:
+                    continue
+                owned = own()
+                if writer is not None:
+                    writer.create(name, owned.dtype)
+                for begin, part in gathered(self, owned):
+                    if writer is not None and part is not None:
+                        writer.write(name, (begin, 0, 0), part)
+            for vector, names in vectors.items():
+                parts = [values[name]() for name in names]
+                if writer is not None:
+                    writer.create(vector, parts[0].dtype, 3)
+                for group in zip(*(gathered(self, own) for own in parts), strict=True):
+                    if writer is None:
+                        continue
+                    found = [part for _, part in group if part is not None]
+                    while len(found) < 3:
+                        found.append(np.zeros_like(found[0]))
+                    writer.write(vector, (group[0][0], 0, 0), np.stack(found, axis=-1))
+
+
+class Collected(Protocol):
+    """Fields that can be gathered on rank 0."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a whole field."""
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Part of a field's slowest axis on rank 0; None on other ranks."""
+
+
+def gathered(fields: Collected, owned: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    """A field in ranges of its slowest axis of about 256 MiB, gathered on rank 0.
+
+    Yields where each begins and the values; None on other ranks, all of which must go through it.
+    """
+    row = int(np.prod(fields.shape[1:], dtype=np.int64)) * owned.dtype.itemsize
+    step = max(1, _SLAB_BYTES // row)
+    for begin in range(0, fields.shape[0], step):
+        end = min(begin + step, fields.shape[0])
+        yield begin, fields.collect(owned, begin, end)
