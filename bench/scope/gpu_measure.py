@@ -227,11 +227,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--transports", nargs="+", default=["staged", "peer"])
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the measurements there")
     options = parser.parse_args()
     found: dict[str, Any] = {}
     failed = False
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = options.keep or Path(name)
         parts = {
             "overhead": lambda: overhead(folder, options.nodes, options.steps, options.repeats),
             "transports": lambda: transports(

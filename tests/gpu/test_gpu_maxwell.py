@@ -29,9 +29,7 @@ def stepped(device: Any, mesh: HexMesh, order: int, steps: int, **options: Any) 
 @pytest.mark.parametrize(("dtype", "within"), [(np.float64, 1e-12), (np.float32, 1e-5)])
 def test_steps_on_curved_elements(gpu, cores, assert_close, order, dtype, within):
     mesh = cylinder(1.0, 0.0, 1.0, core=1, rings=1, layers=2)
-    results = [
-        {"fields": stepped(device, mesh, order, 3, dtype=dtype)} for device in (gpu, cores)
-    ]
+    results = [{"fields": stepped(device, mesh, order, 3, dtype=dtype)} for device in (gpu, cores)]
     assert_close(*results, within=within)
 
 

@@ -613,6 +613,12 @@ def test_ranges_of_domains_nest_by_themselves_and_those_of_nccl_are_its_calls(
     assert run.visits() == {"program": 1, "program/kept": 1}
 
 
+def test_ranges_that_end_with_a_payload_end_there(mark: Callable[..., Recorded]):
+    run = mark("domain:NCCL", "push_domain:init", "pop_payload", "push:next", "push_payload", "pop")
+    assert run.visits() == {"program": 1, "program/init": 1, "program/next": 1,
+                            "program/next/range": 1}  # fmt: skip
+
+
 def test_more_names_than_a_program_should_have_share_one(mark: Callable[..., Recorded]):
     run = mark("numbered:10100")
     names = [r["name"] for r in run.lines("region")]

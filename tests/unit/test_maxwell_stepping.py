@@ -184,7 +184,12 @@ def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
     prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
     defined = f"#define real double\n#define N {order}\n#define UPWIND 1\n"
     source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
-    source.write_text(defined + "#define THREADS_A_BLOCK 32\n#define BLOCKS_A_PROCESSOR 1\n" + prelude + source_text(SOURCE))
+    source.write_text(
+        defined
+        + "#define THREADS_A_BLOCK 32\n#define BLOCKS_A_PROCESSOR 1\n"
+        + prelude
+        + source_text(SOURCE)
+    )
     command = [*find_compiler().command, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
     subprocess.run(command, check=True)
     kernels = ctypes.CDLL(str(library))

@@ -69,6 +69,21 @@ class Partition:
         )
 
 
+def require_parts(parts: int, elements: int) -> None:
+    """Refuse fewer parts than one, or more than elements.
+
+    Raises
+    ------
+    InputError
+        Says how many are allowed.
+    """
+    if not 1 <= parts <= elements:
+        raise InputError(
+            f"{parts} parts are out of range for a mesh of {elements} elements; allowed are 1 "
+            f"to {elements}"
+        )
+
+
 def dual_graph(mesh: HexMesh) -> tuple[Integers, Integers, Integers]:
     """Graph of elements that share faces, in compressed rows.
 
@@ -111,11 +126,7 @@ def partition(
     MachineError
         ``graph`` without pymetis.
     """
-    if not 1 <= parts <= mesh.count:
-        raise InputError(
-            f"{parts} parts are out of range for a mesh of {mesh.count} elements; allowed are 1 "
-            f"to {mesh.count}"
-        )
+    require_parts(parts, mesh.count)
     if method not in METHODS:
         raise InputError(
             f"partition method '{method}' is unknown; allowed are {', '.join(METHODS)}"

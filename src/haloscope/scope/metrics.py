@@ -311,6 +311,14 @@ METRICS: tuple[Metric, ...] = (
         "Time of the host in synchronisations with a stream, event or device.",
         "Let the host go on; synchronise only where its data are needed.",
     ),
+    Metric(
+        "gpu_wait_kernels",
+        "While kernels run",
+        "gpu_wait",
+        "s",
+        "The part of the host's waiting in which a kernel of its GPUs runs, NCCL's apart: the GPU "
+        "works, so nothing is lost.",
+    ),
     Metric("omp", "Threads", "execution", "s", "Time in OpenMP's own work."),
     Metric("omp_management", "Thread management", "omp", "s", "Time to start and end teams."),
     Metric(

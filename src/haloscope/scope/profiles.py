@@ -230,18 +230,8 @@ def _counts(given: Any, wanted: int | None = None) -> list[int]:
     return counts
 
 
-def _main_thread(result: Result, metric: str) -> NDArray[np.float64]:
-    """Sums of a metric over call paths, of the first thread of each rank, shape (size,)."""
-    sums = np.zeros(result.size)
-    column = result.value(metric).sum(axis=0)
-    for index, place in enumerate(result.locations):
-        if place.number == 0 and place.kind == "thread":
-            sums[place.rank] += column[index]
-    return sums
-
-
 def _longest(result: Result) -> float:
-    return float(_main_thread(result, "time").max(initial=0.0))
+    return float(result.by_first_thread("time").max(initial=0.0))
 
 
 def efficiencies(result: Result) -> dict[str, float]:
@@ -251,8 +241,8 @@ def efficiencies(result: Result) -> dict[str, float]:
     the largest computation over the run's time; their product is the parallel efficiency
     (POP Centre of Excellence, standard metrics). Ranks without data are left out.
     """
-    time = _main_thread(result, "time")
-    work = _main_thread(result, "computation")[time > 0]
+    time = result.by_first_thread("time")
+    work = result.by_first_thread("computation")[time > 0]
     longest = float(time.max(initial=0.0))
     most = float(work.max(initial=0.0))
     if longest <= 0 or most <= 0:

@@ -130,6 +130,13 @@ class Result:
         sums = np.bincount(ranks, self.value(metric).sum(axis=0), self.size)
         return np.asarray(sums, np.float64)
 
+    def by_first_thread(self, metric: str) -> NDArray[np.float64]:
+        """Sums of a metric over call paths, of the first thread of each rank, shape (size,)."""
+        first = [place.kind != "stream" and place.number == 0 for place in self.locations]
+        ranks = np.array([place.rank for place in self.locations], np.int64)
+        values = np.where(first, self.value(metric).sum(axis=0), 0.0)
+        return np.asarray(np.bincount(ranks, values, self.size), np.float64)
+
     def inclusive(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add children to their parents: values (nodes, ...) inclusive along the call tree."""
         whole = np.array(values, np.float64)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from haloscope.exchange.world import World
     from haloscope.solvers.interface import Solver
 
-_PARTS = {"cavity": ("CavityCase", "CavitySolver")}
+_PARTS = {
+    "cavity": ("CavityCase", "CavitySolver"),
+    "maxwell": ("MaxwellCase", "MaxwellSolver"),
+}
 
 NAMES = tuple(_PARTS)
 

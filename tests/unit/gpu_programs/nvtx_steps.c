@@ -2,6 +2,7 @@
  *
  *   push:TEXT  push_ex:TEXT  push_wide:TEXT  push_empty  pop       without a domain
  *   domain:NAME  push_domain:TEXT  push_registered:TEXT  pop_domain
+ *   push_payload  pop_payload                                      the extension for payloads
  *   numbered:COUNT                                                 ranges with names of their own */
 #include <dlfcn.h>
 #include <locale.h>
@@ -14,6 +15,7 @@
 enum { CORE = 1, CORE2 = 5, FUNCTIONS = 16, CALLBACKS = 1, TEXT = 1, REGISTERED = 3 };
 enum { PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
 enum { DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, DOMAIN_A = 12 };
+enum { PAYLOAD = 2, PUSH_PAYLOAD = 3, POP_PAYLOAD = 4, COMPATIBLE_WITH = 0x0103 };
 
 typedef void (*function)(void);
 static function core[FUNCTIONS], core2[FUNCTIONS];
@@ -42,6 +44,27 @@ static const void *table_of(uint32_t id) {
     int (*functions_of)(int, function ***, unsigned *);
   } table = {sizeof table, functions_of};
   return id == CALLBACKS ? &table : NULL;
+}
+
+static intptr_t payload_functions[FUNCTIONS];
+struct segment {
+  size_t id, count;
+  intptr_t *functions;
+};
+struct extension {
+  uint16_t version, size, module, compatible_with;
+  size_t segment_count;
+  struct segment *segments;
+  intptr_t (*get_export_function)(uint32_t);
+  const void *types;
+};
+
+static int load_extension(void *tool) {
+  struct segment segment = {0, FUNCTIONS, payload_functions};
+  struct extension given = {3, sizeof given, PAYLOAD, COMPATIBLE_WITH, 1, &segment, NULL, NULL};
+  int (*initialize)(struct extension *) =
+      (int (*)(struct extension *))dlsym(tool, "InitializeInjectionNvtxExtension");
+  return initialize && initialize(&given);
 }
 
 static void *domain;
@@ -79,6 +102,9 @@ static void step(const char *what) {
   else if (strncmp(what, "push_registered:", 16) == 0) {
     void *text = ((void *(*)(void *, const char *))core2[REGISTER_A])(domain, rest);
     push_domain(told(REGISTERED, text));
+  } else if (strcmp(what, "push_payload") == 0 || strcmp(what, "pop_payload") == 0) {
+    intptr_t slot = payload_functions[what[1] == 'u' ? PUSH_PAYLOAD : POP_PAYLOAD];
+    ((int (*)(void *, const void *, size_t))slot)(domain, "", 1);
   } else if (strcmp(what, "pop_domain") == 0) ((int (*)(void *))core2[DOMAIN_POP])(domain);
   else if (strncmp(what, "numbered:", 9) == 0) {
     for (long i = 0, count = atol(rest); i < count; i++) {
@@ -102,7 +128,7 @@ int main(int count, char **arguments) {
   void *tool = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
   int (*initialize)(const void *(*)(uint32_t)) =
       tool ? (int (*)(const void *(*)(uint32_t)))dlsym(tool, "InitializeInjectionNvtx2") : NULL;
-  if (!initialize || !initialize(table_of)) return 7;
+  if (!initialize || !initialize(table_of) || !load_extension(tool)) return 7;
   for (int i = 1; i < count; i++) step(arguments[i]);
   return 0;
 }

@@ -10,6 +10,7 @@ MOST = 7
 FEWEST = 3
 WORTH_TELLING = 0.01  # share of all time
 NEGLIGIBLE = 0.002  # share below which a finding is none, even if there is no other
+_MOST_OF_IT = 0.9  # of the run: what is recorded of it is told where it is less
 
 
 def diagnose(result: Result) -> list[Finding]:
@@ -53,12 +54,17 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     span = float(result.about.get("span") or 0.0)
     mpi, waiting = result.total("mpi"), waits.waiting(view)
     work = result.total("computation")
-    first = (
-        f"The run takes {wording.seconds(span)} on {ranks}; of the time of all ranks "
-        f"{wording.percent(view.share(work))} is the program's own work"
-    )
+    first = f"The run takes {wording.seconds(span)} on {ranks}"
+    recorded = float(result.by_first_thread("time").max(initial=0.0))
+    if recorded < _MOST_OF_IT * span:
+        first += f", of which {wording.seconds(recorded)} are recorded"
+    parts = [f"{wording.percent(view.share(work))} is the program's own work"]
+    kernels = result.total("gpu_wait_kernels")
+    if kernels > 0:
+        parts.append(f"{wording.percent(view.share(kernels))} is waiting while kernels run")
     if mpi > 0:
-        first += f" and {wording.percent(view.share(mpi))} is MPI"
+        parts.append(f"{wording.percent(view.share(mpi))} is MPI")
+    first += f"; of the time of all ranks {wording.joined(parts)}"
     if waiting > 0.01 * view.total:
         first += f", {wording.percent(waiting / max(mpi, 1e-300))} of that waiting for other ranks"
     if not findings:

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.metrics import BY_NAME
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
+_MOSTLY = 0.5  # of the waiting for GPUs that copies explain
 SHORT_RUN = 10.0  # seconds: starting MPI takes some tenths of one by itself
 
 
@@ -170,22 +172,31 @@ def _threads(view: View) -> Finding | None:
 
 def _gpu(view: View) -> Finding | None:
     result = view.result
-    values = result.value("gpu")
-    seconds = float(values.sum())
-    if not seconds:
+    # While a kernel runs the host may wait: the GPU works.
+    working = result.value("gpu_wait_kernels")
+    values = np.maximum(result.value("gpu") - working, 0.0)
+    if not values.any():
         return None
-    wait, launch = result.total("gpu_wait"), result.total("gpu_launch")
-    kernels, idle = result.total("gpu_kernels"), result.total("gpu_idle")
+    wait, launch = result.total("gpu_wait") - float(working.sum()), result.total("gpu_launch")
+    transfers, idle = result.total("gpu_transfers"), result.total("gpu_idle")
     largest = "gpu_wait" if wait >= launch else "gpu_launch"
-    figure = f"{wording.seconds(wait)} waiting for devices, {wording.seconds(launch)} launching"
-    if kernels:
-        figure += f"; kernels run for {wording.seconds(kernels)}"
+    figure = f"{wording.seconds(wait)} waiting for devices"
+    if result.total("gpu_kernels"):
+        figure += " that run no kernel"
+    figure += f", {wording.seconds(launch)} launching"
+    if transfers:
+        figure += f"; copies between device and host take {wording.seconds(transfers)}"
     if idle:
-        figure += f", devices are idle for {wording.seconds(idle)}"
+        figure += f"; devices are idle for {wording.seconds(idle)}"
     title = (
         "The host waits for its GPU" if largest == "gpu_wait" else "Launching work on the GPU costs"
     )
-    return view.finding(largest, values, title, figure, "")
+    remedy = (
+        BY_NAME["gpu_transfers"].remedy
+        if largest == "gpu_wait" and transfers > _MOSTLY * wait
+        else ""
+    )
+    return view.finding(largest, values, title, figure, "", remedy)
 
 
 def _imbalance_of_profile(view: View) -> Finding | None:

@@ -1,7 +1,7 @@
 """What the page shows of one measurement, or of two side by side on one call tree.
 
 The call trees of two measurements are put together by the names along each path, their
-locations by rank and number; what only one of them has counts as zero in the other.
+locations by rank, kind and order; what only one of them has counts as zero in the other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
+from haloscope.scope.gpu.breakdown import breakdown, busy_by_rank
 from haloscope.scope.measurement import Location, Region
 from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import Result
@@ -133,16 +134,14 @@ class Report:
         return tables
 
     def _join_places(self, results: list[Result]) -> list[NDArray[np.int64]]:
-        common: dict[tuple[int, int], Location] = {}
-        for result in results:
-            for place in result.locations:
-                common.setdefault((place.rank, place.number), place)
+        common: dict[tuple[int, ...], Location] = {}
+        tables = [_place_keys(result, comparing=len(results) > 1) for result in results]
+        for result, keys in zip(results, tables, strict=True):
+            for place, key in zip(result.locations, keys, strict=True):
+                common.setdefault(key, place)
         self.places = [common[key] for key in sorted(common)]
         number = {key: index for index, key in enumerate(sorted(common))}
-        return [
-            np.array([number[place.rank, place.number] for place in result.locations], np.int64)
-            for result in results
-        ]
+        return [np.array([number[key] for key in keys], np.int64) for keys in tables]
 
     def subtree(self, node: int) -> NDArray[np.bool_]:
         """Which nodes are a node or lie below it, shape (nodes,)."""
@@ -239,6 +238,7 @@ class Report:
             "notes": side.stored.notes,
             "answer": side.stored.answer,
             "findings": [self._finding(one, number) for one in side.stored.findings],
+            "gpus": _gpus(side.result),
         }
 
     def _called(self, number: int) -> str:
@@ -367,6 +367,40 @@ class Report:
             "begin": waits["begin"],
             "end": waits["end"],
         }
+
+
+def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
+    """What tells the locations of a result apart, in their order.
+
+    That is rank and number. Two runs number threads and streams as these turn up: there the third
+    thread of a rank is compared with the third thread, and its first stream with the first.
+    """
+    if not comparing:
+        return [(place.rank, place.number) for place in result.locations]
+    seen: dict[tuple[int, int], int] = {}
+    keys: dict[int, tuple[int, ...]] = {}
+    order = sorted(range(len(result.locations)), key=lambda index: result.locations[index].number)
+    for index in order:
+        place = result.locations[index]
+        kind = place.rank, int(place.kind == "stream")
+        seen[kind] = seen.get(kind, -1) + 1
+        keys[index] = *kind, seen[kind]
+    return [keys[index] for index in range(len(result.locations))]
+
+
+def _gpus(result: Result) -> dict[str, Any] | None:
+    """Seconds of each rank by part, None where no GPU was seen."""
+    if not any(place.kind == "stream" for place in result.locations):
+        return None
+    shown = breakdown(result)
+    if not shown.parts:
+        return None
+    return {
+        "parts": list(shown.parts),
+        "titles": list(shown.titles),
+        "seconds": shown.seconds.tolist(),
+        "busy": busy_by_rank(result).tolist(),
+    }
 
 
 def title_of(report: Report) -> str:

@@ -36,8 +36,12 @@ class TimelineView:
     def __init__(self, report: Report, side: int, timeline: Timeline) -> None:
         self.timeline = timeline
         self.nodes = _nodes_of(report, timeline)
-        number = {(place.rank, place.number): n for n, place in enumerate(report.places)}
-        self.places = [number.get((one.rank, one.number), -1) for one in timeline.places]
+        one = report.sides[side]
+        number = {
+            (place.rank, place.number): int(one.place_of[index])
+            for index, place in enumerate(one.result.locations)
+        }
+        self.places = [number.get((row.rank, row.number), -1) for row in timeline.places]
 
     def meta(self) -> dict[str, Any]:
         """What the page has to know before it asks for tiles."""

@@ -44,6 +44,7 @@ _BYTES = {
 METRICS = (
     *("gpu_kernels", "gpu_nccl", "gpu_copies", "gpu_transfers", "gpu_overlap", "gpu_launches"),
     *("gpu_idle", "gpu_idle_computation", "gpu_idle_mpi", "gpu_bytes", *_BYTES.values()),
+    "gpu_wait_kernels",
     *("late_sender_host", "late_sender_device"),
 )
 
@@ -105,6 +106,7 @@ class _Adder:
         self.computes = np.array([COMPUTATION in path for path in paths], bool)
         self.in_mpi = np.array(["mpi" in path for path in paths], bool)
         self.in_gpu = np.array(["gpu" in path for path in paths], bool)
+        self.waits = np.array(["gpu_wait" in path for path in paths], bool)
         shape = len(measurement.nodes), len(measurement.locations)
         self.values = {name: np.zeros(shape) for name in METRICS}
         self.visits = np.zeros(shape)
@@ -171,7 +173,7 @@ class _Adder:
         for index in self._threads_of([rank]):
             each = None
             if places[index].number == 0:
-                each = _Host(self, rank, devices, whole).take
+                each = _Host(self, index, devices, whole).take
             threads[index] = self._read(index, late.wanted(index), each)
             late.take(index, threads[index])
             self._count_launches(index, threads[index].launches, started)
@@ -288,10 +290,11 @@ class _Host:
     """Takes stretches of time of a rank's first thread, by innermost call path."""
 
     def __init__(
-        self, adder: _Adder, rank: int, devices: Mapping[int, _Device], whole: _Whole
+        self, adder: _Adder, index: int, devices: Mapping[int, _Device], whole: _Whole
     ) -> None:
         self.adder = adder
-        self.row = adder.breakdown[rank]
+        self.index = index
+        self.row = adder.breakdown[adder.measurement.locations[index].rank]
         self.devices = list(devices.values())
         self.whole = whole
 
@@ -305,6 +308,8 @@ class _Host:
             adder._add("gpu_idle", device.first, nodes, idle)
             adder._add("gpu_idle_computation", device.first, nodes, idle * adder.computes[nodes])
             adder._add("gpu_idle_mpi", device.first, nodes, idle * adder.in_mpi[nodes])
+        of_kernels = self.whole.up_to[0].within(begins, ends)
+        adder._add("gpu_wait_kernels", self.index, nodes, of_kernels * adder.waits[nodes])
         before = np.zeros(len(begins))
         for part, busy in enumerate(self.whole.up_to):
             within = busy.within(begins, ends)

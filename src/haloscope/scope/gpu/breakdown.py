@@ -84,6 +84,29 @@ def _of_gpus(result: Result) -> NDArray[np.float64] | None:
     return seconds if seconds.shape == (result.size, len(PARTS)) else None
 
 
+def devices(result: Result) -> list[dict[str, float]]:
+    """Of each GPU of each rank: ``rank``, ``device``, and seconds ``busy`` and ``idle``."""
+    told = result.about.get("gpu")
+    rows = told.get("devices") if isinstance(told, dict) else None
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        try:
+            one = {key: float(row[key]) for key in ("rank", "device", "busy", "idle")}
+        except (KeyError, TypeError, ValueError):
+            continue
+        if 0 <= one["rank"] < result.size:
+            found.append(one)
+    return found
+
+
+def busy_by_rank(result: Result) -> NDArray[np.float64]:
+    """Seconds in which the GPUs of each rank have work, summed over its GPUs, shape (ranks,)."""
+    seconds = np.zeros(result.size)
+    for one in devices(result):
+        seconds[int(one["rank"])] += one["busy"]
+    return seconds
+
+
 def _of_hosts(result: Result) -> NDArray[np.float64]:
     """The time of each rank's first thread, by what it calls."""
     first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)

@@ -23,6 +23,7 @@ from haloscope.scope.result import Result
 # Root causes need all wait states at hand; this is what they take where nearly every message waits.
 BYTES_A_WORD_FOR_CAUSES = 24
 _GIB = 2.0**30
+_PARTLY = 0.9  # of the run: a trace that holds less was recorded in part
 
 
 def analyse(
@@ -157,16 +158,20 @@ def efficiencies(result: Result, span: float) -> dict[str, float]:
 
     Parallel efficiency is load balance times communication efficiency, which is serialisation
     times transfer. What the run would take on an ideal network is taken as the time on the
-    critical path outside of MPI.
+    critical path outside of MPI. Where a rank waits while a kernel of its GPUs runs, that is
+    work. Of a run that is recorded in part that part counts.
 
     Parameters
     ----------
     result
-        With `time`, `computation` and, for the last two, `critical_path`.
+        With `time`, `computation`, `gpu_wait_kernels` and, for the last two, `critical_path`.
     span
         Seconds from the first event to the last.
     """
-    useful = result.by_rank("computation")
+    useful = result.by_rank("computation") + result.by_rank("gpu_wait_kernels")
+    longest = float(result.by_first_thread("time").max(initial=0.0))
+    if longest < _PARTLY * span:
+        span = longest
     if span <= 0 or not useful.any():
         return {}
     found = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.gpu.breakdown import breakdown, kernels
+from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
 from haloscope.scope.report.tables import cell, table
 from haloscope.scope.result import Result
 
@@ -55,6 +55,22 @@ def section(result: Result) -> list[str]:
     ]
     if result.size > _MOST_RANKS:
         lines += [f"The first {_MOST_RANKS} of {result.size} ranks.", ""]
+    told = devices(result)
+    if told:
+        lines += table(
+            ("rank", "device", "busy", "idle"),
+            [
+                (
+                    *(f"{one[key]:.0f}" for key in ("rank", "device")),
+                    *(
+                        f"{wording.seconds(one[key])}, "
+                        f"{wording.percent(one[key] / max(one['busy'] + one['idle'], 1e-300))}"
+                        for key in ("busy", "idle")
+                    ),
+                )
+                for one in told[:_MOST_RANKS]
+            ],
+        )
     listed = kernels(result, _MOST_KERNELS)
     if listed:
         lines += table(
@@ -81,5 +97,6 @@ def as_json(result: Result) -> dict[str, Any] | None:
     return {
         "parts": list(found.parts),
         "seconds_by_rank": found.seconds.tolist(),
+        "devices": devices(result),
         "kernels": kernels(result, _MOST_KERNELS),
     }

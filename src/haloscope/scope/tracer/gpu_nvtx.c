@@ -25,6 +25,7 @@ enum { CORE = 1, CORE2 = 5 };         /* modules */
 enum { PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
 enum { DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, REGISTER_W = 11, DOMAIN_A = 12,
        DOMAIN_W = 13 };
+enum { PAYLOAD = 2, PUSH_PAYLOAD = 3, POP_PAYLOAD = 4 }; /* an extension, and its functions */
 enum { TEXT = 1, WIDE_TEXT = 2, REGISTERED = 3 }; /* kinds of messages */
 
 struct attributes {
@@ -38,6 +39,15 @@ struct attributes {
   const void *message;
 };
 _Static_assert(offsetof(struct attributes, message) == 40, "as NVTX lays it out");
+
+struct extension {
+  uint16_t version, size, module, compatible_with;
+  size_t segment_count;
+  struct {
+    size_t id, count;
+    intptr_t *functions;
+  } *segments;
+};
 
 /* --- names ---------------------------------------------------------------------------------- */
 
@@ -177,6 +187,19 @@ static int push_domain(const struct domain *domain, const struct attributes *tol
 static int push_told(const struct attributes *told) { return push_domain(NULL, told); }
 static int pop_plain(void) { return pop(NULL); }
 
+/* NCCL ends ranges so, with numbers that are known only then. */
+static int push_payload(const struct domain *domain, const void *payload, size_t count) {
+  (void)payload;
+  (void)count;
+  return push(domain, "");
+}
+
+static int pop_payload(const struct domain *domain, const void *payload, size_t count) {
+  (void)payload;
+  (void)count;
+  return pop(domain);
+}
+
 /* --- strings and domains: kept, since handles to them stay in use ------------------------------ */
 
 static struct string *register_text(const struct domain *domain, const char *message) {
@@ -235,5 +258,17 @@ GPU_PUBLIC int InitializeInjectionNvtx2(get_export_table *look_up) {
   replace(table, count, REGISTER_W, (function)register_wide);
   replace(table, count, DOMAIN_A, (function)make_domain);
   replace(table, count, DOMAIN_W, (function)make_domain_wide);
+  return 1;
+}
+
+GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *told);
+
+/* Called by NVTX for each extension that a library uses; 0 makes its functions do nothing. */
+GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *told) {
+  if (!gpu_has_recorder() || !told || told->size < sizeof *told || told->module != PAYLOAD ||
+      told->segment_count == 0 || told->segments[0].count <= POP_PAYLOAD)
+    return 0;
+  told->segments[0].functions[PUSH_PAYLOAD] = (intptr_t)push_payload;
+  told->segments[0].functions[POP_PAYLOAD] = (intptr_t)pop_payload;
   return 1;
 }

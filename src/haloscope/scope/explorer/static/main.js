@@ -6,6 +6,7 @@ import { button, element, fill, menu, say, setText, shown, splitter, tabs } from
 import { FileSource } from "./file_source.js";
 import { Findings } from "./findings.js";
 import { single } from "./format.js";
+import { GpuBreakdown } from "./gpu_breakdown.js";
 import { Messages } from "./messages.js";
 import { Model } from "./model.js";
 import { isAlone } from "./pack.js";
@@ -117,7 +118,7 @@ function buildBar(model, state, theme, search) {
     ["1, 2, 3", "go to Metrics, Call paths, System"],
     ["arrows, Home, End", "move in a tree; right opens, left closes, * opens all beside"],
     ["/", "search"],
-    ["f, t, c, i", "findings, timeline, communication, about"],
+    ["f, t, c, g, i", "findings, timeline, communication, GPUs, about"],
     ["n, p", "next, previous instance of the selection in the timeline"],
     ["w, s, a, d or + − ← →", "zoom and move in the timeline, when it has the focus"],
     ["m", "make the lower panel larger or smaller"],
@@ -176,6 +177,7 @@ function buildDock(model, state, parts) {
     ["findings", "Findings", parts.findings.node],
     ["timeline", "Timeline", parts.timeline.node],
     ["messages", "Communication", parts.messages.node],
+    ...(parts.gpus ? [["gpus", "GPUs", parts.gpus.node]] : []),
     ["about", "About", aboutPanel(model)],
   ];
   const panels = entries.map(([key, text, node]) => [key, text, element("div", { class: "panel" }, node)]);
@@ -212,6 +214,7 @@ function buildDock(model, state, parts) {
 function listenToKeys(state, parts, help, grow) {
   const focus = { 1: "metrics", 2: "paths", 3: "system" };
   const docks = { f: "findings", t: "timeline", c: "messages", i: "about" };
+  if (parts.gpus) docks.g = "gpus";
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, select, textarea, dialog")) return;
@@ -229,7 +232,7 @@ function listenToKeys(state, parts, help, grow) {
   });
 }
 
-function keepLink(state) {
+function keepLink(state, panes) {
   let timer = null;
   let own = "";
   state.listen(["*", "view", "metric", "node", "ranks", "metricsOpen", "nodesOpen", "systemOpen", "modes", "hideZero", "systemTab", "topology", "dock", "quantity", "window", "map", "trace", "scale"], () => {
@@ -240,7 +243,9 @@ function keepLink(state) {
     }, LINK_AFTER);
   });
   addEventListener("hashchange", () => {
-    if (location.hash !== own) state.restore(location.hash);
+    if (location.hash === own) return;
+    state.restore(location.hash);
+    panes.reveal();
   });
 }
 
@@ -286,7 +291,8 @@ async function start() {
   const timeline = new Timeline(model, state, source, panes);
   const findings = new Findings(model, state, panes, (side, instance) => timeline.instances.jump(side, instance));
   const messages = new Messages(model, state, source, theme);
-  const parts = { panes, spread, search, timeline, findings, messages };
+  const gpus = model.hasGpus ? new GpuBreakdown(model, state, panes) : null;
+  const parts = { panes, spread, search, timeline, findings, messages, gpus };
   state.listen(["scale"], () => {
     theme.scale = state.scale;
     theme.apply();
@@ -299,8 +305,9 @@ async function start() {
     state.set({ theme: theme.chosen });
   });
   listenToKeys(state, parts, help, grow);
-  keepLink(state);
+  keepLink(state, panes);
   state.set({ dock: state.dock, view: state.view, scale: state.scale });
+  panes.reveal();
   if ((model.meta.left_out || []).length) say("This file leaves something out: see About");
   setText(document.getElementById("status"), "");
   document.documentElement.dataset.ready = "true";

@@ -14,6 +14,7 @@ export class Model {
     this.placeCount = meta.places.length;
     this.sides = meta.sides;
     this.comparing = meta.sides.length > 1;
+    this.hasGpus = meta.sides.some((side) => side.gpus);
     this.arrays = arrays;
     this.rowOf = new Map(meta.present.map((metric, row) => [metric, row]));
     this.metricByName = new Map(this.metrics.map((metric, number) => [metric.name, number]));

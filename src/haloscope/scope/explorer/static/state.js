@@ -126,7 +126,7 @@ export class State {
     }
     const one = (key, name, allowed) => allowed.includes(parts.get(key)) && (changes[name] = parts.get(key));
     one("st", "systemTab", ["tree", "distribution", "topology"]);
-    one("d", "dock", ["findings", "timeline", "messages", "about"]);
+    one("d", "dock", ["findings", "timeline", "messages", "about", ...(model.hasGpus ? ["gpus"] : [])]);
     one("q", "quantity", ["messages", "empty", "bytes", "seconds", "receive_seconds"]);
     one("s", "scale", ["viridis", "cividis"]);
     if (parts.has("m")) changes.hideZero = parts.get("z") === "1";

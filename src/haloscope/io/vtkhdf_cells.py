@@ -1,0 +1,369 @@
+"""Fields on curved hexahedra as VTKHDF unstructured grids, which ParaView and VTK open directly.
+
+An element becomes one Lagrange hexahedron of its order, or is cut into linear hexahedra for
+programs that do not know that cell. Elements share no points, so that a field may jump between
+them. VTK takes the nodes of a Lagrange cell to stand at equal distances in reference space: the
+writer is told how to interpolate to its nodes and in which order the file lists them.
+
+As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import atomic_hdf5
+
+FORMAT_VERSION = (2, 0)
+LAGRANGE_HEXAHEDRON = 72
+HEXAHEDRON = 12
+VALUE_TYPES = ("float32", "float64")
+ELEMENT_TYPES = ("int32", "int64", *VALUE_TYPES)
+COMPONENTS = (1, 3)
+COORDINATES = "Points"
+
+# Corners of VTK's hexahedron, (i, j, k).
+_CORNERS = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))
+_CHUNK = 1 << 14
+
+Values: TypeAlias = NDArray[np.floating[Any]] | NDArray[np.signedinteger[Any]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class CellWriter:
+    """Writes elements and their fields in ranges, so that no array need be whole in memory.
+
+    Used as a context manager: the file appears at its path when the ``with`` statement ends
+    without an error, every element was placed and every array is complete. Elements may come in
+    any order, and the number of one in the file is the user's choice.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, ending in ``.vtkhdf``; replaced if it exists.
+    elements : int
+        How many, at least 1.
+    interpolation : numpy.ndarray
+        (m, n): values at the m nodes of the file along each direction from those at the n nodes
+        that are given; at least 2 each.
+    node_order : numpy.ndarray or None
+        (m^3, 3): place (i, j, k) of each node of a Lagrange cell. None: each element is cut into
+        (m - 1)^3 linear hexahedra.
+    time : float, optional
+        Time of the fields, in s; read back as the field data array ``TimeValue``.
+
+    Raises
+    ------
+    InputError
+        A parameter is not as above, or the folder does not exist.
+    MachineError
+        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        elements: int,
+        interpolation: Floats,
+        node_order: Integers | None,
+        time: float | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.elements = elements
+        self.interpolation = np.asarray(interpolation, np.float64)
+        self.time = time
+        self._check()
+        self._nodes, self._given = self.interpolation.shape
+        # What is already at the file's nodes stays as it is to the last bit.
+        self._as_given = np.array_equal(self.interpolation, np.eye(self._given))
+        self._sorting = self._file_order(node_order)
+        self._corners = self._connections(linear=node_order is None)
+        self._cell_type = HEXAHEDRON if node_order is None else LAGRANGE_HEXAHEDRON
+        self._stack = contextlib.ExitStack()
+        self._root: Any = None
+        self._arrays: dict[str, Any] = {}
+        self._components: dict[str, int] = {}
+        self._per_element: set[str] = set()
+        self._written: dict[str, NDArray[np.bool_]] = {}
+
+    def __enter__(self) -> CellWriter:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(atomic_hdf5(self.path))
+            self._write_layout(file.create_group("VTKHDF"))
+            stack.push(self._check_complete)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def create(
+        self, name: str, dtype: DTypeLike, components: int = 1, *, per_element: bool = False
+    ) -> None:
+        """Add an array, to be filled by `write`.
+
+        Parameters
+        ----------
+        name : str
+            Its name in ParaView; new, and without ``/``.
+        dtype : numpy dtype
+            float32 or float64; for an array per element also int32 or int64.
+        components : int
+            1 for a scalar, 3 for a vector (x, y, z).
+        per_element : bool
+            One value an element, such as the number of its region, in place of one a node.
+
+        Raises
+        ------
+        InputError
+            A parameter is not as above.
+        """
+        if not name or "/" in name or name in (".", COORDINATES) or name in self._arrays:
+            raise self._error(
+                f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
+            )
+        allowed = ELEMENT_TYPES if per_element else VALUE_TYPES
+        if np.dtype(dtype) not in [np.dtype(each) for each in allowed]:
+            raise self._error(
+                f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
+                f"{', '.join(allowed)} in the byte order of the machine",
+                "convert it",
+            )
+        if components not in COMPONENTS or (per_element and components != 1):
+            raise self._error(
+                f"array {name!r} has {components} components; allowed are 1 and, at nodes, 3",
+                "split it into scalars",
+            )
+        place = "CellData" if per_element else "PointData"
+        rows = self.elements * (len(self._corners) if per_element else self._nodes**3)
+        shape = (rows,) if components == 1 else (rows, components)
+        self._add(name, self._root[place].create_dataset(name, shape, dtype=np.dtype(dtype)))
+        self._components[name] = components
+        if per_element:
+            self._per_element.add(name)
+
+    def place(self, first: int, coordinates: Floats) -> None:
+        """Say where the nodes of a range of elements are.
+
+        Parameters
+        ----------
+        first : int
+            Number in the file of the first of them, from 0.
+        coordinates : numpy.ndarray
+            float64 (count, n, n, n, 3) at the nodes given, indexed [element, k, j, i, xyz], in m.
+
+        Raises
+        ------
+        InputError
+            They are not as above, not finite, or reach beyond the number of elements.
+        """
+        if coordinates.dtype != np.float64 or not np.isfinite(coordinates).all():
+            raise self._error(
+                f"coordinates from element {first} on are {coordinates.dtype} or not finite",
+                "give finite numbers as float64",
+            )
+        self._claim(COORDINATES, first, coordinates.shape, (*(self._given,) * 3, 3))
+        rows = self._at_nodes(np.moveaxis(coordinates, -1, 1), np.dtype(np.float64))
+        begin, count = first * self._nodes**3, len(rows)
+        self._arrays[COORDINATES][begin : begin + count] = rows
+        self._connect(first, len(coordinates))
+
+    def write(self, name: str, first: int, values: Values) -> None:
+        """Write an array for a range of elements.
+
+        The ranges of an array cover the elements, each once.
+
+        Parameters
+        ----------
+        name : str
+            An array made by `create`.
+        first : int
+            Number in the file of the first element.
+        values : numpy.ndarray
+            At the nodes given, of the type given to `create`: (count, n, n, n), indexed
+            [element, k, j, i], or (count, 3, n, n, n) for a vector; (count,) per element.
+
+        Raises
+        ------
+        InputError
+            The array is unknown, or the values have another type or shape or reach beyond the
+            number of elements.
+        """
+        if name not in self._components:
+            raise self._error(
+                f"array {name!r} does not exist; existing are "
+                f"{', '.join(self._components) or 'none'}",
+                "create it first",
+            )
+        array = self._arrays[name]
+        if values.dtype != array.dtype:
+            raise self._error(
+                f"values of array {name!r} have the type {values.dtype}; the array has "
+                f"{array.dtype}",
+                "convert them",
+            )
+        if name in self._per_element:
+            self._claim(name, first, values.shape, ())
+            rows = np.repeat(values, len(self._corners))
+            begin = first * len(self._corners)
+        else:
+            vector = () if self._components[name] == 1 else (3,)
+            self._claim(name, first, values.shape, (*vector, *(self._given,) * 3))
+            rows = self._at_nodes(values if vector else values[:, None], array.dtype)
+            rows = rows if vector else rows[:, 0]
+            begin = first * self._nodes**3
+        array[begin : begin + len(rows)] = rows
+
+    def _check(self) -> None:
+        if self.path.suffix != ".vtkhdf":
+            raise self._error(
+                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
+                "use that ending",
+            )
+        if self.elements < 1:
+            raise self._error(f"there are {self.elements} elements; at least 1 is needed", "add it")
+        shape = self.interpolation.shape
+        if len(shape) != 2 or min(shape) < 2:
+            raise self._error(
+                f"the interpolation has the shape {shape}; allowed are at least 2 x 2", "correct it"
+            )
+        if self.time is not None and not math.isfinite(self.time):
+            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
+
+    def _file_order(self, node_order: Integers | None) -> Integers:
+        """Numbers of an element's nodes, i fastest, in the order in which the file lists them."""
+        nodes = self._nodes
+        if node_order is None:
+            return np.arange(nodes**3)
+        weights = np.array([1, nodes, nodes**2])
+        numbers: Integers = np.asarray(node_order, np.int64) @ weights
+        if not np.array_equal(np.sort(numbers), np.arange(nodes**3)):
+            raise self._error(
+                f"the order of nodes is not one of {nodes} x {nodes} x {nodes} nodes",
+                "give each node once",
+            )
+        return numbers
+
+    def _connections(self, linear: bool) -> Integers:
+        """Points (cells, corners) of the cells of an element, counted from its own first."""
+        nodes = self._nodes
+        if not linear:
+            return np.arange(nodes**3)[None]
+        k, j, i = np.indices((nodes - 1,) * 3).reshape(3, -1, 1)
+        di, dj, dk = np.array(_CORNERS).T
+        return np.asarray((i + di) + nodes * (j + dj) + nodes**2 * (k + dk))
+
+    def _write_layout(self, root: Any) -> None:
+        cells = self.elements * len(self._corners)
+        points = self.elements * self._nodes**3
+        self._root = root
+        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
+        root.attrs["Type"] = np.bytes_("UnstructuredGrid")  # becomes fixed-length ASCII
+        counts = {"Points": points, "Cells": cells, "ConnectivityIds": cells * self._ids}
+        for name, count in counts.items():
+            root[f"NumberOf{name}"] = np.array([count], dtype=np.int64)
+        self._add(COORDINATES, root.create_dataset(COORDINATES, (points, 3), dtype=np.float64))
+        # Numbers that repeat or only count on compress to almost nothing.
+        for name, count, dtype, fill in (
+            ("Connectivity", cells * self._ids, np.int64, 0),
+            ("Offsets", cells + 1, np.int64, 0),
+            ("Types", cells, np.uint8, self._cell_type),
+        ):
+            root.create_dataset(
+                name,
+                (count,),
+                dtype=dtype,
+                fillvalue=fill,
+                chunks=(min(count, _CHUNK),),
+                shuffle=True,
+                compression="gzip",
+                compression_opts=1,
+            )
+        root.create_group("PointData")
+        root.create_group("CellData")
+        if self.time is not None:
+            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
+
+    @property
+    def _ids(self) -> int:
+        """Points of a cell."""
+        return int(self._corners.shape[1])
+
+    def _add(self, name: str, array: Any) -> None:
+        self._arrays[name] = array
+        self._written[name] = np.zeros(self.elements, bool)
+
+    def _connect(self, first: int, count: int) -> None:
+        """Write the cells of a range of elements."""
+        numbers = np.arange(first, first + count)
+        ids = numbers[:, None, None] * self._nodes**3 + self._corners
+        begin = first * self._corners.size
+        self._root["Connectivity"][begin : begin + ids.size] = ids.ravel()
+        cells = len(self._corners)
+        begin, end = first * cells, (first + count) * cells
+        # The first 0 is there as the fill value.
+        self._root["Offsets"][begin + 1 : end + 1] = np.arange(begin + 1, end + 1) * self._ids
+
+    def _claim(
+        self, name: str, first: int, shape: Sequence[int], element_shape: Sequence[int]
+    ) -> None:
+        """Note that a range of elements is written; refuse one that does not fit."""
+        end = first + (shape[0] if shape else 0)
+        if tuple(shape[1:]) != tuple(element_shape) or not 0 <= first < end <= self.elements:
+            raise self._error(
+                f"values of array {name!r} have the shape {tuple(shape)} from element {first}; "
+                f"the array has {(self.elements, *element_shape)}",
+                "give a range of elements inside it",
+            )
+        if self._written[name][first:end].any():
+            again = first + int(self._written[name][first:end].argmax())
+            raise self._error(
+                f"array {name!r} was given element {again} twice", "write every element once"
+            )
+        self._written[name][first:end] = True
+
+    def _at_nodes(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Rows (points, components) for the file from values (count, components, n, n, n)."""
+        if not self._as_given:
+            for axis in (2, 3, 4):
+                moved = np.tensordot(values, self.interpolation, axes=(axis, 1))
+                values = np.moveaxis(moved, -1, axis)
+        count, components = values.shape[:2]
+        listed = values.reshape(count, components, -1)[:, :, self._sorting]
+        return np.moveaxis(listed, 1, 2).reshape(-1, components).astype(dtype, copy=False)
+
+    def _check_complete(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        # The last thing before the file closes; an error of the body goes before this one.
+        if kind is not None:
+            return
+        for name, written in self._written.items():
+            if not written.all():
+                raise self._error(
+                    f"array {name!r} was given {int(written.sum())} elements; there are "
+                    f"{self.elements}",
+                    "write every element once",
+                )
+
+    def _error(self, problem: str, advice: str) -> InputError:
+        return InputError(f"cannot write {self.path}: {problem}: {advice}")

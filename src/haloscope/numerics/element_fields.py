@@ -1,0 +1,215 @@
+"""Fields on elements shared out over ranks: gathered for files, read back, looked at in points."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.hexes import Floats, HexMesh, Integers
+from haloscope.errors import InputError
+from haloscope.exchange.block_fields import gathered
+from haloscope.exchange.world import World
+from haloscope.numerics.cell_output import open_cells
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.locate import Locator
+
+Position = tuple[float, float, float]
+_REGION = "region"
+# Elements whose nodes are computed at once.
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where points lie that elements of this rank hold.
+
+    Attributes
+    ----------
+    points
+        Numbers of the points that are in own elements.
+    rows
+        The element of each, in own numbers.
+    weights
+        (points, 3, N + 1): of nodes along i, j and k; see :class:`haloscope.numerics.locate.Located`.
+    """
+
+    points: Integers
+    rows: Integers
+    weights: Floats
+
+
+class ElementFields:
+    """Where the values of fields at the GLL nodes of elements lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i].
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    mesh
+        All elements.
+    order
+        N.
+    parts
+        Rank of each element, (elements,).
+    elements
+        Those of this rank, in the order of its arrays.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        mesh: HexMesh,
+        order: int,
+        parts: NDArray[np.integer],
+        elements: Integers,
+    ) -> None:
+        self._world, self._mesh, self._order, self._parts = world, mesh, order, parts
+        self._elements = elements
+        self._sorted = np.argsort(elements, kind="stable")
+        self.shape = (mesh.count, *(order + 1,) * 3)
+        self.parts = [world.size]
+        self._locator: Locator | None = None
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        return (
+            f"{self._mesh.count} elements of order {self._order}, "
+            f"{self._mesh.count * (self._order + 1) ** 3} nodes"
+        )
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        counts = np.bincount(self._parts, minlength=self._world.size)
+        return f"{self._world.size} parts of {counts.min()} to {counts.max()} elements"
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Elements `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        world = self._world
+        numbers = self._elements[self._sorted]
+        cut = slice(*np.searchsorted(numbers, (begin, end)))
+        some = self._sorted[cut]
+        if not world.is_root:
+            if len(some):
+                world.send(np.ascontiguousarray(owned[some]), 0)
+            return None
+        result = np.empty((end - begin, *self.shape[1:]), owned.dtype)
+        result[numbers[cut] - begin] = owned[some]
+        for rank in range(1, world.size):
+            at = np.flatnonzero(self._parts[begin:end] == rank)
+            if len(at):
+                result[at] = world.receive((len(at), *self.shape[1:]), owned.dtype, rank)
+        return result
+
+    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        numbers = self._elements[self._sorted]
+        ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers))
+        rest = (slice(None),) * 3
+        result: np.ndarray | None = None
+        begin = 0
+        for end in ends.tolist():
+            if end == begin:
+                continue
+            part = read((slice(int(numbers[begin]), int(numbers[end - 1]) + 1), *rest))
+            if result is None:
+                result = np.empty((len(numbers), *self.shape[1:]), part.dtype)
+            result[self._sorted[begin:end]] = part
+            begin = end
+        return np.empty((0, *self.shape[1:])) if result is None else result
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of own values, an element at a time."""
+        within = np.arange(int(np.prod(self.shape[1:])), dtype=np.uint64).reshape(self.shape[1:])
+        for element in self._elements.astype(np.uint64):
+            yield within + element * np.uint64(within.size)
+
+    def locate(self, positions: Sequence[Position]) -> Found:
+        """Find which points lie in elements of this rank; each is in one element of one rank."""
+        if self._locator is None:
+            self._locator = Locator(self._mesh, self._order, self._elements)
+        located = self._locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
+        # Where elements of several ranks meet the lowest number has the point.
+        lowest = np.array(
+            [
+                -self._world.largest(-float(e) if e >= 0 else -float(self._mesh.count))
+                for e in located.elements
+            ]
+        )
+        points = np.flatnonzero((located.elements == lowest) & located.inside)
+        return Found(points, located.rows[points], located.weights(self._order)[points])
+
+    def require_inside(self, what: str, position: Position) -> None:
+        """Refuse a point outside the mesh.
+
+        Raises
+        ------
+        InputError
+            Says where it is and how far the mesh is.
+        """
+        found = self.locate([position])
+        if self._world.any(len(found.points) > 0):
+            return
+        assert self._locator is not None
+        near = -self._world.largest(-float(self._locator.nearest([position]).distances[0]))
+        x, y, z = position
+        raise InputError(
+            f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
+            "element; give a point inside"
+        )
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time.
+
+        Parameters
+        ----------
+        path
+            The file.
+        values
+            Gives this rank's own values of each field.
+        vectors
+            Three fields that become one vector, by its name.
+        time
+            Of the fields; goes into the file.
+        """
+        components = {name for group in vectors.values() for name in group}
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    open_cells(path, elements=self.shape[0], order=self._order, time=time)
+                )
+                writer.create(_REGION, np.int32, per_element=True)
+                writer.write(_REGION, 0, self._mesh.regions)
+                for begin in range(0, self.shape[0], _AT_ONCE):
+                    some = np.arange(begin, min(begin + _AT_ONCE, self.shape[0]))
+                    writer.place(begin, nodes(self._mesh, self._order, some))
+            for name, own in values.items():
+                if name in components:
+                    continue
+                owned = own()
+                if writer is not None:
+                    writer.create(name, owned.dtype)
+                for begin, part in gathered(self, owned):
+                    if writer is not None and part is not None:
+                        writer.write(name, begin, part)
+            for vector, names in vectors.items():
+                parts = [values[name]() for name in names]
+                if writer is not None:
+                    writer.create(vector, parts[0].dtype, 3)
+                for group in zip(*(gathered(self, own) for own in parts), strict=True):
+                    if writer is not None:
+                        found = [part for _, part in group if part is not None]
+                        writer.write(vector, group[0][0], np.stack(found, axis=1))

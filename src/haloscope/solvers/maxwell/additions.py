@@ -1,0 +1,318 @@
+"""All that is added pointwise to Maxwell's right-hand sides: media, absorbing layers, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.domain.hexes import HexMesh, elements_text
+from haloscope.domain.mesh_parts import MeshPart
+from haloscope.errors import InputError
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell.currents import Current
+from haloscope.solvers.maxwell.driven import SOURCE, Entries, OwnElements, driven_terms
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.layers import Layer, LayerTerm, PlacedLayer, layer_terms
+from haloscope.solvers.maxwell.media import Medium, MediumTerm, media_terms
+from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting, Term
+
+_AXES = ("x", "y", "z")
+
+
+class PlacedDrive(Protocol):
+    """A current or a wave whose elements are known."""
+
+    @property
+    def concerned(self) -> NDArray[np.bool_]:
+        """Whether it drives each element of the whole mesh."""
+
+    def entries(self, own: OwnElements) -> list[Entries]:
+        """What it adds on this rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedAdditions:
+    """Media, layers, currents and waves, and which elements of the whole mesh they concern.
+
+    Attributes
+    ----------
+    media
+        By region of the mesh.
+    regions
+        Of each element.
+    permittivity, permeability
+        Of each element.
+    layer, axes
+        The absorbing layer, and whether each element reaches into it, by axis (elements, 3).
+    drives
+        Currents and waves.
+    concerned
+        Whether anything is added in each element, (elements,).
+    """
+
+    media: Mapping[int, Medium]
+    regions: NDArray[np.integer]
+    permittivity: Floats
+    permeability: Floats
+    layer: PlacedLayer | None
+    axes: NDArray[np.bool_]
+    drives: tuple[PlacedDrive, ...]
+    concerned: NDArray[np.bool_]
+
+    @property
+    def fastest(self) -> float:
+        """Bound for the magnitude of the eigenvalues that come on top of those of the curl."""
+        media = max((m.fastest for m in self.media.values() if not m.plain), default=0.0)
+        return media + (self.layer.fastest if self.layer is not None else 0.0)
+
+
+def place(
+    mesh: HexMesh,
+    order: int,
+    *,
+    media: Sequence[Material] = (Material(),),
+    layer: Layer | None = None,
+    currents: Sequence[Current] = (),
+    waves: Sequence[PlaneWave] = (),
+) -> PlacedAdditions:
+    """Find the elements of a whole mesh to which anything is added.
+
+    Parameters
+    ----------
+    mesh
+        The whole.
+    order
+        Polynomial order N.
+    media
+        One for each region, or one for all; a plain Material adds nothing.
+    layer, currents, waves
+        As their classes say.
+
+    Raises
+    ------
+    InputError
+        Something lies where it cannot.
+    """
+    regions = mesh.regions if len(media) > 1 else np.zeros(mesh.count, np.int32)
+    permittivity, permeability = (
+        np.array([getattr(m, name) for m in media])[regions]
+        for name in ("permittivity", "permeability")
+    )
+    full = {number: m for number, m in enumerate(media) if isinstance(m, Medium)}
+    lossy = np.isin(regions, [number for number, m in full.items() if not m.plain])
+    axes = np.zeros((mesh.count, 3), bool)
+    placed = None
+    if layer is not None:
+        # Rates are those of all media alike, so that the layer matches where they meet.
+        placed = layer.placed(mesh, float(1 / np.sqrt((permittivity * permeability).min())))
+        axes = placed.reached(mesh)
+    in_layer = axes.any(axis=1)
+    found = [current.placed(mesh, order) for current in currents]
+    through = [wave.placed(mesh, order) for wave in waves]
+    for each in through:
+        bad = np.flatnonzero(each.concerned & (lossy | in_layer))
+        if len(bad):
+            raise InputError(
+                "the surface of a plane wave runs through an absorbing layer, or a medium that "
+                f"conducts or has memory: {elements_text(bad, mesh.centres)}; move it"
+            )
+        some = each.concerned
+        if np.ptp(permittivity[some]) > 0 or np.ptp(permeability[some]) > 0:
+            raise InputError(
+                "the surface of a plane wave runs through several media; let it lie in one"
+            )
+    concerned = lossy | in_layer
+    for drive in (*found, *through):
+        concerned = concerned | drive.concerned
+    return PlacedAdditions(
+        full, regions, permittivity, permeability, placed, axes, (*found, *through), concerned
+    )
+
+
+class PointwiseAdditions:
+    """What is added on this rank; see :class:`haloscope.solvers.maxwell.stepping.Additions`.
+
+    Parameters
+    ----------
+    placed
+        From :func:`place`.
+    part
+        This rank's elements, sorted by kinds so that those concerned have kinds of their own.
+    places
+        Their nodes (elements, N + 1, N + 1, N + 1, 3).
+    kinds
+        Kinds of the elements concerned.
+    device, dtype
+        Where, and of what type, the fields are.
+    upwind
+        Whether the flux is upwind.
+    """
+
+    def __init__(
+        self,
+        placed: PlacedAdditions,
+        part: MeshPart,
+        places: Floats,
+        kinds: Sequence[int],
+        device: Device,
+        *,
+        dtype: type = np.float64,
+        upwind: bool = True,
+    ) -> None:
+        self.kinds = tuple(kinds)
+        self._part = part
+        order = places.shape[1] - 1
+        self._setting = setting = Setting(device, order, np.dtype(dtype))
+        of_kinds = _elements_of(part, self.kinds)
+        concerned = placed.concerned[part.elements]
+        if not of_kinds[concerned].all():
+            raise ValueError("an element to which something is added is of none of the kinds")
+        regions = placed.regions[part.elements]
+        lossy = np.isin(regions, [n for n, m in placed.media.items() if not m.plain])
+        axes = placed.axes[part.elements]
+        self._layers = (
+            layer_terms(setting, placed.layer, axes, places, lossy)
+            if placed.layer is not None
+            else []
+        )
+        beyond, beyond_at = self._beyond()
+        self._media = media_terms(setting, placed.media, regions, beyond, beyond_at)
+        own = OwnElements(part, places, placed.permittivity, placed.permeability, upwind)
+        entries = [each for drive in placed.drives for each in drive.entries(own)]
+        driven = driven_terms(setting, entries)
+        # Media scale increments first, then layers; what is left is scaled here.
+        left = np.flatnonzero(of_kinds & ~lossy & ~axes.any(axis=1))
+        scaling = [_Scaling(setting, left)] if len(left) else []
+        self._terms: list[Term] = [*self._media, *self._layers, *scaling, *driven]
+        self._clock = device.from_host(np.zeros(2))
+        self._tick = setting.kernel(SOURCE, "tick").bind(self._clock, 1, extent=(1,), block=(1,))
+        self._launches: list[list[Launch]] = [[] for _ in range(LSERK4.stages)]
+        self._dt = 0.0
+
+    def _beyond(self) -> tuple[Array, Integers]:
+        at = np.full(len(self._part.elements), -1)
+        for term in self._layers:
+            if term.lossy:
+                at[term.elements] = np.arange(len(term.elements))
+                return term.beyond, at
+        return self._setting.zeros(1), at
+
+    def bind(self, fields: Array, increments: Array, dt: float) -> None:
+        """Take the arrays and a time step from now on."""
+        if dt != self._dt:
+            self.set_time(self.time)
+            self._dt = dt
+        to = Bound(fields, increments, self._clock, float(dt))
+        bound = [term.bind(to) for term in self._terms]
+        self._launches = [
+            [launch for each in bound for launch in each[stage]] for stage in range(LSERK4.stages)
+        ]
+
+    def before(self, stage: int) -> None:
+        """Launch what goes before a stage."""
+        for launch in self._launches[stage]:
+            launch()
+
+    def after_step(self) -> None:
+        """Launch what ends a step: time goes on."""
+        self._tick()
+
+    @property
+    def time(self) -> float:
+        """The time that sources have come to."""
+        origin, steps = self._setting.device.to_host(self._clock)
+        return float(origin + steps * self._dt)
+
+    def set_time(self, t: float) -> None:
+        """Let sources go on from a time."""
+        self._clock[:] = self._setting.device.from_host(np.array([t, 0.0]))
+
+    # Checkpoints
+
+    def _kept(self) -> Iterator[tuple[str, MediumTerm | LayerTerm]]:
+        """Terms with states, by what their states are; several may have one name."""
+        for medium in self._media:
+            if medium.width:
+                yield f"medium_{medium.width}", medium
+        for layer in self._layers:
+            part = "lossy" if layer.lossy else "corner" if layer.axis is None else _AXES[layer.axis]
+            yield f"layer_{part}", layer
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint has to hold of this rank.
+
+        Returns
+        -------
+        dict
+            ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the elements'
+            numbers in the whole mesh. Ranks' rows of a name may be joined in any order.
+        """
+        rows: dict[str, list[tuple[Integers, Floats]]] = {}
+        for name, term in self._kept():
+            rows.setdefault(name, []).append((self._part.elements[term.elements], term.states))
+        result: dict[str, NDArray[Any]] = {"time": np.array([self.time])}
+        for name, found in rows.items():
+            result[f"{name}_elements"] = np.concatenate([elements for elements, _ in found])
+            result[name] = np.concatenate([values for _, values in found])
+        return result
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take over a state; rows of elements that are not here are passed over.
+
+        Raises
+        ------
+        InputError
+            It lacks an element, or holds other values than this case needs.
+        """
+        for name, term in self._kept():
+            numbers = state.get(f"{name}_elements", np.zeros(0, np.int64))
+            wanted = self._part.elements[term.elements]
+            order = np.argsort(numbers)
+            at = np.searchsorted(numbers, wanted, sorter=order)
+            there = at < len(numbers)
+            found = order[np.where(there, at, 0)] if len(numbers) else np.zeros(0, np.int64)
+            if not (there.all() and (numbers[found] == wanted).all()):
+                raise InputError(
+                    f"the checkpoint lacks {name} of some elements; it was written for other media "
+                    "or layers: start anew, or restart with the case that wrote it"
+                )
+            values = state[name][found]
+            if values.shape[1:] != (*term.states.shape[1:],):
+                raise InputError(
+                    f"the checkpoint holds {name} of shape {values.shape[1:]}, this case needs "
+                    f"{term.states.shape[1:]}; restart with the case that wrote it"
+                )
+            term.states = values
+        self.set_time(float(state["time"][0]))
+
+
+class _Scaling:
+    """The stage's factor for elements to which nothing else has applied it."""
+
+    def __init__(self, setting: Setting, elements: Integers) -> None:
+        self._setting, self._count = setting, len(elements)
+        self._elements = setting.put(elements, np.int64)
+        self._kernel = setting.kernel(SOURCE, "scale")
+
+    def bind(self, to: Bound) -> list[list[Launch]]:
+        """Launches for each stage."""
+        grid = self._setting.blocks(self._count, COMPONENTS * self._setting.nodes)
+        return [
+            [self._kernel.bind(to.increments, self._elements, self._count, a, **grid)]
+            for a in LSERK4.a
+        ]
+
+
+def _elements_of(part: MeshPart, kinds: Sequence[int]) -> NDArray[np.bool_]:
+    """Whether each element of a part is of one of the kinds."""
+    result = np.zeros(len(part.elements), bool)
+    for each in part.ranges:
+        if each.kind in kinds:
+            result[each.first : each.first + each.count] = True
+    return result

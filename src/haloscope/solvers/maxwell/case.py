@@ -1,0 +1,319 @@
+"""The keys of a Maxwell case, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from haloscope.case import CaseTable, Position, Table
+from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
+
+LIGHT = 299_792_458.0
+"""Speed of light in vacuum, m/s (exact)."""
+IMPEDANCE = 376.730313412
+"""Impedance of vacuum, ohm (CODATA 2022)."""
+HIGHEST_ORDER = 15
+FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
+
+_SMALLEST, _LARGEST = 1e-30, 1e30
+_MOST_ELEMENTS = 2**31 - 1
+_PLACE = ("x", "y", "z")
+
+Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
+Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Count = Annotated[int, Field(ge=1, le=_MOST_ELEMENTS)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Triple = tuple[Count, Count, Count]
+Axis = Literal["x", "y", "z"]
+
+
+class Box(Table):
+    """A box of bricks; its sides are x-, x+, y-, y+, z-, z+."""
+
+    elements: Triple
+    """Along x, y, z."""
+    lower: Position = (0.0, 0.0, 0.0)
+    """Corner in m."""
+    upper: Position = (1.0, 1.0, 1.0)
+    """The opposite corner in m."""
+    periodic: tuple[Axis, ...] = ()
+    """Axes along which the box closes on itself."""
+    grading: Position = (1.0, 1.0, 1.0)
+    """Size of the last element over that of the first along each axis."""
+    warp: Annotated[float, Field(ge=-0.12, le=0.12)] = 0.0
+    """Amplitude of a smooth distortion of the elements, in units of the box."""
+
+
+class Cylinder(Table):
+    """A circular cylinder around the z axis; its sides are wall, bottom and top."""
+
+    radius: Positive
+    """In m."""
+    bottom: Component = 0.0
+    """End along z in m."""
+    top: Component
+    """The other end in m."""
+    core: Count = 2
+    """Elements along each side of the square core."""
+    rings: Count = 2
+    """Elements from the core to the wall."""
+    layers: Count = 1
+    """Elements along z."""
+    periodic: bool = False
+    """Whether the ends are joined."""
+
+
+class Sphere(Table):
+    """A sphere, alone or within a larger sphere or a box: regions inner, outer and margin."""
+
+    radius: Positive
+    """In m."""
+    core: Count = 2
+    """Elements along each side of the cube in the middle."""
+    rings: Count = 2
+    """Elements from that cube to the radius."""
+    outer_radius: Positive | None = None
+    """Radius of a sphere around it, in m; its surface is then wall."""
+    box_half_width: Positive | None = None
+    """Half the side of a cube around it, in m; its sides are then x-, x+, ..."""
+    outer_rings: Count = 2
+    """Elements from the radius to what surrounds it."""
+    margin: NotNegative = 0.0
+    """Thickness of plain bricks around the cube, in m."""
+    margin_layers: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Elements across the margin."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """In m."""
+
+
+class PeriodicPair(Table):
+    """Two surfaces of a mesh file that continue each other."""
+
+    first: Name
+    """Name of one."""
+    second: Name
+    """Name of the other."""
+    translation: Position | None = None
+    """From the first to the second in m; by default the distance of their middles."""
+
+
+class MeshFile(Table):
+    """A mesh of hexahedra in a file, of any geometric order."""
+
+    file: Name
+    """Path of a Gmsh file, or of any other that meshio reads; physical groups name surfaces and
+    volumes."""
+    scale: Positive = 1.0
+    """From the file's unit of length to metres: 0.001 for millimetres."""
+    periodic: Annotated[tuple[PeriodicPair, ...], Field(max_length=100)] = ()
+    """Pairs of surfaces: [[maxwell.mesh.periodic]] tables."""
+
+
+class LossyWall(Table):
+    """A wall with a surface impedance."""
+
+    impedance: Positive
+    """Surface impedance in ohm (a good conductor's at one frequency: sqrt(pi f mu / sigma))."""
+
+
+class MaterialTable(Table):
+    """What a region is made of."""
+
+    region: Name = ""
+    """Name of a volume of the mesh; leave it out where there is one region."""
+    permittivity: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    """Relative; of a dispersive medium that at infinite frequency."""
+    permeability: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    """Relative."""
+
+
+class Initial(Table):
+    """Fields at step 0: numbers or expressions of x, y, z (m)."""
+
+    Ex: float | str = 0.0
+    """In V/m."""
+    Ey: float | str = 0.0
+    """In V/m."""
+    Ez: float | str = 0.0
+    """In V/m."""
+    Hx: float | str = 0.0
+    """In A/m."""
+    Hy: float | str = 0.0
+    """In A/m."""
+    Hz: float | str = 0.0
+    """In A/m."""
+
+
+class MaxwellTable(Table):
+    """Electromagnetic fields in the time domain."""
+
+    order: Annotated[int, Field(ge=1, le=HIGHEST_ORDER)] = 7
+    """Polynomial order N of the elements."""
+    units: Literal["si", "natural"] = "si"
+    """si: m, s, V/m, A/m; natural: speed of light and impedance of vacuum are 1."""
+    flux: Literal["upwind", "central"] = "upwind"
+    """Upwind takes energy from what is not resolved; central keeps all of it."""
+    curl: Literal["covariant", "chain-rule"] = "covariant"
+    """covariant is stable on curved elements; chain-rule, as published for NekCEM, is not."""
+    precision: Literal["double", "single"] = "double"
+    """Type of the fields."""
+    time_step: Literal["auto"] | Positive = "auto"
+    """In s; refused above the stability bound. auto: cfl times that bound."""
+    cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    """Share of the stability bound that the automatic time step takes."""
+    end_time: Positive | None = None
+    """Run until this time in s, in place of run.steps; the time step is shortened to meet it."""
+    box: Box | None = None
+    """Mesh: a box."""
+    cylinder: Cylinder | None = None
+    """Mesh: a cylinder."""
+    sphere: Sphere | None = None
+    """Mesh: a sphere."""
+    mesh: MeshFile | None = None
+    """Mesh: a file."""
+    boundaries: dict[Name, Literal["pec", "pmc", "absorbing"] | LossyWall] = Field(
+        default_factory=dict
+    )
+    """Kind of each surface by its name: pec (perfect electric conductor), pmc (perfect magnetic
+    conductor), absorbing (Silver-Mueller), or { impedance = 50.0 } for a lossy wall."""
+    materials: Annotated[tuple[MaterialTable, ...], Field(max_length=1000)] = ()
+    """What regions are made of: [[maxwell.materials]] tables; vacuum where none is given."""
+    initial: Initial = Initial()
+    """The fields at step 0."""
+    partition: Literal["auto", "graph", "coordinates"] = "auto"
+    """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
+    one that cuts fewer faces."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MaxwellTable:
+        given = [name for name in _MESHES if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(
+                f"a mesh is one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}; {said}"
+            )
+        for name in FIELD_NAMES:
+            self.initial_field(name)
+        names = [material.region for material in self.materials]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"maxwell.materials: region {min(twice)!r} is given twice")
+        return self
+
+    @property
+    def speed(self) -> float:
+        """Speed of light in the case's units."""
+        return LIGHT if self.units == "si" else 1.0
+
+    @property
+    def impedance(self) -> float:
+        """Impedance of vacuum in the case's units."""
+        return IMPEDANCE if self.units == "si" else 1.0
+
+    def initial_field(self, name: str) -> Expression:
+        """Initial field as an expression of x, y, z."""
+        return parse_quantity_or_expression(
+            getattr(self.initial, name), f"maxwell.initial.{name}", _PLACE
+        )
+
+    def kinds(self) -> dict[str, str | float]:
+        """Boundaries as the kernels know them."""
+        return {
+            name: kind if isinstance(kind, str) else kind.impedance / self.impedance
+            for name, kind in self.boundaries.items()
+        }
+
+    def material(self, region: str, only: bool) -> Material:
+        """Medium of a region; `only` says that it is the only one."""
+        for given in self.materials:
+            if given.region == region or (only and given.region == ""):
+                return Material(given.permittivity, given.permeability)
+        return Material()
+
+
+_MESHES = ("box", "cylinder", "sphere", "mesh")
+
+
+class MaxwellCase(CaseTable):
+    """A case file of Maxwell's equations."""
+
+    solver: Literal["maxwell"]
+    """"maxwell"."""
+    maxwell: MaxwellTable
+    """Electromagnetic fields in the time domain."""
+
+
+def generated_elements(table: MaxwellTable) -> int | None:
+    """Elements of a generated mesh, without making it; None for a file."""
+    if table.box is not None:
+        return math.prod(table.box.elements)
+    if table.cylinder is not None:
+        it = table.cylinder
+        return (it.core**2 + 4 * it.core * it.rings) * it.layers
+    if table.sphere is not None:
+        ball = table.sphere
+        rings = ball.rings
+        if ball.outer_radius is not None or ball.box_half_width is not None:
+            rings += ball.outer_rings
+        wide = ball.core + 2 * ball.margin_layers
+        return ball.core**3 + 6 * ball.core**2 * rings + wide**3 - ball.core**3
+    return None
+
+
+def bytes_a_node(order: int, single: bool) -> float:
+    """Device memory of a node: fields, increments, geometry and the traces of its share."""
+    traces = 2 * FACES * FACE_VALUES / (order + 1)
+    return (4 if single else 8) * (2 * 6 + 10 + traces)
+
+
+def estimate(case: MaxwellCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns
+    -------
+    dict
+        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
+    """
+    table = case.maxwell
+    elements = generated_elements(table)
+    if elements is None:
+        elements = _elements_of_file(table)
+    nodes = elements * (table.order + 1) ** 3
+    single = table.precision == "single"
+    memory = nodes * bytes_a_node(table.order, single)
+    if case.output.average is not None:
+        memory += 8.0 * 6 * nodes
+    return {"memory_bytes": memory, "bytes_per_step": 5 * nodes * bytes_a_step(table.order, single)}
+
+
+def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:
+    """Least bytes of a node and stage: fields, increments, geometry, own and other traces."""
+    traces = 2 * FACES * FACE_VALUES / (order + 1)
+    return (4 if single else 8) * (4 * 6 + geometry + traces)
+
+
+def _elements_of_file(table: MaxwellTable) -> int:
+    from haloscope.solvers.maxwell.meshes import open_mesh
+
+    return open_mesh(table).count
+
+
+def partition(case: MaxwellCase, ranks: int) -> Any:
+    """Refuse more ranks than elements.
+
+    Raises
+    ------
+    InputError
+        There are more ranks than elements.
+    """
+    from haloscope.domain.partition import require_parts
+
+    elements = generated_elements(case.maxwell)
+    require_parts(ranks, _elements_of_file(case.maxwell) if elements is None else elements)
+
+
+__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable", "estimate", "partition"]

@@ -1,0 +1,41 @@
+// What drives the fields at single nodes: currents and incident waves; and the time that they see.
+//
+// An entry adds shape (six components) times a waveform of t - delay to the increments of a node.
+// Entries of a launch have different nodes. Time is origin + (steps + c) dt, so that no rounding
+// adds up, and it lives on the device: clock = (origin, steps).
+//
+// Constants: real, N. Shapes: [6][entries].
+
+#include "waveforms.hpp"
+
+#define NP3 ((N + 1) * (N + 1) * (N + 1))
+
+// All entries at once: currents.
+KERNEL drive(real *k, const long *places, const real *shape, long count, const double *clock,
+             const double *numbers, const double *table, long kind, double dt, double c) {
+  const double t = fused(clock[1] + c, dt, clock[0]);
+  const real amount = (real)(dt * waveform(kind, numbers, table, t));
+  FOR_EACH(i, count)
+    for (int m = 0; m < 6; m++) k[places[i] + m * NP3] = fused(amount, shape[m * count + i], k[places[i] + m * NP3]);
+}
+
+// Each entry in its own time: waves.
+KERNEL drive_delayed(real *k, const long *places, const real *shape, const double *delays, long count,
+                     const double *clock, const double *numbers, const double *table, long kind,
+                     double dt, double c) {
+  const double t = fused(clock[1] + c, dt, clock[0]);
+  FOR_EACH(i, count) {
+    const real amount = (real)(dt * waveform(kind, numbers, table, t - delays[i]));
+    for (int m = 0; m < 6; m++) k[places[i] + m * NP3] = fused(amount, shape[m * count + i], k[places[i] + m * NP3]);
+  }
+}
+
+// Increments of elements to which nothing else has applied the stage's factor.
+KERNEL scale(real *k, const long *elements, long count, double rka) {
+  BLOCKS(b, count) {
+    real *ke = k + elements[b] * 6 * NP3;
+    THREADS(n, 6 * NP3) ke[n] = (real)rka * ke[n];
+  }
+}
+
+KERNEL tick(double *clock, long steps) { FOR_EACH(i, 1) clock[1] += steps; }

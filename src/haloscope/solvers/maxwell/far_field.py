@@ -1,0 +1,416 @@
+"""From fields on a closed surface to the waves far away: patterns, power, cross sections.
+
+Conventions. Fields vary as exp(-i w t): E(t) = Re[E exp(-i w t)]. Units are natural: c = 1, the
+impedance of vacuum is 1, H is the SI one times that impedance; powers are SI powers times it. The
+medium on and beyond the surface is uniform and lossless, of relative permittivity and
+permeability; k = w sqrt(permittivity permeability) and Z = sqrt(permeability / permittivity).
+Far from the origin E = F(theta, phi) exp(i k r) / r and H = (r x E) / Z, with theta from +z and
+phi from +x.
+
+The surface carries the equivalent currents J = n x H and M = -n x E (n outward). With
+N = integral of J exp(-i k r . r') dS and L that of M,
+F_theta = i k (L_phi + Z N_theta) / (4 pi), F_phi = -i k (L_theta - Z N_phi) / (4 pi):
+C. A. Balanis, Advanced Engineering Electromagnetics, 2nd ed., eqs. 6-122 to 6-125 and sec. 7.8
+(with j = -i); A. Taflove, S. C. Hagness, Computational Electrodynamics, 3rd ed., chapter 8.
+What is inside the surface radiates; what comes from outside, such as an incident wave, leaves no
+trace in F if E and H are those of one and the same wave.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.domain.hexes import HexMesh, Integers, face_nodes
+from haloscope.errors import InputError
+from haloscope.numerics.basis import gll_weights
+from haloscope.numerics.element_geometry import face_normals, nodes
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+# Complex numbers of the phase factors held at once.
+_PHASES_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Quadrature points on a surface: the GLL nodes of element faces, face after face.
+
+    Attributes
+    ----------
+    faces
+        int64 (faces, 2): the element and its face.
+    nodes
+        int64 (faces, (N + 1)^2): node numbers within the element.
+    points
+        (faces (N + 1)^2, 3).
+    normals
+        Unit normals, outward of what the surface encloses, shaped as `points`.
+    weights
+        (faces (N + 1)^2,): areas that the points stand for.
+    """
+
+    faces: Integers
+    nodes: Integers
+    points: Floats
+    normals: Floats
+    weights: Floats
+
+    @property
+    def area(self) -> float:
+        """Total area."""
+        return float(self.weights.sum())
+
+    def values(self, fields: Floats) -> Floats:
+        """Values at the points, (points, components), of fields (elements, components, nodes)."""
+        taken = fields[self.faces[:, :1], :, self.nodes]
+        return np.asarray(taken.reshape(len(self.points), -1))
+
+    def indices(self, components: int) -> Integers:
+        """Where `values` finds them in the flat array of fields: (points, components)."""
+        nodes_of_an_element = math.isqrt(self.nodes.shape[1]) ** 3
+        first = self.faces[:, :1] * (nodes_of_an_element * components) + self.nodes
+        return np.asarray(first.reshape(-1, 1) + nodes_of_an_element * np.arange(components))
+
+
+def enclosing_faces(
+    mesh: HexMesh, inside: NDArray[np.bool_], *, from_outside: bool = False
+) -> Integers:
+    """Faces of the closed surface around some elements.
+
+    Parameters
+    ----------
+    mesh
+        The whole mesh.
+    inside
+        (elements,): True for what the surface encloses.
+    from_outside
+        Name each face by the element outside rather than the one inside: fields are then taken
+        there, as they must be where an incident wave exists only inside.
+
+    Returns
+    -------
+    int64 array (faces, 2)
+        Elements and their faces, ascending.
+
+    Raises
+    ------
+    InputError
+        Nothing is enclosed, or with `from_outside` a face is at the edge of the mesh.
+    """
+    if not inside.any():
+        raise InputError(
+            "the surface for the far field encloses no element; name a region with some"
+        )
+    behind = mesh.neighbours >= 0
+    other = behind & inside[np.where(behind, mesh.neighbours, 0)]
+    if not from_outside:
+        found = np.argwhere(inside[:, None] & ~other)
+    else:
+        at_edge = int((inside[:, None] & ~behind).sum())
+        if at_edge:
+            raise InputError(
+                f"the surface for the far field has {at_edge} faces at the edge of the mesh, "
+                f"with nothing outside; enclose a region that lies within the mesh"
+            )
+        found = np.argwhere(~inside[:, None] & other)
+    if not len(found):
+        raise InputError(
+            "the surface for the far field has no face: the mesh is periodic and all of it is "
+            "enclosed; enclose a part of it"
+        )
+    return found
+
+
+def surface(
+    mesh: HexMesh,
+    order: int,
+    faces: Integers,
+    *,
+    places: Floats | None = None,
+    from_outside: bool = False,
+) -> Surface:
+    """Quadrature points of element faces.
+
+    Parameters
+    ----------
+    mesh
+        The elements that `faces` counts.
+    order
+        Order N of the fields.
+    faces
+        (n, 2), as of `enclosing_faces`.
+    places
+        Nodes (elements, N + 1, N + 1, N + 1, 3) of all elements, where they are known; None:
+        those of the mesh.
+    from_outside
+        As given to `enclosing_faces`: the elements lie outside, so normals are turned round.
+    """
+    elements, own = np.unique(faces[:, 0], return_inverse=True)
+    own = own.reshape(-1)
+    shape = nodes(mesh, order, elements) if places is None else places[elements]
+    chosen = face_nodes(order)[faces[:, 1]]
+    points = shape.reshape(len(elements), -1, 3)[own[:, None], chosen].reshape(-1, 3)
+    scaled = face_normals(shape)[own, faces[:, 1]].reshape(-1, 3)
+    size = np.linalg.norm(scaled, axis=1)
+    w = gll_weights(order)
+    weights = size * np.tile(np.outer(w, w).ravel(), len(faces))
+    normals = scaled / size[:, None] * (-1.0 if from_outside else 1.0)
+    return Surface(np.asarray(faces), chosen, points, normals, weights)
+
+
+def power(on: Surface, electric: Complexes, magnetic: Complexes) -> Floats:
+    """Mean power out through the surface: half the integral of Re(E x H*) . n.
+
+    Parameters
+    ----------
+    on
+        The surface, or a rank's part of it: powers of parts add up.
+    electric, magnetic
+        Complex amplitudes (frequencies, points, 3).
+
+    Returns
+    -------
+    array of shape (frequencies,)
+        In natural units: divided by the impedance of vacuum in ohm it is in W for E in V / m.
+    """
+    flow = np.cross(electric, magnetic.conj()).real
+    return np.asarray(0.5 * np.einsum("fpx,px,p->f", flow, on.normals, on.weights))
+
+
+@dataclass(frozen=True, eq=False)
+class FarField:
+    """Waves far away, at some frequencies and directions.
+
+    Attributes
+    ----------
+    wavenumbers
+        k of each frequency, (frequencies,).
+    impedance
+        Z of the medium, relative to vacuum.
+    theta, phi
+        Directions in rad, each of the same shape.
+    electric_theta, electric_phi
+        F (frequencies, *directions): E = F exp(i k r) / r.
+    """
+
+    wavenumbers: Floats
+    impedance: float
+    theta: Floats
+    phi: Floats
+    electric_theta: Complexes
+    electric_phi: Complexes
+
+    @property
+    def intensity(self) -> Floats:
+        """Power per solid angle (|F_theta|^2 + |F_phi|^2) / (2 Z), (frequencies, *directions)."""
+        squares = np.abs(self.electric_theta) ** 2 + np.abs(self.electric_phi) ** 2
+        return np.asarray(squares / (2 * self.impedance))
+
+    def directivity(self, radiated: ArrayLike) -> Floats:
+        """4 pi intensity / power, given the radiated power of each frequency (see `power`)."""
+        total = np.asarray(radiated, np.float64)
+        if not (total > 0).all():
+            raise InputError(
+                f"far field: the radiated power is {total.tolist()}; a directivity needs it "
+                f"positive: look whether the source lies inside the surface and radiates there"
+            )
+        return np.asarray(4 * np.pi * self.intensity / _by_frequency(total, self.intensity))
+
+    def cross_section(self, incident: ArrayLike) -> Floats:
+        """Bistatic radar cross section 4 pi |F|^2 / |E_incident|^2 in m^2.
+
+        Parameters
+        ----------
+        incident
+            Amplitude of the incident plane wave's electric field at each frequency, real or
+            complex, (frequencies,) or one for all.
+        """
+        amplitude = np.abs(_incident(incident, len(self.wavenumbers))) ** 2
+        scattered = self.intensity * 2 * self.impedance
+        return np.asarray(4 * np.pi * scattered / _by_frequency(amplitude, scattered))
+
+
+def far_field(
+    on: Surface,
+    electric: Complexes,
+    magnetic: Complexes,
+    angular_frequencies: ArrayLike,
+    theta: ArrayLike,
+    phi: ArrayLike,
+    *,
+    permittivity: float = 1.0,
+    permeability: float = 1.0,
+    origin: ArrayLike = (0.0, 0.0, 0.0),
+) -> FarField:
+    """Waves that the sources inside a surface send far away.
+
+    Parameters
+    ----------
+    on
+        The closed surface. Fields F of its parts add up, so that ranks may compute theirs.
+    electric, magnetic
+        Complex amplitudes on it, (frequencies, points, 3); only tangential parts count.
+    angular_frequencies
+        w = omega / c of each, in rad / m.
+    theta, phi
+        Directions in rad; shapes that broadcast.
+    permittivity, permeability
+        Of the medium on the surface and beyond, relative.
+    origin
+        Where r = 0, from which phases count.
+
+    Raises
+    ------
+    InputError
+        Shapes do not agree, or a frequency or the medium is not positive.
+    """
+    rates = np.atleast_1d(np.asarray(angular_frequencies, np.float64))
+    expected = (len(rates), len(on.points), 3)
+    for name, values in (("electric", electric), ("magnetic", magnetic)):
+        if values.shape != expected:
+            raise InputError(
+                f"far field: {name} amplitudes have the shape {values.shape}; allowed is "
+                f"(frequencies, points, 3) = {expected}: give one for each"
+            )
+    if not (rates > 0).all() or not (permittivity > 0 and permeability > 0):
+        raise InputError(
+            f"far field: given the angular frequencies {rates.tolist()}, permittivity "
+            f"{permittivity:g} and permeability {permeability:g}; allowed are positive numbers"
+        )
+    k, Z = rates * (permittivity * permeability) ** 0.5, (permeability / permittivity) ** 0.5
+    at_theta, at_phi = np.broadcast_arrays(np.asarray(theta, float), np.asarray(phi, float))
+    J = np.cross(on.normals, magnetic) * on.weights[:, None]
+    M = np.cross(electric, on.normals) * on.weights[:, None]
+    radial, polar, azimuthal = spherical_directions(at_theta.ravel(), at_phi.ravel())
+    N, L = _integrals(on.points - np.asarray(origin, float), np.stack([J, M], axis=-1), k, radial)
+    N_theta, N_phi = (np.einsum("fdx,dx->fd", N, unit) for unit in (polar, azimuthal))
+    L_theta, L_phi = (np.einsum("fdx,dx->fd", L, unit) for unit in (polar, azimuthal))
+    factor = 1j * k[:, None] / (4 * np.pi)
+    shape = (len(k), *at_theta.shape)
+    return FarField(
+        wavenumbers=k,
+        impedance=float(Z),
+        theta=at_theta,
+        phi=at_phi,
+        electric_theta=(factor * (L_phi + Z * N_theta)).reshape(shape),
+        electric_phi=(-factor * (L_theta - Z * N_phi)).reshape(shape),
+    )
+
+
+def _integrals(
+    points: Floats, currents: Complexes, k: Floats, radial: Floats
+) -> tuple[Complexes, Complexes]:
+    """N and L, each (frequencies, directions, 3), of currents (frequencies, points, 3, 2)."""
+    result = np.empty((len(k), len(radial), 6), complex)
+    step = max(1, _PHASES_AT_ONCE // max(1, len(points)))
+    for begin in range(0, len(radial), step):
+        some = slice(begin, begin + step)
+        path = radial[some] @ points.T
+        for number, wavenumber in enumerate(k):
+            phase = np.exp(-1j * wavenumber * path)
+            result[number, some] = phase @ currents[number].reshape(-1, 6)
+    parts = result.reshape(len(k), len(radial), 3, 2)
+    return parts[..., 0], parts[..., 1]
+
+
+def scattering_cross_section(
+    scattered: ArrayLike, incident: ArrayLike, impedance: float = 1.0
+) -> Floats:
+    """Scattered power over the incident wave's power per area, in m^2.
+
+    Parameters
+    ----------
+    scattered
+        `power` of the scattered field at each frequency, (frequencies,).
+    incident
+        Amplitude of the incident electric field, (frequencies,) or one for all.
+    impedance
+        Z of the medium.
+    """
+    total = np.asarray(scattered, np.float64)
+    amplitude = np.abs(_incident(incident, len(total))) ** 2
+    return np.asarray(total / (amplitude / (2 * impedance)))
+
+
+def extinction_cross_section(
+    forward: FarField, incident: ArrayLike, polarisation: ArrayLike
+) -> Floats:
+    """Scattered and absorbed power over the incident wave's power per area, in m^2.
+
+    The optical theorem, 4 pi / k Im(p . F / E): Bohren and Huffman, Absorption and Scattering of
+    Light by Small Particles, eq. 3.24; J. D. Jackson, Classical Electrodynamics, eq. 10.139.
+
+    Parameters
+    ----------
+    forward
+        The scattered field in one direction, that in which the incident wave travels.
+    incident
+        Complex amplitude of its electric field at the far field's origin, (frequencies,).
+    polarisation
+        Real unit vector of its electric field, (3,).
+    """
+    if forward.theta.size != 1:
+        raise InputError(
+            f"extinction: the far field is given in {forward.theta.size} directions; allowed is "
+            f"the one in which the incident wave travels"
+        )
+    _, polar, azimuthal = spherical_directions(forward.theta.reshape(1), forward.phi.reshape(1))
+    unit = np.asarray(polarisation, np.float64)
+    along = forward.electric_theta.reshape(-1) * (polar[0] @ unit)
+    along = along + forward.electric_phi.reshape(-1) * (azimuthal[0] @ unit)
+    k = forward.wavenumbers
+    return np.asarray(4 * np.pi / k * (along / _incident(incident, len(k))).imag)
+
+
+def spherical_directions(theta: Floats, phi: Floats) -> tuple[Floats, Floats, Floats]:
+    """Unit vectors along r, theta and phi, each (*directions, 3)."""
+    (st, ct), (sp, cp) = (np.sin(theta), np.cos(theta)), (np.sin(phi), np.cos(phi))
+    return (
+        np.stack([st * cp, st * sp, ct], axis=-1),
+        np.stack([ct * cp, ct * sp, -st], axis=-1),
+        np.stack([-sp, cp, np.zeros_like(sp)], axis=-1),
+    )
+
+
+def sphere_quadrature(polar: int) -> tuple[Floats, Floats, Floats]:
+    """Directions and their solid angles, to integrate a pattern over all of them.
+
+    Gauss-Legendre in cos(theta), equal steps in phi: exact for spherical harmonics below degree
+    2 polar. A pattern of sources within a radius a needs about k a + 10 polar angles.
+
+    Parameters
+    ----------
+    polar
+        Number of polar angles; twice as many azimuths.
+
+    Returns
+    -------
+    theta, phi, solid_angles
+        Each (polar, 2 polar); the solid angles sum to 4 pi.
+    """
+    cosines, weights = np.polynomial.legendre.leggauss(polar)
+    theta, phi = np.meshgrid(
+        np.arccos(cosines), np.pi / polar * np.arange(2 * polar), indexing="ij"
+    )
+    return theta, phi, np.broadcast_to(weights[:, None] * np.pi / polar, theta.shape)
+
+
+def _incident(given: ArrayLike, frequencies: int) -> Complexes:
+    amplitude = np.asarray(given, complex)
+    if amplitude.shape not in ((), (1,), (frequencies,)) or not (np.abs(amplitude) > 0).all():
+        raise InputError(
+            f"far field: the incident wave's amplitude is {amplitude.tolist()}; allowed is a "
+            f"number other than 0 for each of {frequencies} frequencies: look whether the "
+            f"incident pulse has content at them"
+        )
+    return np.broadcast_to(amplitude, (frequencies,))
+
+
+def _by_frequency(values: Floats, like: Floats) -> Floats:
+    """Values (frequencies,) so shaped that they divide what has directions too."""
+    return values.reshape(-1, *([1] * (like.ndim - 1)))

@@ -1,0 +1,287 @@
+"""The Maxwell solver: sets up a rank's elements and takes time steps on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from haloscope.device import jit
+from haloscope.device.interface import Device
+from haloscope.domain.mesh_parts import take
+from haloscope.domain.partition import partition
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.element_fields import ElementFields, Found, Position
+from haloscope.numerics.element_geometry import check_jacobians, nodes
+from haloscope.scope.regions import Region
+from haloscope.solvers.interface import Field, Followed, Work
+from haloscope.solvers.maxwell.case import (
+    FIELD_NAMES,
+    MaxwellCase,
+    bytes_a_node,
+    bytes_a_step,
+)
+from haloscope.solvers.maxwell.meshes import open_mesh
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, require_stable
+
+if TYPE_CHECKING:
+    from haloscope.io.pictures import PlanePicture
+
+_SETUP = Region("set-up")
+_MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
+_STAGES = 5
+# Eigenvalues are looked at where the vectors that this needs are no matter, in nodes of all ranks;
+# what is found of them counts to so many digits after the first.
+_EIGENVALUES_UP_TO = 300_000
+_DIGITS = 3
+
+
+class MaxwellSolver:
+    """One rank's part of a Maxwell case.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    device, world
+        Where to compute, and the ranks.
+
+    Raises
+    ------
+    InputError
+        The mesh, a name, an expression or the time step is wrong.
+    """
+
+    name = "maxwell"
+    followed = Followed(
+        name="field_energy",
+        file="energy.csv",
+        label="energy",
+        title="Energy of the fields",
+        steady=False,
+        limit=math.inf,
+    )
+
+    def __init__(self, case: MaxwellCase, device: Device, world: World) -> None:
+        self._case, self._device, self._world = case, device, world
+        self._table = table = case.maxwell
+        self.step = 0
+        self.dtype = np.dtype(np.float32 if table.precision == "single" else np.float64)
+        self.fields = {
+            name: Field(name, _MEANINGS[name[0]][0], f"{_MEANINGS[name[0]][1]} along {name[1]}")
+            for name in FIELD_NAMES
+        }
+        self.vectors = {kind: [f"{kind}{axis}" for axis in "xyz"] for kind in "EH"}
+        self.stored = tuple(FIELD_NAMES)
+        self.notices: list[str] = []
+        with _SETUP:
+            self._open()
+
+    def _open(self) -> None:
+        table, world, device = self._table, self._world, self._device
+        self.mesh = mesh = open_mesh(table)
+        check_jacobians(mesh, table.order)
+        shared = partition(mesh, world.size, method=table.partition)
+        own = np.flatnonzero(shared.parts == world.rank)
+        self.part = part = take(mesh, own)
+        self.places = ElementFields(world, mesh, table.order, shared.parts, part.elements)
+        if world.size > 1:
+            self.notices.append(shared.describe())
+        only = len(mesh.region_names) == 1
+        self.materials = [table.material(name, only) for name in mesh.region_names]
+        self.coordinates = nodes(mesh, table.order, part.elements)
+        machine = self._case.machine
+        self.stepping = Stepping(
+            part,
+            self.coordinates,
+            table.order,
+            device,
+            materials=self.materials,
+            boundaries=table.kinds(),
+            upwind=table.flux == "upwind",
+            dtype=self.dtype.type,
+            world=world,
+            regions_elsewhere=mesh.regions[part.partners // 6],
+            transport=machine.transport,
+            overlap=machine.overlap,
+            graphs=machine.graphs,
+            tell=self.notices.append,
+        )
+        self.transport = self.stepping.transport
+        self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
+        self._units = np.repeat([1.0, 1 / table.impedance], 3)
+        self._choose_step()
+        self._set_initial()
+        self.work = self._count_work()
+        self._probes: dict[tuple[Position, ...], Found] = {}
+
+    # Time
+
+    def _choose_step(self) -> None:
+        """The time step: the case's own, or a share of the bound; shortened to meet the end."""
+        table = self._table
+        bound = self._find_bound() / table.speed
+        dt = table.cfl * bound if table.time_step == "auto" else table.time_step
+        require_stable(dt, bound, "s" if table.units == "si" else "")
+        self.last_step = self._case.run.steps
+        if table.end_time is not None:
+            self.last_step = max(1, math.ceil(table.end_time / dt * (1 - 1e-12)))
+            dt = table.end_time / self.last_step
+        self.dt, self.bound = dt, bound
+        self.stepping.set_step(dt * table.speed)
+
+    def _find_bound(self) -> float:
+        """Longest stable step in m, the same bits for any number of ranks."""
+        media = [self.materials[region] for region in self.part.mesh.regions]
+        speeds = [1 / math.sqrt(each.permittivity * each.permeability) for each in media]
+        own = geometric_bounds(self.coordinates, speeds).min(initial=math.inf)
+        least = -self._world.largest(-float(own))
+        if self.mesh.count * (self._table.order + 1) ** 3 > _EIGENVALUES_UP_TO:
+            return least
+        rng = np.random.default_rng(self._world.rank)
+        start = self._device.from_host(
+            rng.standard_normal(len(self.stepping.fields)).astype(self.dtype)
+        )
+        found = find_bound(
+            self.stepping.right_hand_side, start, least, self._device, self._world
+        ).largest
+        # Sums over ranks differ in their last bits.
+        unit = 10.0 ** (math.floor(math.log10(found)) - _DIGITS)
+        return math.floor(found / unit) * unit
+
+    @property
+    def time(self) -> float:
+        """Time in s."""
+        return self.step * self.dt
+
+    def advance(self, steps: int) -> None:
+        """Take steps."""
+        self.stepping.advance(steps)
+        self.step += steps
+
+    # State
+
+    def _set_initial(self) -> None:
+        x, y, z = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
+        values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
+        for number, name in enumerate(FIELD_NAMES):
+            given = self._table.initial_field(name)
+            values[:, number] = given.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
+        self.stepping.set_fields(values / self._units[:, None])
+
+    def _index(self, name: str) -> int:
+        return FIELD_NAMES.index(name)
+
+    def owned(self, name: str) -> np.ndarray:
+        """Host copy of own values as they are computed (natural units), [element, k, j, i]."""
+        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        host = self._device.to_host(fields[:, self._index(name)])
+        values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.places.shape[1:])
+        return values
+
+    def relative(self, name: str) -> np.ndarray:
+        """As `owned`, in the units of the case."""
+        factor = self.dtype.type(self._units[self._index(name)])
+        return self.owned(name) * factor
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers beside the fields that a restart needs."""
+        return {"dt": self.dt}
+
+    def restore(
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
+    ) -> None:
+        """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
+        values = np.stack(
+            [own(name).reshape(self.stepping.elements, -1) for name in FIELD_NAMES], axis=1
+        )
+        if not np.isfinite(values).all():
+            raise InputError(
+                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+            )
+        self.stepping.set_fields(values)
+        if scalars["dt"] != self.dt:
+            if scalars["dt"] > self.bound * (1 + 1e-12):
+                raise InputError(
+                    f"the checkpoint's time step {scalars['dt']:.6g} s is above the stability "
+                    f"bound {self.bound:.6g} s of this case; restart with the case it is from"
+                )
+            self.dt = scalars["dt"]
+            self.stepping.set_step(self.dt * self._table.speed)
+        self.step = step
+
+    def sample(self, positions: Sequence[Position]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
+        key = tuple(positions)
+        if key not in self._probes:
+            self._probes[key] = self.places.locate(positions)
+        found = self._probes[key]
+        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        result = np.zeros((len(positions), len(FIELD_NAMES)))
+        for point, row, weights in zip(found.points, found.rows, found.weights, strict=True):
+            near = self._device.to_host(fields[int(row)]).astype(np.float64)
+            near = near.reshape(len(FIELD_NAMES), *self.places.shape[1:])
+            result[point] = np.einsum("fkji,k,j,i->f", near, *weights[::-1]) * self._units
+        rows: list[list[float]] = self._world.sum(result).tolist()
+        return rows
+
+    # What people look at
+
+    def _energies(self) -> np.ndarray:
+        """Electric and magnetic energy of all ranks, in J (natural units: as computed)."""
+        own = self.stepping.energies().sum(axis=0)
+        # eps0 E^2 = E^2 / (c Z0) in SI.
+        return np.asarray(self._world.sum(own) / (self._table.speed * self._table.impedance))
+
+    def follow(self) -> dict[str, float]:
+        """Energy of the fields."""
+        electric, magnetic = self._energies()
+        return {"electric": float(electric), "magnetic": float(magnetic)}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Energy, time and what the time step is against its bound."""
+        electric, magnetic = self._energies()
+        return {
+            "time": self.time,
+            "time_step": self.dt,
+            "step_over_bound": self.dt / self.bound,
+            "electric_energy": float(electric),
+            "magnetic_energy": float(magnetic),
+            "energy": float(electric + magnetic),
+        }
+
+    def advice(self) -> str:
+        """What to change when the solution breaks."""
+        return f"lower maxwell.cfl (now {self._table.cfl:g}) or mend the mesh"
+
+    def picture(self) -> PlanePicture | None:
+        """No plane yet."""
+        return None
+
+    def headline(self, found: Mapping[str, float]) -> list[str]:
+        """Energy and time."""
+        joules = "J" if self._table.units == "si" else "(natural units)"
+        seconds = "s" if self._table.units == "si" else ""
+        return [
+            f"time {found['time']:.6g} {seconds}".rstrip()
+            + f", energy {found['energy']:.8g} {joules}, time step "
+            f"{100 * found['step_over_bound']:.0f} % of the stability bound"
+        ]
+
+    def _count_work(self) -> Work:
+        table = self._table
+        count = self.mesh.count * (table.order + 1) ** 3
+        single = table.precision == "single"
+        flops = 180 * (table.order + 1) + 420
+        return Work(
+            cells=count,
+            size=count,
+            bytes=float(_STAGES * count * bytes_a_step(table.order, single)),
+            flops=float(count * flops),
+            memory=int(count * bytes_a_node(table.order, single)),
+            unit="node",
+        )

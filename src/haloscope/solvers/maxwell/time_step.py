@@ -1,0 +1,183 @@
+"""The longest stable time step: guessed from the shape of the elements, found from eigenvalues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.element_geometry import tangents
+from haloscope.numerics.krylov import KrylovSpace, Operator
+from haloscope.numerics.stability import step_limits
+from haloscope.numerics.timestep import LSERK4, LowStorage
+
+Floats = NDArray[np.float64]
+
+MARGIN = 0.95
+"""Share of the bound that an automatic step takes."""
+
+# Bounds on cubes of width h over h / c, upwind flux; from order 5 on the faces' eigenvalue
+# -2 N (N + 1) c / h alone decides.
+_LOW_ORDERS = {1: 0.809, 2: 0.322, 3: 0.179, 4: 0.114}
+# Arnoldi steps at once, for that many vectors of fields are stored; and in all, least and most.
+_DIMENSION, _LEAST_EVALUATIONS, _MOST_EVALUATIONS = 8, 48, 160
+# Rounds end when the bound changes by no more; then it may still fall by about as much.
+_CHANGE = 0.005
+# Ritz vectors that allow steps up to this times the shortest go into the next round's start.
+_WIDER = 1.3
+_NODES_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True)
+class StepBound:
+    """How long a stable time step may be.
+
+    Attributes
+    ----------
+    geometric
+        What the shape of the elements suggests; safe unless they are sheared strongly.
+    limit
+        What the eigenvalues found so far allow.
+    converged
+        Whether the last of them were no stricter than those before.
+    evaluations
+        Of the right-hand side, to find that out.
+    """
+
+    geometric: float
+    limit: float
+    converged: bool
+    evaluations: int
+
+    @property
+    def largest(self) -> float:
+        """Steps above this are refused."""
+        return self.limit if self.converged else min(self.limit, self.geometric)
+
+    @property
+    def automatic(self) -> float:
+        """The step to take where none is given."""
+        return MARGIN * self.largest
+
+
+def cube_factor(order: int, scheme: LowStorage = LSERK4) -> float:
+    """Bound on cubes of width h, over h / c."""
+    return _LOW_ORDERS.get(order, scheme.real_limit / (2 * order * (order + 1)))
+
+
+def geometric_bounds(coordinates: Floats, speed: ArrayLike, scheme: LowStorage = LSERK4) -> Floats:
+    """Bound of each element by the upwind flux at its corners.
+
+    A node where faces of normals n_d meet loses tangential components at the rate
+    c N (N + 1) / 2 times M = sum_d |grad r_d| (I - n_d n_d^T), n_d along grad r_d (r_d from -1 to
+    1), if the neighbours have the opposite sign. On a cube the largest eigenvalue of M is 4 / h;
+    the bound of cubes is scaled by it. It is taken over all nodes, so that bent faces count.
+
+    Parameters
+    ----------
+    coordinates
+        (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
+    speed
+        Of light in each element, (elements,) or one for all.
+    scheme
+        Of the time steps.
+
+    Returns
+    -------
+    array of shape (elements,)
+        Time steps.
+    """
+    elements, size = coordinates.shape[:2]
+    speeds = np.broadcast_to(np.asarray(speed, np.float64), (elements,))
+    rate = np.empty(elements)
+    step = max(1, _NODES_AT_ONCE // size**3)
+    for first in range(0, elements, step):
+        some = slice(first, min(first + step, elements))
+        gradients = np.linalg.inv(np.stack(tangents(coordinates[some]), axis=-2))
+        length = np.linalg.norm(gradients, axis=-2)
+        along = np.einsum("...xd,...yd->...xy", gradients / length[..., None, :], gradients)
+        matrix = length.sum(axis=-1)[..., None, None] * np.eye(3) - along
+        largest = np.linalg.eigvalsh(matrix)[..., -1]
+        rate[some] = largest.reshape(len(largest), -1).max(axis=1)
+    return cube_factor(size - 1, scheme) * 4 / (speeds * rate)
+
+
+def find_bound(
+    operator: Operator,
+    start: Array,
+    geometric: float,
+    device: Device,
+    world: World | None = None,
+    scheme: LowStorage = LSERK4,
+    dimension: int = _DIMENSION,
+) -> StepBound:
+    """Longest step that the operator's own eigenvalues allow.
+
+    An Arnoldi process of few steps, begun again with the combination of those Ritz vectors whose
+    values leave the region of stability first (Saad, Numerical methods for large eigenvalue
+    problems, 2nd edition, 2011, section 6.4), until the bound stays where it is.
+
+    Parameters
+    ----------
+    operator
+        The right-hand side, with all that is part of a step: sources aside.
+    start
+        A vector on the device with parts along all eigenvectors: random numbers.
+    geometric
+        The least of :func:`geometric_bounds` of this rank.
+    device, world
+        Where the vectors lie, and the ranks they are spread over.
+    scheme
+        Of the time steps.
+    dimension
+        Arnoldi steps at once; one more vector like `start` is stored for each, and one.
+    """
+    ranks = world or World()
+    space = KrylovSpace(device, len(start), dimension, start.dtype, ranks)
+    next_start = device.zeros((len(start),), start.dtype)
+    next_start[:] = start
+    limit, evaluations, converged = np.inf, 0, False
+    while not converged and evaluations < _MOST_EVALUATIONS:
+        found = space.build(operator, next_start)
+        evaluations += found.dimension
+        ritz = found.ritz
+        limits = step_limits(scheme, ritz.values)
+        shortest = float(limits.min(initial=np.inf))
+        # All ranks decide by the root's.
+        now = min(limit, float(ranks.broadcast(np.array([shortest]))[0]))
+        stayed = now >= (1 - _CHANGE) * limit
+        limit = now
+        converged = found.next == 0.0 or (stayed and evaluations >= _LEAST_EVALUATIONS)
+        chosen = limits <= _WIDER * shortest
+        combined = (ritz.vectors[:, chosen] / np.arange(1, chosen.sum() + 1)).sum(axis=1)
+        space.combine(ranks.broadcast(np.ascontiguousarray(combined.real)), next_start)
+    least = -ranks.largest(-geometric)
+    return StepBound(least, limit, converged, evaluations)
+
+
+def require_stable(given: float, bound: float, unit: str = "") -> None:
+    """Refuse a time step above the bound.
+
+    Parameters
+    ----------
+    given, bound
+        In the user's units.
+    unit
+        Their name.
+
+    Raises
+    ------
+    InputError
+        Names the bound.
+    """
+    if not 0 < given <= bound:
+        told = f" {unit}" if unit else ""
+        raise InputError(
+            f"time step {given:g}{told} is out of range; it must be above 0 and at most "
+            f"{bound:.4g}{told}, where this mesh, order and media become unstable; leave it out "
+            "to have it chosen"
+        )

@@ -1,0 +1,269 @@
+"""Runs of the Maxwell solver beside exact solutions: errors by order, and resonant frequencies.
+
+Each run states its mesh, order and time step. The step is a share of the bound
+``4.657 h / (2 N (N + 1))``: h the least thickness of an element in any direction, 4.657 the reach
+of the time stepping on the real axis, and -2 N (N + 1) / h the largest eigenvalue on a cube.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from haloscope.device.interface import Device
+from haloscope.domain.hex_generators import box, cylinder, sphere
+from haloscope.domain.hexes import HexMesh
+from haloscope.numerics.element_geometry import nodes, thickness, volume_weights
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell import exact
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.exact import TAU, Floats, Solution, TimeHarmonic
+from haloscope.solvers.maxwell.stepping import Stepping
+
+SHARE = 0.2
+"""Of the bound, where nothing else is said."""
+
+_WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
+# As many elements as the reference code's meshes: 128, 27 and 50.
+PERIODIC_ELEMENTS = (4, 4, 8)
+CONDUCTING_ELEMENTS = (3, 3, 3)
+GUIDE_RADIUS, GUIDE_LAYERS = 8.0, 10
+_INTERFACE_ELEMENTS, _BEFORE, _BEHIND = 20, -3.0, 2.0
+SPHERE_MODES = (("tm", 1, 1), ("tm", 2, 1), ("te", 1, 1))
+_SAMPLES_A_PERIOD = 16
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What a run has missed an exact solution by.
+
+    Attributes
+    ----------
+    elements, order
+        Of the mesh, and N.
+    steps, step
+        How many time steps, and their length.
+    largest
+        Largest error of any component at any node.
+    mean
+        Root of the mean square over the volume, of the component where it is largest.
+    """
+
+    elements: int
+    order: int
+    steps: int
+    step: float
+    largest: float
+    mean: float
+
+
+class Run:
+    """Fields on a mesh that can be set to a solution, advanced and compared."""
+
+    def __init__(
+        self,
+        mesh: HexMesh,
+        order: int,
+        device: Device,
+        *,
+        boundaries: Mapping[str, str | float] | None = None,
+        materials: Sequence[Material] = (Material(),),
+    ) -> None:
+        coordinates = nodes(mesh, order)
+        self.stepping = Stepping(
+            mesh, coordinates, order, device, boundaries=boundaries, materials=materials
+        )
+        self.points = np.moveaxis(coordinates.reshape(mesh.count, -1, 3), 2, 0)
+        h = float(thickness(coordinates).min())
+        self.bound = LSERK4.real_limit * h / (2 * order * (order + 1))
+        weights = volume_weights(order).ravel() * self.stepping.jacobian
+        self.weights = weights / weights.sum()
+
+    def at(self, solution: Solution, time: float) -> Floats:
+        """A solution at the nodes, (elements, 6, nodes)."""
+        return np.moveaxis(solution(self.points, time), 0, 1)
+
+    def start(self, fields: Floats, until: float, share: float) -> int:
+        """Set the fields and the step; how many steps there are."""
+        steps = math.ceil(until / (share * self.bound))
+        self.stepping.set_fields(fields)
+        self.stepping.set_step(until / steps)
+        return steps
+
+    def errors(self, solution: Solution, until: float, share: float = SHARE) -> Errors:
+        """Run from time 0 to another and compare."""
+        steps = self.start(self.at(solution, 0.0), until, share)
+        self.stepping.advance(steps)
+        missed = self.stepping.values() - self.at(solution, until)
+        squares = (missed**2 * self.weights[:, None]).sum(axis=(0, 2))
+        return Errors(
+            self.stepping.elements,
+            self.stepping.order,
+            steps,
+            until / steps,
+            float(np.abs(missed).max()),
+            float(np.sqrt(squares.max())),
+        )
+
+
+def periodic_box(
+    order: int,
+    device: Device,
+    *,
+    elements: exact.Triple = PERIODIC_ELEMENTS,
+    share: float = SHARE,
+    until: float = 1.0,
+) -> Errors:
+    """Standing wave in the periodic box [0, 2 pi]^3."""
+    mesh = box(elements, upper=(TAU, TAU, TAU), periodic=(True, True, True))
+    return Run(mesh, order, device).errors(exact.periodic_box(), until, share)
+
+
+def conducting_box(
+    order: int,
+    device: Device,
+    *,
+    elements: exact.Triple = CONDUCTING_ELEMENTS,
+    share: float = SHARE,
+    until: float = 1.0,
+) -> Errors:
+    """Standing wave in the unit cube with perfectly conducting walls."""
+    run = Run(box(elements), order, device, boundaries=_WALLS)
+    return run.errors(exact.conducting_box(), until, share)
+
+
+def waveguide(
+    order: int,
+    device: Device,
+    *,
+    layers: int = GUIDE_LAYERS,
+    share: float = SHARE,
+    until: float = 1.0,
+) -> Errors:
+    """TM01 in a round guide: radius 8, period 16 pi, a core of one element and one ring of four.
+
+    The reference code's test has this size, ten layers along the axis and so 50 elements.
+    """
+    radius, length = GUIDE_RADIUS, TAU * GUIDE_RADIUS
+    mesh = cylinder(radius, 0.0, length, core=1, rings=1, layers=layers, periodic=True)
+    run = Run(mesh, order, device, boundaries={"wall": "pec"})
+    return run.errors(exact.waveguide("tm", 0, 1, radius=radius, length=length), until, share)
+
+
+def _interface_run(
+    order: int, device: Device, permittivity: float
+) -> tuple[Run, Solution, tuple[Material, Material]]:
+    width = (_BEHIND - _BEFORE) / _INTERFACE_ELEMENTS
+    mesh = box(
+        (_INTERFACE_ELEMENTS, 1, 1),
+        (_BEFORE, 0.0, 0.0),
+        (_BEHIND, width, width),
+        periodic=(False, True, True),
+    )
+    regions = (mesh.centres[:, 0] > 0).astype(np.int32)
+    mesh = replace(mesh, regions=regions, region_names=("before", "behind"))
+    media = Material(), Material(permittivity=permittivity)
+    ends = dict.fromkeys(("x-", "x+"), "absorbing")
+    run = Run(mesh, order, device, boundaries=ends, materials=media)
+    return run, exact.pulse_at_interface(_pulse, *media), media
+
+
+def _pulse(x: Floats) -> Floats:
+    return np.asarray(np.exp(-(((x + 1.5) / 0.3) ** 2)))
+
+
+def dielectric(
+    order: int, device: Device, *, permittivity: float = 4.0, share: float = 0.5
+) -> tuple[Errors, float, float]:
+    """Pulse that meets a denser half space at x = 0: errors, and the measured r and t.
+
+    20 elements over -3 < x < 2, run until t = 3, when both parts have left the interface: the
+    mean of E on each side over that of the incident pulse then is r, and t times the ratio of the
+    speeds.
+    """
+    run, solution, (first, second) = _interface_run(order, device, permittivity)
+    errors = run.errors(solution, 3.0, share)
+    electric = (run.stepping.values()[:, 1] * run.weights).sum(axis=1)
+    incident = (run.at(solution, 0.0)[:, 1] * run.weights).sum()
+    behind = run.points[0].mean(axis=1) > 0
+    slower = np.sqrt(first.permittivity / second.permittivity)
+    r, t = electric[~behind].sum() / incident, electric[behind].sum() / incident / slower
+    return errors, float(r), float(t)
+
+
+def sphere_frequencies(
+    order: int,
+    device: Device,
+    *,
+    modes: Sequence[tuple[str, int, int]] = SPHERE_MODES,
+    core: int = 2,
+    rings: int = 2,
+    share: float = 0.8,
+    until: float = 6.0,
+) -> dict[str, tuple[float, float]]:
+    """Frequencies of resonances of the unit sphere with a conducting wall, beside the exact ones.
+
+    All modes start at once. At equal times the fields are projected on each mode's own E and H:
+    these are cos w t and sin w t, and the slope of their phase is the frequency. Modes are
+    orthogonal, and damping changes no phase.
+
+    Parameters
+    ----------
+    order
+        N.
+    device
+        Where to compute.
+    modes
+        Kind, degree and radial number of each.
+    core, rings
+        Of the mesh: core^3 + 6 core^2 rings elements with exact curved walls.
+    share
+        Of the bound of the time step.
+    until
+        When the run ends.
+
+    Returns
+    -------
+    dict
+        By mode, such as ``tm11``: the frequency measured and the exact one.
+    """
+    run = Run(sphere(1.0, core=core, rings=rings), order, device, boundaries={"wall": "pec"})
+    waves = {f"{kind}{l}{n}": exact.sphere(kind, l, n) for kind, l, n in modes}
+    shapes = {name: _shapes(run, wave) for name, wave in waves.items()}
+    start = sum(run.at(wave, 0.0) for wave in waves.values())
+    steps = run.start(np.asarray(start), until, share)
+    fastest = max(wave.frequency for wave in waves.values())
+    samples = min(steps, math.ceil(until * fastest / TAU * _SAMPLES_A_PERIOD))
+    taken = np.linspace(0, steps, samples + 1).round().astype(int)
+    phases: dict[str, list[float]] = {name: [0.0] for name in waves}
+    for before, after in itertools.pairwise(taken.tolist()):
+        run.stepping.advance(after - before)
+        fields = run.stepping.values()
+        for name, shape in shapes.items():
+            electric, magnetic = (fields * shape).sum(axis=(0, 2)).reshape(2, 3).sum(axis=1)
+            phases[name].append(math.atan2(magnetic, electric))
+    times = taken * (until / steps)
+    return {
+        name: (float(np.polyfit(times, np.unwrap(phases[name]), 1)[0]), wave.frequency)
+        for name, wave in waves.items()
+    }
+
+
+def _shapes(run: Run, wave: TimeHarmonic) -> Floats:
+    """What the fields are multiplied by and summed: 1 where E or H is that of the mode."""
+    phasor = np.moveaxis(wave.phasor(run.points), 0, 1)
+    shape = np.concatenate([phasor[:, :3].real, phasor[:, 3:].imag], axis=1)
+    weighted = shape * run.weights[:, None]
+    size = (weighted * shape).sum(axis=(0, 2)).reshape(2, 3).sum(axis=1)
+    return np.asarray(weighted / np.repeat(size, 3)[:, None])
+
+
+def decades_an_order(errors: Mapping[int, float]) -> float:
+    """Slope of the logarithm of errors over the order: decades by which one order lowers them."""
+    orders = np.array(sorted(errors), np.float64)
+    logarithms = np.log10([errors[order] for order in sorted(errors)])
+    return float(-np.polyfit(orders, logarithms, 1)[0])

@@ -1,0 +1,266 @@
+"""Checks exact solutions of Maxwell's equations by difference quotients, on walls, and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from haloscope.errors import InputError
+from haloscope.numerics import bessel
+from haloscope.solvers.maxwell import exact, fresnel
+from haloscope.solvers.maxwell.elements import Material
+
+STEP = 2e-3
+# Central differences of sixth order.
+STENCIL = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+
+
+def slope(function, at):
+    """Derivative by a scalar of an array-valued function."""
+    steps = STENCIL.items()
+    return sum(w * (function(at + n * STEP) - function(at - n * STEP)) for n, w in steps) / STEP
+
+
+def residuals(solution, points, time):
+    """Largest violation of both curl equations and both divergences, in vacuum."""
+    dt = slope(lambda t: solution(points, t), time)
+    d = [
+        slope(lambda s, axis=axis: solution(points + s * np.eye(3)[axis][:, None], time), 0.0)
+        for axis in range(3)
+    ]
+    curls, divergences = [], []
+    for first in (0, 3):
+        f = [[d[axis][first + part] for part in range(3)] for axis in range(3)]
+        curls.append([f[1][2] - f[2][1], f[2][0] - f[0][2], f[0][1] - f[1][0]])
+        divergences.append(f[0][0] + f[1][1] + f[2][2])
+    wrong = [dt[:3] - np.array(curls[1]), dt[3:] + np.array(curls[0]), np.array(divergences)]
+    return max(np.abs(one).max() for one in wrong)
+
+
+def points_within(radius=0.6, count=40):
+    points = np.random.default_rng(5).uniform(-radius, radius, (3, count))
+    points[:, 0] = points[:2, 1] = 0
+    return points
+
+
+WAVES = {
+    "periodic box": exact.periodic_box(),
+    "scaled periodic box": exact.periodic_box(1.7),
+    "conducting box": exact.conducting_box(),
+    "cavity te101": exact.cavity("te", (1, 0, 1), (1.0, 2.0, 3.0)),
+    "cavity tm213": exact.cavity("tm", (2, 1, 3), (1.0, 2.0, 3.0)),
+    "plane wave": exact.plane_wave((1.0, -2.0, 0.5), (0.3, 0.2, 1.0)),
+    **{
+        f"{kind}{m}{n} of a guide": exact.waveguide(kind, m, n, length=3.0)
+        for kind in ("te", "tm")
+        for m, n in ((0, 1), (1, 1), (2, 2))
+    },
+    "tm01 at cut-off": exact.waveguide("tm", periods=0),
+    **{
+        f"{kind}{m}{n} of a sphere": exact.sphere(kind, m, n)
+        for kind in ("te", "tm")
+        for m, n in ((1, 1), (2, 1), (3, 2))
+    },
+}
+
+
+@pytest.mark.parametrize("name", WAVES)
+def test_a_solution_satisfies_maxwells_equations(name):
+    solution = WAVES[name]
+    points = points_within()
+    size = np.abs(solution(points, 0.3)).max()
+    assert size > 0.05
+    assert residuals(solution, points, 0.3) < 1e-8 * max(1.0, solution.frequency**2)
+
+
+def test_a_conducting_box_has_no_tangential_field_on_its_walls():
+    places = np.random.default_rng(1).uniform(0, 1, (3, 30))
+    size = (1.0, 2.0, 3.0)
+    for solution, edges in (
+        (exact.conducting_box(), (1.0, 1.0, 1.0)),
+        (exact.cavity("te", (1, 2, 1), size), size),
+        (exact.cavity("tm", (2, 1, 0), size), size),
+    ):
+        for axis in range(3):
+            for end in (0.0, 1.0):
+                points = places * np.array(edges)[:, None]
+                points[axis] = end * edges[axis]
+                tangential = np.delete(solution(points, 0.4)[:3], axis, axis=0)
+                assert np.abs(tangential).max() < 1e-14
+                assert np.abs(solution(points, 0.4)[3 + axis]).max() < 1e-14
+
+
+@pytest.mark.parametrize("shape", ["guide", "sphere"])
+@pytest.mark.parametrize("kind", ["te", "tm"])
+@pytest.mark.parametrize("numbers", [(1, 1), (2, 3)])
+def test_a_round_wall_meets_no_tangential_electric_field(shape, kind, numbers):
+    radius = 1.3
+    normal = np.random.default_rng(2).normal(size=(3, 50))
+    if shape == "guide":
+        normal[2] = 0
+        solution = exact.waveguide(kind, *numbers, radius=radius)
+    else:
+        solution = exact.sphere(kind, *numbers, radius)
+    normal /= np.linalg.norm(normal, axis=0)
+    fields = solution(radius * normal, 0.4)
+    assert np.abs(np.cross(normal, fields[:3], axis=0)).max() < 1e-13
+    assert np.abs((normal * fields[3:]).sum(axis=0)).max() < 1e-13
+
+
+def test_the_wave_in_the_periodic_box_closes_on_itself():
+    points = points_within()
+    for length in (exact.TAU, 1.7):
+        solution = exact.periodic_box(length)
+        moved = solution(points + length * np.eye(3)[1][:, None], 0.2)
+        assert np.abs(moved - solution(points, 0.2)).max() < 1e-13
+
+
+def test_solutions_are_found_by_name_and_unknown_ones_are_told():
+    points = points_within()
+    same = {
+        "waveguide-tm01": exact.waveguide("tm", 0, 1, radius=0.9, length=2.0),
+        "sphere-te21": exact.sphere("te", 2, 1, 0.9),
+        "periodic-box": exact.periodic_box(2.0),
+        "conducting-box": exact.conducting_box(2.0),
+        "cavity-te102": exact.cavity("te", (1, 0, 2), (1.0, 2.0, 3.0)),
+    }
+    for name, solution in same.items():
+        found = exact.named(name, radius=0.9, length=2.0, size=(1.0, 2.0, 3.0))
+        assert np.array_equal(found(points, 0.1), solution(points, 0.1))
+    for wrong in ("waveguide-tm00", "sphere-te01", "waveguide-tm1", "box"):
+        with pytest.raises(InputError, match=f"'{wrong}' is no known solution; there is periodic"):
+            exact.named(wrong)
+    with pytest.raises(InputError, match="no mode te001; more half waves are needed"):
+        exact.named("cavity-te001")
+
+
+# Bessel functions
+
+
+def test_bessel_functions_have_their_known_values():
+    """DLMF 10.75 and Abramowitz and Stegun, tables 9.1, 9.5 and 10.1."""
+    known = [
+        (0, 1.0, 0.765197686557966552),
+        (1, 1.0, 0.440050585744933516),
+        (2, 5.0, 0.046565116277752216),
+        (0, 20.0, 0.167024664340583155),
+        (10, 1.0, 2.630615123687453e-10),
+    ]
+    for order, x, value in known:
+        assert abs(bessel.bessel(order, x) - value) < 1e-15
+    assert abs(bessel.bessel_zero(0, 1) - 2.404825557695772769) < 1e-14
+    assert abs(bessel.bessel_zero(1, 1) - 3.831705970207512316) < 1e-14
+    assert abs(bessel.bessel_derivative_zero(1, 1) - 1.841183781340659) < 1e-14
+    assert abs(bessel.bessel_derivative_zero(0, 1) - 3.831705970207512316) < 1e-14
+
+
+def test_bessel_functions_hold_for_large_arguments_and_orders():
+    x = np.linspace(0, 100, 101)
+    total = sum((2 if n else 1) * bessel.bessel(n, x) ** 2 for n in range(160))
+    assert np.abs(total - 1).max() < 1e-14
+    s, c = np.sin(x[1:]), np.cos(x[1:])
+    assert np.abs(bessel.spherical_bessel(0, x[1:]) - s / x[1:]).max() < 1e-14
+    assert np.abs(bessel.spherical_bessel(1, x[1:]) - (s / x[1:] - c) / x[1:]).max() < 1e-14
+    third = bessel.spherical_bessel(3, x)
+    around = bessel.spherical_bessel(2, x) + bessel.spherical_bessel(4, x)
+    assert np.abs(7 * third - x * around).max() < 2e-13
+
+
+def test_resonances_of_a_sphere_solve_their_equations():
+    """For l = 1: tan x = x (TE), tan x = x / (1 - x^2) (TM), with x = w R."""
+    for number in (1, 2, 3):
+        x = exact.sphere_frequency("te", 1, number)
+        assert abs(x * math.cos(x) - math.sin(x)) < 1e-14 * x
+        x = exact.sphere_frequency("tm", 1, number)
+        assert abs((1 - x * x) * math.sin(x) - x * math.cos(x)) < 1e-14 * x**2
+    lowest = [exact.sphere_frequency("tm", 1, 1), exact.sphere_frequency("te", 1, 1)]
+    assert lowest == pytest.approx([2.743707269992269, 4.493409457909064], abs=1e-14)
+    assert exact.sphere_frequency("tm", radius=2.0) == lowest[0] / 2
+
+
+# Fresnel
+
+
+def test_a_pulse_at_an_interface_keeps_tangential_fields_continuous_and_its_energy():
+    first, second = Material(1.5, 2.0), Material(4.0, 1.2)
+
+    def shape(s):
+        return np.exp(-((s + 1.5) ** 2) / 0.1)
+
+    pulse = exact.pulse_at_interface(shape, first, second)
+    at = np.array([[-1e-12, 1e-12], [0, 0], [0, 0]])
+    for time in np.linspace(1.5, 4, 9):
+        fields = pulse(at, time)
+        assert np.abs(fields[:, 0] - fields[:, 1]).max() < 1e-10
+    x = np.linspace(-8, 8, 4001)
+    energies = []
+    for time in (0.0, 6.0):
+        fields = pulse(np.stack([x, 0 * x, 0 * x]), time)
+        eps, mu = (
+            np.where(x < 0, getattr(first, name), getattr(second, name))
+            for name in ("permittivity", "permeability")
+        )
+        energies.append((eps * fields[1] ** 2 + mu * fields[5] ** 2).sum())
+    assert energies[1] == pytest.approx(energies[0], rel=1e-9)
+
+
+MEDIA = {
+    "glass": fresnel.Medium(2.25),
+    "drude": fresnel.Medium(fresnel.drude_permittivity(5.0, 0.4, 40.0, 2.0)),
+    "lorentz": fresnel.Medium(fresnel.lorentz_permittivity(5.0, 0.6, 30.0, 12.0, 1.5), 1.3),
+}
+
+
+def test_permittivities_follow_from_the_equations_of_motion():
+    """exp(-i w t) in dJ/dt = -a J + b E and dJ/dt = -a J - b P + c E, dP/dt = J; i w D = i w E - J."""
+    w, a, b, c = 5.0, 0.6, 30.0, 12.0
+    current = b / (a - 1j * w)
+    assert fresnel.drude_permittivity(w, a, b) == pytest.approx(1 + 1j * current / w, abs=1e-14)
+    current = c / (a - 1j * w + b / (-1j * w))
+    assert fresnel.lorentz_permittivity(w, a, b, c) == pytest.approx(
+        1 + 1j * current / w, abs=1e-14
+    )
+    assert MEDIA["drude"].permittivity.imag > 0
+    assert MEDIA["lorentz"].permittivity.imag > 0
+
+
+@pytest.mark.parametrize("name", MEDIA)
+def test_a_slab_joins_its_fields_at_both_faces(name):
+    """One way to r and t: both tangential components continuous, solved as a linear system."""
+    w, d, medium, behind = 5.0, 0.3, MEDIA[name], fresnel.Medium(1.7, 1.1)
+    n, Z = medium.index, medium.impedance
+    p = np.exp(1j * n * w * d)
+    system = [
+        [-1, 1, 1, 0],
+        [1, 1 / Z, -1 / Z, 0],
+        [0, p, 1 / p, -1],
+        [0, p / Z, -1 / p / Z, -1 / behind.impedance],
+    ]
+    r, _, _, t = np.linalg.solve(np.array(system), np.array([1, 1, 0, 0]))
+    found = fresnel.slab(w, d, medium, behind=behind)
+    assert np.abs(np.array(found) - [r, t]).max() < 1e-13
+    wave = fresnel.slab_wave(w, d, medium, behind=behind)
+    for face in (0.0, d):
+        sides = np.array([[face - 1e-13, face + 1e-13], [0, 0], [0, 0]])
+        fields = wave.phasor(sides)
+        assert np.abs(fields[:, 0] - fields[:, 1]).max() < 1e-11
+    assert wave.phasor(np.zeros((3, 1)))[1, 0] == pytest.approx(1 + r, abs=1e-13)
+
+
+def test_a_slab_without_loss_keeps_power_and_one_of_no_thickness_is_none():
+    r, t = fresnel.slab(5.0, 0.37, MEDIA["glass"])
+    assert abs(r) ** 2 + abs(t) ** 2 == pytest.approx(1, abs=1e-14)
+    assert fresnel.slab(5.0, 0.0, MEDIA["drude"]) == pytest.approx((0, 1), abs=1e-14)
+    assert fresnel.interface(fresnel.VACUUM, fresnel.Medium(4.0)) == pytest.approx((-1 / 3, 2 / 3))
+
+
+def test_a_thick_slab_that_absorbs_is_a_half_space():
+    medium = MEDIA["drude"]
+    r, t = fresnel.slab(5.0, 100.0, medium)
+    assert abs(t) < 1e-14
+    assert r == pytest.approx(fresnel.interface(fresnel.VACUUM, medium)[0], abs=1e-14)
+    points = np.stack([np.linspace(-2, 2, 30), np.zeros(30), np.zeros(30)])
+    thick, infinite = (fresnel.slab_wave(5.0, d, medium).phasor(points) for d in (100.0, np.inf))
+    assert np.abs(thick - infinite).max() < 1e-13
