@@ -54,8 +54,9 @@ _EXPRESSIONS = """\
 ## Expressions
 
 Where a key takes "number or text", the text is a formula, such as `"300 + 4*cos(pi*x/0.05)"`. It
-is parsed by Haloscope itself: no text of a case is ever run as Python. In a cavity case the
-variables are `x`, `y`, `z` in m, counted from the corner where the three low walls meet.
+is parsed by Haloscope itself: no text of a case is ever run as Python. The variables are `x`, `y`,
+`z` in m: in a cavity case counted from the corner where the three low walls meet, in a Maxwell case
+as in the mesh.
 """
 
 
@@ -216,11 +217,21 @@ def _kind(table: str, rows: list[Row]) -> tuple[str, ...]:
 def _heading(model: type[CaseTable], tables: list[str]) -> str:
     if tables == [""]:
         return "### Top of the file\n"
-    shown = [f"`[[{t}]]`" if t == "output.probes" else f"`[{t}]`" for t in tables]
+    shown = [f"`[[{t}]]`" if _repeated(model, t) else f"`[{t}]`" for t in tables]
     if len(shown) == 1:
         return f"### {shown[0]}\n\n{_about(model, tables[0])}\n"
     parent = tables[0].rpartition(".")[0]
     return f"### Tables in `[{parent}]`\n\n{_about(model, parent)} {', '.join(shown)}.\n"
+
+
+def _repeated(model: type[BaseModel], table: str) -> bool:
+    """Whether a case may have several tables of a name."""
+    found: Any = model
+    annotation: Any = None
+    for name in table.split("."):
+        annotation = found.model_fields[name].annotation
+        found = next(kind for kind in _models_in(annotation))
+    return "tuple[" in str(annotation)
 
 
 def _about(model: type[BaseModel], table: str) -> str:

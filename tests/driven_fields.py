@@ -39,10 +39,11 @@ def opened(
 
 
 def advance(stepping: Stepping, until: float, width: float, share: float = 0.5) -> int:
-    """Go to a time from 0 in equal steps, a share of the stability bound of cubes; how many."""
-    order = stepping.order
-    bound = LSERK4.real_limit * width / (2 * order * (order + 1))
-    steps = int(np.ceil(until / (share * bound)))
+    """Go to a time from 0 in equal steps, a share of the stability bound for cubes; how many."""
+    fastest = 2 * stepping.order * (stepping.order + 1) / width
+    if isinstance(stepping.additions, PointwiseAdditions):
+        fastest += stepping.additions.fastest
+    steps = int(np.ceil(until * fastest / (share * LSERK4.real_limit)))
     stepping.set_step(until / steps)
     stepping.advance(steps)
     return steps

@@ -344,6 +344,10 @@ def describe(model: type[Table], prefix: str = "") -> list[tuple[str, str, str, 
     rows = []
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
+        if typing.get_origin(field.annotation) is dict:
+            each = _kind(typing.get_args(field.annotation)[1])
+            rows.append((key, f"table of names, each {each}", "{}", field.description or ""))
+            continue
         inner = _table_in(field.annotation)
         if inner is not None:
             many = "tuple" in str(field.annotation)
@@ -391,6 +395,9 @@ def _kind(annotation: Any) -> str:
         return " or ".join(dict.fromkeys(k for k in map(_kind, arguments) if k))
     if origin is Annotated:
         return _kind(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        keys = (f"{k} = {_kind(f.annotation)}" for k, f in annotation.model_fields.items())
+        return "{ " + ", ".join(keys) + " }"
     if origin is tuple:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return f"list of {_kind(arguments[0])}"

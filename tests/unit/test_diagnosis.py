@@ -403,6 +403,31 @@ def test_other_costs_are_told_with_metric_and_place(paradigm: str, role: str, me
     assert found.remedy
 
 
+def test_a_host_that_waits_while_kernels_run_loses_nothing() -> None:
+    made = Made(2)
+    sync = made.node("cudaStreamSynchronize", 0, "cuda", "sync")
+    for rank in range(2):
+        made.spend(0, rank, 1.0)
+        made.spend(sync, rank, 9.0)
+        made.put("gpu_wait_kernels", sync, rank, 8.99)
+    result = made.result()
+    assert diagnose(result) == []
+    assert "90 % is waiting while kernels run" in answer(result, [])[0]
+    made.spend(sync, 0, 2.0)
+    (found,) = diagnose(made.result())
+    assert (found.metric, found.call_path[-1]) == ("gpu_wait", "cudaStreamSynchronize")
+    assert found.seconds == pytest.approx(2.02)
+
+
+def test_what_is_recorded_of_a_run_is_told_where_it_is_a_part() -> None:
+    made = Made(2, span=10.0)
+    for rank in range(2):
+        made.spend(0, rank, 4.0)
+    assert (
+        "The run takes 10 s on 2 ranks, of which 4 s are recorded" in answer(made.result(), [])[0]
+    )
+
+
 @pytest.mark.parametrize(("waits", "metrics"), [(2.0, ["collective_communication"]), (6.0, None)])
 def test_waits_for_a_slow_operation_are_told_with_its_cost_unless_they_are_more(
     waits: float, metrics: list[str] | None

@@ -314,6 +314,26 @@ def test_comparison_matches_call_paths_by_name_and_ranks_by_number(tmp_path: Pat
     assert by_name["program > only y"] == 200 * 6
 
 
+def test_comparison_matches_streams_with_streams(tmp_path: Path) -> None:
+    def write(name: str, kinds: str, time: list[float]) -> None:
+        places = [
+            Location(0, number, "stream" if kind == "s" else "thread")
+            for number, kind in enumerate(kinds)
+        ]
+        result = Result({}, 1, [Region("program")], [Node(-1, 0)], [], places,
+                        {"time": np.array([time])})  # fmt: skip
+        (tmp_path / name).mkdir()
+        result.save(tmp_path / name / FILE)
+
+    write("x", "tsst", [1, 2, 4, 8])
+    write("y", "tts", [10, 20, 40])
+    report = Report(tmp_path / "x", tmp_path / "y")
+    assert [place.kind for place in report.places] == ["thread"] * 2 + ["stream"] * 2
+    all_nodes = np.ones(1, bool)
+    assert report.row(0, "time", all_nodes, False).tolist() == [1, 8, 2, 4]
+    assert report.row(1, "time", all_nodes, False).tolist() == [10, 20, 40, 0]
+
+
 def _names(report: Report, node: int) -> list[str]:
     names: list[str] = []
     while node >= 0:

@@ -132,6 +132,20 @@ def test_the_analysis_of_a_trace_looks_at_gpus(tmp_path: Path):
     assert "kernels" in breakdown(result).parts
 
 
+def test_efficiency_counts_kernels_as_work_and_the_part_that_is_recorded(tmp_path: Path):
+    def pop(name: str) -> float:
+        path = Path(__file__).with_name("gpu_traces") / f"{name}.trace"
+        (tmp_path / name).mkdir()
+        write(parse(text_and_tables(path)[0]), tmp_path / name)
+        found = analyse(open_measurement(tmp_path / name), 1).about["pop"]
+        return float(found["parallel_efficiency"])
+
+    # Of 10 s the host computes 0..1 and 4..6, and a kernel runs for 1 s of its wait.
+    assert pop("work_of_streams") == pytest.approx(0.4)
+    # Of 10 s 8 are recorded, of which the host computes for 6.
+    assert pop("idle_in_mpi_and_pauses") == pytest.approx(0.75)
+
+
 def test_the_report_tells_where_the_time_of_each_rank_goes(tmp_path: Path):
     write(parse(text_and_tables(FILES[-1])[0]), tmp_path)
     told = as_json(analyze(tmp_path))["gpu"]

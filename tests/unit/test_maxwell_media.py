@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from driven_fields import advance, opened
 
-from haloscope.device import open_device
+from haloscope.device.cpu import CpuDevice
 from haloscope.domain.hex_generators import box
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
 
+CORE = CpuDevice(threads=1)
 K = 2 * np.pi
 DRUDE = Drude(plasma_frequency=4.0, collision_rate=0.6)
 LORENTZ = Lorentz(strength=1.5, resonance=5.0, damping=0.4)
@@ -58,13 +59,12 @@ def frequency(medium: Medium) -> complex:
     return w
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("name", MEDIA)
+@pytest.mark.parametrize(
+    ("name", "axis"), [("Drude", 0), ("Lorentz", 1), ("Debye", 2), ("several", 0)]
+)
 def test_a_standing_wave_obeys_the_dispersion_relation(name, axis):
     medium = MEDIA[name]
-    stepping, additions, points = opened(
-        column(axis), 11, open_device("cpu"), media=(medium,)
-    )
+    stepping, additions, points = opened(column(axis), 11, CORE, media=(medium,))
     w = frequency(medium)
     x = points[axis]
     e, h = (axis + 1) % 3, (axis + 2) % 3
@@ -101,7 +101,7 @@ def test_a_standing_wave_decays_in_a_conducting_medium():
     """Electric and magnetic losses: f'' + (se/eps + sm/mu) f' + (k^2 + se sm) / (eps mu) f = 0."""
     eps, mu, se, sm = 2.0, 1.5, 0.8, 0.5
     medium = Medium(eps, mu, conductivity=se, magnetic_conductivity=sm)
-    stepping, _, points = opened(column(), 11, open_device("cpu"), media=(medium,))
+    stepping, _, points = opened(column(), 11, CORE, media=(medium,))
     x = points[0]
     rates = np.array([[-se / eps, -K / eps], [K / mu, -sm / mu]])
     values, vectors = np.linalg.eig(rates)
@@ -120,7 +120,7 @@ def test_a_standing_wave_decays_in_a_conducting_medium():
 
 def test_energy_of_random_fields_never_grows_in_media():
     """Fields and states together lose energy; the fields alone do not end up above their start."""
-    stepping, additions, _ = opened(column(), 5, open_device("cpu"), media=(MEDIA["several"],))
+    stepping, additions, _ = opened(column(), 5, CORE, media=(MEDIA["several"],))
     stepping.set_fields(np.random.default_rng(1).standard_normal(stepping.values().shape))
     stepping.set_step(2e-3)
     before = stepping.energy()
@@ -169,7 +169,7 @@ def test_the_fastest_rate_bounds_what_a_medium_adds():
 def test_states_of_a_checkpoint_are_found_by_their_elements():
     """Rows in another order, with others between them, are taken over all the same."""
     mesh = column(elements=3)
-    stepping, additions, _ = opened(mesh, 3, open_device("cpu"), media=(MEDIA["several"],))
+    stepping, additions, _ = opened(mesh, 3, CORE, media=(MEDIA["several"],))
     stepping.set_fields(np.random.default_rng(5).standard_normal(stepping.values().shape))
     stepping.set_step(1e-3)
     stepping.advance(5)
@@ -183,7 +183,7 @@ def test_states_of_a_checkpoint_are_found_by_their_elements():
         name: np.concatenate([np.full((1, 18, 64), 9.0), state[name][order]]),
         f"{name}_elements": np.concatenate([[77], state[f"{name}_elements"][order]]),
     }
-    other, again, _ = opened(mesh, 3, open_device("cpu"), media=(MEDIA["several"],))
+    other, again, _ = opened(mesh, 3, CORE, media=(MEDIA["several"],))
     again.restore(mixed)
     other.set_fields(fields)
     other.set_step(1e-3)

@@ -64,7 +64,9 @@ def test_small_spheres_scatter_as_rayleigh_says(permittivity):
     phi = 0.4
     field = sphere.far_field(k, theta, phi)
     moment = k**2 * (x / k) ** 3 * factor
-    np.testing.assert_allclose(field[0], moment * np.cos(theta) * np.cos(phi), atol=1e-4 * abs(moment))
+    np.testing.assert_allclose(
+        field[0], moment * np.cos(theta) * np.cos(phi), atol=1e-4 * abs(moment)
+    )
     np.testing.assert_allclose(field[1], np.full(7, -moment * np.sin(phi)), atol=1e-4 * abs(moment))
 
 

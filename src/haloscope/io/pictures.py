@@ -130,17 +130,17 @@ def save_midplane(
     MachineError
         The disk is full or the place not writable.
     """
-    _check_suffix(path)
+    check_suffix(path)
     plane = _Plane.checked(x, y, scalar, u, v)
     inch = min(PLANE_AREA**0.5, LONGEST_SIDE / max(plane.sides()))
     width, height = (side * inch for side in plane.sides())
-    figure = _new_figure(
+    figure = new_figure(
         (max(width + PLANE_MARGINS[0], NARROWEST_FIGURE), height + PLANE_MARGINS[1])
     )
     axes = figure.add_subplot()
     _draw_plane(figure, axes, plane, scalar_label)
     _head(axes, figure.get_figwidth(), title, subtitle + plane.remark())
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def save_history(
@@ -177,12 +177,12 @@ def save_history(
     MachineError
         The disk is full or the place not writable.
     """
-    _check_suffix(path)
-    figure = _new_figure(HISTORY_SIZE)
+    check_suffix(path)
+    figure = new_figure(HISTORY_SIZE)
     axes = figure.add_subplot()
     _draw_history(axes, steps, series, ylabel, tolerance)
     _head(axes, figure.get_figwidth(), title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def save_overview(
@@ -214,14 +214,14 @@ def save_overview(
     MachineError
         The disk is full or the place not writable.
     """
-    _check_suffix(path)
+    check_suffix(path)
     if len(text_lines) > 3:
         raise InputError(
             f"cannot draw {path}: given {len(text_lines)} lines of text; at most 3 have room: "
             f"shorten the text"
         )
     checked = _Plane.checked(plane["x"], plane["y"], plane["scalar"], plane["u"], plane["v"])
-    figure = _new_figure(OVERVIEW_SIZE)
+    figure = new_figure(OVERVIEW_SIZE)
     below = 0.02 + 0.05 * len(text_lines)
     figure.set_layout_engine(
         "constrained", rect=(0.0, below, 1.0, 1.0 - below), w_pad=PADDING, h_pad=PADDING
@@ -245,11 +245,11 @@ def save_overview(
             line,
             ha="center",
             va="center",
-            fontsize=_fitting(line, 10.0, OVERVIEW_SIZE[0]),
+            fontsize=fitting(line, 10.0, OVERVIEW_SIZE[0]),
             color=INK,
             parse_math=False,
         )
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ def _draw_plane(figure: Figure, axes: Axes, plane: _Plane, scalar_label: str) ->
     axes.xaxis.set_major_locator(MaxNLocator(_intervals(width)))
     axes.yaxis.set_major_locator(MaxNLocator(_intervals(height)))
     axes.ticklabel_format(useOffset=False)
-    _style(axes)
+    style_axes(axes)
 
     # As an inset the bar has the height of the plane whatever the layout makes of it.
     beside = axes.inset_axes((1.0 + 0.04 / width, 0.0, 0.035 / width, 1.0))
@@ -350,7 +350,7 @@ def _draw_plane(figure: Figure, axes: Axes, plane: _Plane, scalar_label: str) ->
     bar.ax.ticklabel_format(axis="y", useOffset=False)
     bar.ax.minorticks_off()
     bar.set_label(scalar_label, parse_math=False)
-    _style(bar.ax)
+    style_axes(bar.ax)
     bar.outline.set_linewidth(0.6)
 
 
@@ -501,7 +501,7 @@ def _draw_history(
     legend = axes.legend(fontsize=8, frameon=False, labelcolor=INK, handlelength=1.8)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    _style(axes)
+    style_axes(axes)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -528,7 +528,8 @@ def _check_history(
         )
 
 
-def _new_figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Make an empty white figure of a size in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white")
@@ -541,7 +542,7 @@ def _head(axes: Axes, width: float, title: str, subtitle: str = "", lift: bool =
     axes.set_title(
         title,
         loc="left",
-        fontsize=_fitting(title, 11.0, room),
+        fontsize=fitting(title, 11.0, room),
         color=INK,
         pad=20 if subtitle or lift else 8,
         parse_math=False,
@@ -552,18 +553,19 @@ def _head(axes: Axes, width: float, title: str, subtitle: str = "", lift: bool =
         xycoords="axes fraction",
         xytext=(0, 6),
         textcoords="offset points",
-        fontsize=_fitting(subtitle, 8.5, room),
+        fontsize=fitting(subtitle, 8.5, room),
         color=MUTED,
         parse_math=False,
     )
 
 
-def _fitting(text: str, size: float, room: float) -> float:
+def fitting(text: str, size: float, room: float) -> float:
     """Font size in points, at most the one given, at which a text fits into a room in inches."""
     return min(size, 72.0 * room / (CHARACTER_WIDTH * max(len(text), 1)))
 
 
-def _style(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
+    """Give axes the lines and letters of all pictures."""
     for spine in axes.spines.values():
         spine.set_linewidth(0.6)
         spine.set_color(INK)
@@ -575,14 +577,16 @@ def _style(axes: Axes) -> None:
         axis.get_offset_text().set(fontsize=8, color=INK)
 
 
-def _check_suffix(path: str | Path) -> None:
+def check_suffix(path: str | Path) -> None:
+    """Refuse a picture whose name does not end in ``.png``."""
     if Path(path).suffix.lower() != ".png":
         raise InputError(
             f"cannot draw {path}: pictures are PNG files: give a name that ends in .png"
         )
 
 
-def _save(figure: Figure, path: str | Path) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PNG, atomically."""
     metadata: dict[str, Any] = {"Software": None}  # equal runs write equal files
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata=metadata)

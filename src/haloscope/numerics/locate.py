@@ -6,6 +6,7 @@ which elements may hold a point; the map's inverse tells which of them does, and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -256,7 +257,7 @@ def evaluate(values: NDArray[Any], located: Located) -> Floats:
         In double precision; nan for points in no element.
     """
     components = values.shape[1:-3]
-    flat = values.reshape(len(values), -1, *values.shape[-3:])
+    flat = values.reshape(len(values), math.prod(components), *values.shape[-3:])
     result = np.full((len(located.rows), flat.shape[1]), np.nan)
     inside = np.flatnonzero(located.inside)
     for rows, points, given in blocks(located.rows[inside], values.shape[-1] - 1):

@@ -56,7 +56,7 @@ class Exponentials:
 
 
 def fit_exponentials(series: Complexes) -> Exponentials:
-    """Find the exponentials of a series, some 16 to 1000 samples long.
+    """Find the exponentials of a series, some 16 to 500 samples long.
 
     Singular values that stand above those of noise say how many there may be (M. Gavish,
     D. L. Donoho, IEEE Trans. Inf. Theory 60 (2014) 5040); those that explain no more than chance
@@ -64,12 +64,11 @@ def fit_exponentials(series: Complexes) -> Exponentials:
     """
     scale = float(np.abs(series).max())
     if not scale > 0:
-        none = np.zeros(0)
-        return Exponentials(none.astype(complex), none.astype(complex), none, 0.0)
-    y = np.asarray(series, complex) / scale
-    exponents = _without_chance(y, _subspace_exponents(y))
-    exponents = _polished(y, exponents)
-    exponents = _without_chance(y, exponents)
+        none = np.zeros(0, complex)
+        return Exponentials(none, none, np.zeros(0), 0.0)
+    y: Complexes = (series / scale).astype(np.complex128)
+    likely = _without_chance(y, _subspace_exponents(y))
+    exponents = _without_chance(y, _polished(y, likely))
     amplitudes, misfit = _amplitudes(y, exponents)
     errors = _errors(y, exponents, amplitudes, misfit)
     noise = scale * math.sqrt(misfit / len(y))
@@ -83,6 +82,8 @@ def _subspace_exponents(y: Complexes) -> Complexes:
     left, values, _ = np.linalg.svd(hankel, full_matrices=False)
     least = max(_NOISE_ABOVE_MEDIAN * float(np.median(values)), _ROUNDING * rows * float(values[0]))
     count = min(int((values > least).sum()), len(values) - 1)
+    if not count:
+        return np.zeros(0, complex)
     space = left[:, :count]
     turned = np.linalg.lstsq(space[:-1], space[1:], rcond=None)[0]
     factors = np.linalg.eigvals(turned)
@@ -100,6 +101,8 @@ def _basis(length: int, exponents: Complexes) -> Complexes:
 
 def _amplitudes(y: Complexes, exponents: Complexes) -> tuple[Complexes, float]:
     """Amplitudes by least squares, and the sum of squares that remains."""
+    if not len(exponents):
+        return np.zeros(0, complex), float(np.vdot(y, y).real)
     basis = _basis(len(y), exponents)
     size = np.linalg.norm(basis, axis=0)
     amplitudes = np.linalg.lstsq(basis / size, y, rcond=None)[0] / size

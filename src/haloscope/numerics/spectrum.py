@@ -30,9 +30,9 @@ FEWEST_PERIODS = 2.0
 """Of the band's middle frequency, that a series must hold to be inverted."""
 
 # Samples of a filtered band: so many are fitted at once.
-_SAMPLES_AT_ONCE = 512
+_SAMPLES_AT_ONCE = 256
 # The filter lets pass this part of the band that its own sampling holds.
-_PASSED = 0.8
+_PASSED = 0.7
 # Attenuation in dB outside, so that what lies there and appears elsewhere is below rounding.
 _ATTENUATION = 160.0
 _ROWS_AT_ONCE = 64
@@ -40,7 +40,7 @@ _ROWS_AT_ONCE = 64
 _SILENT = 0.01
 # A mode that decays by more e-folds than this within the series is hidden by the filter; it is
 # looked for at the beginning of the series, the first of so many parts.
-_MOST_FOLDS = 60.0
+_MOST_FOLDS = 20.0
 _SHORTER = 4
 # Results of two fits are the same mode if they differ by less than this part of the resolution,
 # or by three standard deviations up to half of it.
@@ -147,7 +147,7 @@ def spectrum(
     length = padding * len(series)
     # NumPy's transform has exp(-i w t); the series is real.
     return Spectrum(
-        np.fft.rfftfreq(length, interval),
+        np.asarray(np.fft.rfftfreq(length, interval), np.float64),
         interval * np.fft.rfft(factors * series, length).conj(),
     )
 
@@ -161,7 +161,7 @@ def resonances(
 ) -> list[Resonance]:
     """Damped oscillations in a band, by harmonic inversion of the filtered series.
 
-    The band is cut into such parts that each, filtered and thinned out, has some 500 samples; a
+    The band is cut into such parts that each, filtered and thinned out, has some 250 samples; a
     filter leaves a sum of exponentials one, with known factors. Each is inverted by
     `haloscope.numerics.matrix_pencil.fit_exponentials`. To cut the band is the idea of
     M. R. Wall, D. Neuhauser, J. Chem. Phys. 102 (1995) 8011. Modes that die early are looked for
@@ -288,7 +288,7 @@ def _of_part(
     inside &= (rates.imag > 0) & (np.abs(amplitudes) >= least) & (least > 0)
     return [
         _resonance(rates[number], amplitudes[number], fitted, number, step)
-        for number in np.flatnonzero(inside)
+        for number in np.flatnonzero(inside).tolist()
     ]
 
 

@@ -22,7 +22,8 @@ _AT_ONCE = 256
 @cache
 def stability_polynomial(scheme: LowStorage) -> tuple[float, ...]:
     """Coefficients r_0, r_1, ... of R(z): a step takes u' = lambda u from u to R(lambda dt) u."""
-    increment, state = np.zeros(1), np.ones(1)
+    increment: NDArray[Any] = np.zeros(1)
+    state: NDArray[Any] = np.ones(1)
     for a, b in zip(scheme.a, scheme.b, strict=True):
         increment = polynomial.polyadd(a * increment, polynomial.polymulx(state))
         state = polynomial.polyadd(state, b * increment)
@@ -68,4 +69,4 @@ def _limits(scheme: LowStorage, values: NDArray[Any]) -> Floats:
         middle = (low + high) / 2
         inside = is_stable(scheme, rays[:, 0] * middle)
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return np.divide(low, size, out=np.full(len(values), np.inf), where=size > 0)
+    return np.asarray(np.divide(low, size, out=np.full(len(values), np.inf), where=size > 0))

@@ -116,7 +116,8 @@ class Report:
             own = np.zeros(len(result.nodes), np.int64)
             for number, node in enumerate(result.nodes):
                 region = result.regions[node.region]
-                known = region.name if comparing else region
+                # A phase and the kernel that it launches may have one name.
+                known = (region.name, region.role == "kernel") if comparing else region
                 if known not in regions:
                     regions[known] = len(self.region_table)
                     self.region_table.append(region)

@@ -159,7 +159,7 @@ def efficiencies(result: Result, span: float) -> dict[str, float]:
     Parallel efficiency is load balance times communication efficiency, which is serialisation
     times transfer. What the run would take on an ideal network is taken as the time on the
     critical path outside of MPI. Where a rank waits while a kernel of its GPUs runs, that is
-    work. Of a run that is recorded in part that part counts.
+    work. Of a rank its first thread counts, and of a run that is recorded in part that part.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def efficiencies(result: Result, span: float) -> dict[str, float]:
     span
         Seconds from the first event to the last.
     """
-    useful = result.by_rank("computation") + result.by_rank("gpu_wait_kernels")
+    useful = result.by_first_thread("computation") + result.by_first_thread("gpu_wait_kernels")
     longest = float(result.by_first_thread("time").max(initial=0.0))
     if longest < _PARTLY * span:
         span = longest

@@ -166,6 +166,7 @@ class PointwiseAdditions:
         upwind: bool = True,
     ) -> None:
         self.kinds = tuple(kinds)
+        self.fastest = placed.fastest
         self._part = part
         order = places.shape[1] - 1
         self._setting = setting = Setting(device, order, np.dtype(dtype))

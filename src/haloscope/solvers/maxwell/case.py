@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from haloscope.case import CaseTable, Position, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
+from haloscope.solvers.maxwell.exact import TimeHarmonic, named
 
 LIGHT = 299_792_458.0
 """Speed of light in vacuum, m/s (exact)."""
@@ -19,13 +20,12 @@ HIGHEST_ORDER = 15
 FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
-_MOST_ELEMENTS = 2**31 - 1
 _PLACE = ("x", "y", "z")
 
 Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Count = Annotated[int, Field(ge=1, le=_MOST_ELEMENTS)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Triple = tuple[Count, Count, Count]
 Axis = Literal["x", "y", "z"]
@@ -148,6 +148,20 @@ class Initial(Table):
     """In A/m."""
 
 
+class Exact(Table):
+    """A known solution: it gives the fields at step 0, and what errors are told against."""
+
+    solution: Name
+    """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and others of these
+    kinds (te or tm and the mode's numbers)."""
+    radius: Positive = 1.0
+    """Of a waveguide or sphere, in m."""
+    length: Positive = 1.0
+    """Edge of a cube, or the period of a waveguide, in m."""
+    size: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
+    """Edges of a cavity in m."""
+
+
 class MaxwellTable(Table):
     """Electromagnetic fields in the time domain."""
 
@@ -184,6 +198,8 @@ class MaxwellTable(Table):
     """What regions are made of: [[maxwell.materials]] tables; vacuum where none is given."""
     initial: Initial = Initial()
     """The fields at step 0."""
+    exact: Exact | None = None
+    """A known solution in place of maxwell.initial."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
     """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
     one that cuts fewer faces."""
@@ -198,6 +214,9 @@ class MaxwellTable(Table):
             )
         for name in FIELD_NAMES:
             self.initial_field(name)
+        if self.exact is not None and self.initial != Initial():
+            raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
+        self.solution()
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -219,6 +238,13 @@ class MaxwellTable(Table):
         return parse_quantity_or_expression(
             getattr(self.initial, name), f"maxwell.initial.{name}", _PLACE
         )
+
+    def solution(self) -> TimeHarmonic | None:
+        """The known solution, in natural units."""
+        given = self.exact
+        if given is None:
+            return None
+        return named(given.solution, radius=given.radius, length=given.length, size=given.size)
 
     def kinds(self) -> dict[str, str | float]:
         """Boundaries as the kernels know them."""

@@ -142,7 +142,7 @@ def plane_wave(wave_vector: Lengths, polarisation: Lengths) -> TimeHarmonic:
     both = np.concatenate([p, np.cross(k, p) / w])
 
     def phasor(points: Floats) -> Complexes:
-        return np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1)))
+        return np.asarray(np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1))))
 
     return TimeHarmonic(w, phasor)
 

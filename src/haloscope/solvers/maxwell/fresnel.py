@@ -15,8 +15,8 @@ from haloscope.solvers.maxwell.exact import Complexes, Floats, TimeHarmonic
 
 
 @dataclass(frozen=True)
-class Medium:
-    """What a wave of one frequency sees of a medium.
+class Response:
+    """What a wave of one frequency sees of a medium, such as Medium.permittivity_at says.
 
     Attributes
     ----------
@@ -39,44 +39,10 @@ class Medium:
         return complex(self.permeability / self.index)
 
 
-VACUUM = Medium()
+VACUUM = Response()
 
 
-def drude_permittivity(
-    frequency: float, damping: float, strength: float, background: float = 1.0
-) -> complex:
-    """Permittivity eps_inf - b / (w (w + i a)) of a free-electron gas, dJ/dt = -a J + b E.
-
-    Parameters
-    ----------
-    frequency
-        Angular frequency w.
-    damping, strength
-        a and b, b being the square of the plasma frequency.
-    background
-        eps_inf.
-    """
-    return background - strength / (frequency * (frequency + 1j * damping))
-
-
-def lorentz_permittivity(
-    frequency: float, damping: float, resonance: float, strength: float, background: float = 1.0
-) -> complex:
-    """Permittivity eps_inf + c / (b - i a w - w^2) of an oscillator, dJ/dt = -a J - b P + c E.
-
-    Parameters
-    ----------
-    frequency
-        Angular frequency w.
-    damping, resonance, strength
-        a, b and c, b being the square of the resonant frequency and dP/dt = J.
-    background
-        eps_inf.
-    """
-    return background + strength / (resonance - 1j * damping * frequency - frequency**2)
-
-
-def interface(first: Medium, second: Medium) -> tuple[complex, complex]:
+def interface(first: Response, second: Response) -> tuple[complex, complex]:
     """Reflected and transmitted amplitude of E over the incident one, on a half space.
 
     r = (Z2 - Z1) / (Z1 + Z2), t = 2 Z2 / (Z1 + Z2); Jackson, Classical Electrodynamics,
@@ -89,9 +55,9 @@ def interface(first: Medium, second: Medium) -> tuple[complex, complex]:
 def slab(
     frequency: float,
     thickness: float,
-    inside: Medium,
-    before: Medium = VACUUM,
-    behind: Medium = VACUUM,
+    inside: Response,
+    before: Response = VACUUM,
+    behind: Response = VACUUM,
 ) -> tuple[complex, complex]:
     """Reflected E at the front face and transmitted E at the back face over the incident one.
 
@@ -108,9 +74,9 @@ def slab(
 def slab_wave(
     frequency: float,
     thickness: float,
-    inside: Medium,
-    before: Medium = VACUUM,
-    behind: Medium = VACUUM,
+    inside: Response,
+    before: Response = VACUUM,
+    behind: Response = VACUUM,
 ) -> TimeHarmonic:
     """The steady field around a slab in 0 < x < d, lit from x < 0 by E = cos(n1 w x - w t).
 
@@ -141,7 +107,7 @@ def slab_wave(
         x = points[0]
         result = np.zeros((6, *x.shape), np.complex128)
 
-        def fill(some: Floats, medium: Medium, start: float, to: complex, back: complex) -> None:
+        def fill(some: Floats, medium: Response, start: float, to: complex, back: complex) -> None:
             phase = 1j * medium.index * frequency * (x[some] - start)
             there = to * np.exp(phase)
             again = back * np.exp(-phase) if back else np.zeros_like(phase)

@@ -41,7 +41,7 @@ class Layer:
 
     thickness: Mapping[str, float]
     grading: float = 3.0
-    reflection: float = 1e-8
+    reflection: float = 1e-6
 
     def __post_init__(self) -> None:
         for side, value in self.thickness.items():
@@ -61,7 +61,7 @@ class Layer:
         if not 0 < self.reflection < 1:
             raise InputError(
                 f"reflection = {self.reflection:g} is out of range; give a number between 0 and 1, "
-                "such as 1e-8"
+                "such as 1e-6"
             )
 
     def placed(self, mesh: HexMesh, speed: float = 1.0) -> PlacedLayer:
@@ -149,8 +149,8 @@ class PlacedLayer:
 
     @property
     def fastest(self) -> float:
-        """Largest rate that it adds: where layers meet, those of the axes add up."""
-        return float(sum(self.strengths.reshape(3, 2).max(axis=1)))
+        """Largest magnitude of an eigenvalue that it adds at a node, also where layers meet."""
+        return float(self.strengths.max())
 
 
 class LayerTerm:

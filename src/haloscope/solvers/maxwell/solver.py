@@ -166,12 +166,27 @@ class MaxwellSolver:
     # State
 
     def _set_initial(self) -> None:
-        x, y, z = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
+        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
+        solution = self._table.solution()
+        if solution is not None:
+            self.stepping.set_fields(np.moveaxis(solution(places, 0.0), 0, 1))
+            return
+        x, y, z = places
         values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
         for number, name in enumerate(FIELD_NAMES):
             given = self._table.initial_field(name)
             values[:, number] = given.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
         self.stepping.set_fields(values / self._units[:, None])
+
+    def _largest_error(self) -> float | None:
+        """Largest error of any component, in natural units; None without a known solution."""
+        solution = self._table.solution()
+        if solution is None:
+            return None
+        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
+        wanted = np.moveaxis(solution(places, self.time * self._table.speed), 0, 1)
+        own = np.abs(self.stepping.values() - wanted).max(initial=0.0)
+        return self._world.largest(float(own))
 
     def _index(self, name: str) -> int:
         return FIELD_NAMES.index(name)
@@ -245,7 +260,7 @@ class MaxwellSolver:
     def diagnostics(self) -> dict[str, float]:
         """Energy, time and what the time step is against its bound."""
         electric, magnetic = self._energies()
-        return {
+        found = {
             "time": self.time,
             "time_step": self.dt,
             "step_over_bound": self.dt / self.bound,
@@ -253,6 +268,8 @@ class MaxwellSolver:
             "magnetic_energy": float(magnetic),
             "energy": float(electric + magnetic),
         }
+        error = self._largest_error()
+        return found if error is None else found | {"largest_error": error}
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
@@ -264,12 +281,15 @@ class MaxwellSolver:
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """Energy and time."""
+        error = found.get("largest_error")
+        told = [] if error is None else [f"largest error {error:.3g} against the exact solution"]
         joules = "J" if self._table.units == "si" else "(natural units)"
         seconds = "s" if self._table.units == "si" else ""
         return [
             f"time {found['time']:.6g} {seconds}".rstrip()
             + f", energy {found['energy']:.8g} {joules}, time step "
-            f"{100 * found['step_over_bound']:.0f} % of the stability bound"
+            f"{100 * found['step_over_bound']:.0f} % of the stability bound",
+            *told,
         ]
 
     def _count_work(self) -> Work:

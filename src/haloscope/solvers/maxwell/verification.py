@@ -17,12 +17,18 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.domain.hex_generators import box, cylinder, sphere
 from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import take
 from haloscope.numerics.element_geometry import nodes, thickness, volume_weights
 from haloscope.numerics.timestep import LSERK4
 from haloscope.solvers.maxwell import exact
+from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.exact import TAU, Floats, Solution, TimeHarmonic
+from haloscope.solvers.maxwell.fresnel import Response, slab_wave
+from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.media import Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.waveforms import RampedSine
 
 SHARE = 0.2
 """Of the bound, where nothing else is said."""
@@ -33,6 +39,7 @@ PERIODIC_ELEMENTS = (4, 4, 8)
 CONDUCTING_ELEMENTS = (3, 3, 3)
 GUIDE_RADIUS, GUIDE_LAYERS = 8.0, 10
 _INTERFACE_ELEMENTS, _BEFORE, _BEHIND = 20, -3.0, 2.0
+_SLAB_ELEMENTS, _SLAB_START, _SLAB_END = 12, -1.0, 2.0
 SPHERE_MODES = (("tm", 1, 1), ("tm", 2, 1), ("te", 1, 1))
 _SAMPLES_A_PERIOD = 16
 
@@ -72,20 +79,47 @@ class Run:
         *,
         boundaries: Mapping[str, str | float] | None = None,
         materials: Sequence[Material] = (Material(),),
+        waves: Sequence[PlaneWave] = (),
     ) -> None:
-        coordinates = nodes(mesh, order)
+        placed = place(mesh, order, media=materials, waves=waves)
+        part = take(mesh, np.arange(mesh.count), placed.concerned.astype(int))
+        coordinates = nodes(part.mesh, order)
         self.stepping = Stepping(
-            mesh, coordinates, order, device, boundaries=boundaries, materials=materials
+            part, coordinates, order, device, boundaries=boundaries, materials=materials
         )
         self.points = np.moveaxis(coordinates.reshape(mesh.count, -1, 3), 2, 0)
         h = float(thickness(coordinates).min())
-        self.bound = LSERK4.real_limit * h / (2 * order * (order + 1))
+        rate = 2 * order * (order + 1) / h
+        if placed.concerned.any():
+            self.additions = PointwiseAdditions(placed, part, coordinates, (1,), device)
+            self.stepping.additions = self.additions
+            rate += self.additions.fastest
+        self.bound = LSERK4.real_limit / rate
         weights = volume_weights(order).ravel() * self.stepping.jacobian
         self.weights = weights / weights.sum()
 
     def at(self, solution: Solution, time: float) -> Floats:
         """A solution at the nodes, (elements, 6, nodes)."""
         return np.moveaxis(solution(self.points, time), 0, 1)
+
+    def rest_in(self, medium: Medium, wave: TimeHarmonic, time: float) -> None:
+        """Give the medium the currents and polarisations of a steady wave, and sources a time."""
+        electric, w = np.moveaxis(wave.phasor(self.points), 0, 1)[:, :3], wave.frequency
+        states = []
+        for pole in (*medium.singles, *medium.pairs):
+            polarisation = pole.susceptibility(np.array(w)) * electric
+            if isinstance(pole, Drude | Lorentz):
+                states.append(-1j * w * polarisation)
+            if not isinstance(pole, Drude):
+                states.append(polarisation)
+        name = f"medium_{3 * medium.states}"
+        self.additions.restore(
+            {
+                "time": np.array([time]),
+                name: np.concatenate(states, axis=1).real,
+                f"{name}_elements": self.stepping.part.elements,
+            }
+        )
 
     def start(self, fields: Floats, until: float, share: float) -> int:
         """Set the fields and the step; how many steps there are."""
@@ -200,8 +234,8 @@ def sphere_frequencies(
     device: Device,
     *,
     modes: Sequence[tuple[str, int, int]] = SPHERE_MODES,
-    core: int = 2,
-    rings: int = 2,
+    core: int = 1,
+    rings: int = 1,
     share: float = 0.8,
     until: float = 6.0,
 ) -> dict[str, tuple[float, float]]:
@@ -232,7 +266,7 @@ def sphere_frequencies(
         By mode, such as ``tm11``: the frequency measured and the exact one.
     """
     run = Run(sphere(1.0, core=core, rings=rings), order, device, boundaries={"wall": "pec"})
-    waves = {f"{kind}{l}{n}": exact.sphere(kind, l, n) for kind, l, n in modes}
+    waves = {f"{kind}{m}{n}": exact.sphere(kind, m, n) for kind, m, n in modes}
     shapes = {name: _shapes(run, wave) for name, wave in waves.items()}
     start = sum(run.at(wave, 0.0) for wave in waves.values())
     steps = run.start(np.asarray(start), until, share)
@@ -267,3 +301,45 @@ def decades_an_order(errors: Mapping[int, float]) -> float:
     orders = np.array(sorted(errors), np.float64)
     logarithms = np.log10([errors[order] for order in sorted(errors)])
     return float(-np.polyfit(orders, logarithms, 1)[0])
+
+
+def dispersive_slab(
+    medium: Medium,
+    order: int,
+    device: Device,
+    *,
+    frequency: float = 5.0,
+    until: float = 2.5,
+    share: float = 0.4,
+) -> Errors:
+    """Slab of a medium with memory in vacuum, 0 < x < 1, lit by a steady wave of one frequency.
+
+    Fields and currents start as Fresnel's coefficients say and have to stay so: the wave comes in
+    at x = -1 and both ends absorb. 12 elements over -1 < x < 2.
+    """
+    width = (_SLAB_END - _SLAB_START) / _SLAB_ELEMENTS
+    mesh = box(
+        (_SLAB_ELEMENTS, 1, 1),
+        (_SLAB_START, 0.0, 0.0),
+        (_SLAB_END, width, width),
+        periodic=(False, True, True),
+    )
+    inside = (mesh.centres[:, 0] > 0) & (mesh.centres[:, 0] < 1)
+    mesh = replace(mesh, regions=inside.astype(np.int32), region_names=("vacuum", "slab"))
+    # The waveform has risen long before; its time is shifted by whole periods.
+    period = TAU / frequency
+    incoming = PlaneWave(
+        direction=(1.0, 0.0, 0.0),
+        polarisation=(0.0, 1.0, 0.0),
+        waveform=RampedSine(1 / period, period, TAU / 4),
+        boundaries=("x-",),
+        start=(0.0, 0.0, 0.0),
+    )
+    ends = dict.fromkeys(("x-", "x+"), "absorbing")
+    run = Run(
+        mesh, order, device, boundaries=ends, materials=(Material(), medium), waves=(incoming,)
+    )
+    seen = Response(complex(medium.permittivity_at(frequency)), medium.permeability)
+    wave = slab_wave(frequency, 1.0, seen)
+    run.rest_in(medium, wave, 2 * period)
+    return run.errors(wave, until, share)

@@ -47,7 +47,9 @@ export class Rows {
     const [rank, number, place] = this.locations[row];
     if (place < 0) return `rank ${rank}.${number}`;
     const below = short && number > 0 && this.placeOfRow.has(row - 1) && this.locations[row - 1]?.[0] === rank;
-    return shown(below ? `↳ ${this.model.meta.places[place][3] || this.model.placeName(place, false)}` : this.model.placeName(place));
+    if (!below) return shown(this.model.placeName(place));
+    const name = this.model.meta.places[place][3] || this.model.placeName(place, false);
+    return shown(`↳ ${name.replace(/^(GPU \d+) stream /, "$1 · ")}`);
   }
 
   isHost(row) {

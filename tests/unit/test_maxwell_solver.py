@@ -1,0 +1,170 @@
+"""Claims about Maxwell cases: what they compute, write and go on from, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.world import World
+from haloscope.run import Simulation
+from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
+
+_WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
+
+
+def cavity(order: int = 4, **more: Any) -> dict[str, Any]:
+    """A mode of a box of conducting walls, 0.2 m wide, in SI units."""
+    table = {
+        "order": order,
+        "end_time": 1e-9,
+        "box": {"elements": [2, 2, 2], "upper": [0.2, 0.2, 0.2]},
+        "boundaries": _WALLS,
+        "exact": {"solution": "cavity-te101", "size": [0.2, 0.2, 0.2]},
+    }
+    return {"solver": "maxwell", "maxwell": {**table, **more}, "run": {"diagnostics_interval": 10}}
+
+
+def opened(data: dict[str, Any], **tables: Any) -> Simulation:
+    case = check({**data, **tables}, MaxwellCase, "test")
+    return Simulation(case, device=open_device("cpu", threads=2), world=World())
+
+
+def test_a_mode_in_si_units_is_that_of_the_exact_solution():
+    simulation = opened(cavity(7))
+    summary = simulation.run(ceilings=False)
+    found = summary["diagnostics"]
+    assert found["time"] == pytest.approx(1e-9, rel=1e-12)
+    assert found["largest_error"] < 1e-6
+    # E in V/m and H in A/m: their energies come to the same over a period.
+    frequency = LIGHT * np.sqrt(2) * np.pi / 0.2
+    swing = simulation.field("Ey")
+    assert swing is not None
+    assert np.abs(swing).max() == pytest.approx(abs(np.cos(frequency * 1e-9)), abs=1e-5)
+    magnetic = np.abs(simulation.field("Hx")).max()
+    assert magnetic == pytest.approx(
+        abs(np.sin(frequency * 1e-9)) / np.sqrt(2) / IMPEDANCE, rel=1e-4
+    )
+    volume = 8.8541878128e-12 / 2 * 0.2**3 / 4
+    assert found["energy"] == pytest.approx(volume, rel=1e-6)
+
+
+def test_natural_units_and_si_are_the_same_fields():
+    natural = cavity(4, units="natural", end_time=1e-9 * LIGHT)
+    results = []
+    for data in (natural, cavity(4)):
+        simulation = opened(data)
+        simulation.run(ceilings=False)
+        results.append(simulation.solver.owned("Hz"))
+    assert np.abs(results[0] - results[1]).max() < 1e-12
+
+
+def test_tables_of_energy_and_probes_have_the_time(tmp_path):
+    probe = {"name": "p", "position": [0.07, 0.05, 0.11]}
+    simulation = opened(cavity(6), output={"probe_interval": 4, "probes": [probe]})
+    simulation.run(out=tmp_path, ceilings=False)
+    rows = list(csv.DictReader((tmp_path / "probe-p.csv").open()))
+    assert list(rows[0]) == ["step", "time", "Ex", "Ey", "Ez", "Hx", "Hy", "Hz"]
+    x, _, z = probe["position"]
+    frequency = LIGHT * np.sqrt(2) * np.pi / 0.2
+    for row in rows:
+        shape = np.sin(np.pi * x / 0.2) * np.sin(np.pi * z / 0.2)
+        wanted = shape * np.cos(frequency * float(row["time"]))
+        assert abs(float(row["Ey"])) == pytest.approx(abs(wanted), abs=2e-5)
+    energies = list(csv.DictReader((tmp_path / "energy.csv").open()))
+    assert list(energies[0]) == ["step", "electric", "magnetic"]
+    assert json.loads((tmp_path / "summary.json").read_text())["rate"]["unit"] == "Mnodes/s"
+
+
+def test_fields_are_written_as_cells_of_their_order(tmp_path):
+    simulation = opened(cavity(3))
+    simulation.run(2, out=tmp_path, ceilings=False)
+    with h5py.File(tmp_path / "fields.vtkhdf") as file:
+        root = file["VTKHDF"]
+        assert (root["Types"][...] == 72).all()
+        points, E = root["Points"][...], root["PointData/E"][...]
+    frequency = LIGHT * np.sqrt(2) * np.pi / 0.2
+    x, _, z = np.pi * points.T / 0.2
+    wanted = np.sin(x) * np.sin(z) * np.cos(frequency * simulation.solver.time)
+    assert np.abs(np.abs(E[:, 1]) - np.abs(wanted)).max() < 2e-2
+
+
+def test_a_restart_goes_on_bitwise(tmp_path):
+    whole = opened(cavity(4))
+    whole.run(ceilings=False)
+    assert whole.step > 12
+    first = opened(cavity(4), checkpoint={"at_end": True})
+    first.run(7, out=tmp_path, ceilings=False)
+    second = opened(cavity(4))
+    second.run(out=tmp_path, restart=True, ceilings=False)
+    assert second.step == whole.step
+    for name in whole.solver.fields:
+        np.testing.assert_array_equal(second.solver.owned(name), whole.solver.owned(name))
+
+
+def test_single_precision_is_computed_and_written(tmp_path):
+    simulation = opened(cavity(5, precision="single"))
+    summary = simulation.run(out=tmp_path, ceilings=False)
+    assert summary["diagnostics"]["largest_error"] < 1e-3
+    with h5py.File(tmp_path / "fields.vtkhdf") as file:
+        assert file["VTKHDF/PointData/E"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"boundaries": {}},
+            "the surface 'x-' of the mesh has no kind; give maxwell.boundaries.x-",
+        ),
+        (
+            {"boundaries": {**_WALLS, "wall": "pec"}},
+            "maxwell.boundaries.wall: the mesh has no such",
+        ),
+        ({"materials": [{"region": "glass"}]}, "region 'glass' is not one of the mesh's; it has"),
+        ({"time_step": 1e-9}, "time step 1e-09 s is out of range; it must be above 0 and at most"),
+        ({"order": 16}, "maxwell.order = 16: input should be less than or equal to 15"),
+        ({"materials": [{"permittivity": -2.0}]}, "maxwell.materials.0.permittivity = -2.0"),
+        ({"box": None}, "a mesh is one of the tables maxwell.box, maxwell.cylinder"),
+        ({"sphere": {"radius": 1.0}}, "box and sphere are given"),
+        ({"exact": {"solution": "cavity"}}, "'cavity' is no known solution; there is periodic-box"),
+        ({"initial": {"Ex": 1.0}}, "maxwell.initial and maxwell.exact are both given"),
+        ({"mesh": {"file": "no.msh"}, "box": None}, "mesh file no.msh is not there"),
+    ],
+)
+def test_what_cannot_be_computed_is_told(changes, words):
+    data = cavity(**{"order": 3, **changes})
+    data["maxwell"] = {key: value for key, value in data["maxwell"].items() if value is not None}
+    with pytest.raises(InputError) as caught:
+        opened(data)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_probe_outside_the_mesh_is_refused():
+    with pytest.raises(InputError, match=r"probe p: \(0.3, 0.1, 0.1\) lies outside .* 0.1 m from"):
+        opened(cavity(3), output={"probes": [{"name": "p", "position": [0.3, 0.1, 0.1]}]})
+
+
+def test_a_solution_that_breaks_is_told():
+    data = cavity(3)
+    del data["maxwell"]["exact"]
+    data["maxwell"]["initial"] = {"Ez": "1e300*x*y"}
+    simulation = opened(data)
+    with pytest.raises(SolutionError, match="the solution broke before step"):
+        simulation.run(ceilings=False)
+
+
+def test_a_case_larger_than_memory_is_refused_before_its_mesh_is_made(tmp_path: Path):
+    from haloscope.errors import MachineError
+
+    with pytest.raises(MachineError, match="the case needs about .* GB a rank"):
+        opened(cavity(15, box={"elements": [900, 900, 900]}))

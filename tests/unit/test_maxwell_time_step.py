@@ -1,0 +1,147 @@
+"""Claims about the longest stable time step: on cubes as published, on other elements as found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from haloscope.device import open_device
+from haloscope.domain.hex_generators import box, cylinder
+from haloscope.domain.hexes import HexMesh
+from haloscope.errors import InputError
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.stability import is_stable, stability_polynomial, step_limits
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.time_step import (
+    StepBound,
+    cube_factor,
+    find_bound,
+    geometric_bounds,
+    require_stable,
+)
+
+# Bounds over h / c on cubes: shared knowledge of this discretization with LSERK4.
+CUBES = {1: 0.809, 2: 0.322, 3: 0.179, 4: 0.114, 5: 0.0776, 7: 0.0416, 14: 0.0111}
+
+
+def bounded(mesh: HexMesh, order: int, **options) -> tuple[Stepping, StepBound]:
+    """Fields of a mesh, and the bound of their time step."""
+    coordinates = nodes(mesh, order)
+    walls = dict.fromkeys(mesh.boundary_names, "pec")
+    stepping = Stepping(mesh, coordinates, order, open_device("cpu"), boundaries=walls, **options)
+    device = stepping._device
+    start = device.from_host(np.random.default_rng(1).standard_normal(len(stepping.fields)))
+    geometric = float(geometric_bounds(coordinates, 1.0).min())
+    return stepping, find_bound(stepping.right_hand_side, start, geometric, device)
+
+
+def test_the_stability_polynomial_is_that_of_a_scheme_of_fourth_order():
+    assert np.allclose(stability_polynomial(LSERK4)[:5], [1, 1, 1 / 2, 1 / 6, 1 / 24], rtol=1e-12)
+    assert stability_polynomial(LSERK4)[5] == pytest.approx(1 / 200, rel=1e-6)
+
+
+def test_a_step_multiplies_by_the_polynomial():
+    z, u, k = -0.7 + 2.1j, 1.0 + 0j, 0j
+    for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
+        k = a * k + z * u
+        u = u + b * k
+    assert np.polynomial.polynomial.polyval(z, stability_polynomial(LSERK4)) == pytest.approx(u)
+
+
+def test_the_limits_on_the_axes_are_those_of_the_scheme():
+    found = step_limits(LSERK4, [-2.0, 1j, -4j, 0.0])
+    assert found[0] == pytest.approx(LSERK4.real_limit / 2, rel=1e-4)
+    assert found[1] == pytest.approx(LSERK4.imaginary_limit, rel=1e-4)
+    assert found[2] == pytest.approx(LSERK4.imaginary_limit / 4, rel=1e-4)
+    assert np.isinf(found[3])
+
+
+def test_the_region_ends_where_the_limits_say():
+    values = -1.0 + 3.0 * np.exp(1j * np.linspace(0, 2 * np.pi, 300))
+    values = values[values.real < 0]
+    limits = step_limits(LSERK4, values)
+    assert is_stable(LSERK4, 0.999 * limits * values).all()
+    assert not is_stable(LSERK4, 1.001 * limits * values).any()
+
+
+def test_an_eigenvalue_that_makes_the_solution_itself_grow_is_no_matter_of_the_step():
+    assert is_stable(LSERK4, 0.1)
+    assert step_limits(LSERK4, [0.01 + 1j])[0] > 0.98 * LSERK4.imaginary_limit
+
+
+@pytest.mark.parametrize("order", CUBES)
+def test_bounds_on_cubes_are_the_published_ones(order):
+    mesh = box((2, 2, 2), upper=(1.0, 1.0, 1.0), periodic=(True,) * 3)
+    _, found = bounded(mesh, order)
+    assert found.converged
+    assert found.limit == pytest.approx(0.5 * CUBES[order], rel=0.03)
+    assert found.geometric == pytest.approx(0.5 * cube_factor(order), rel=1e-9)
+    assert cube_factor(order) == pytest.approx(CUBES[order], rel=0.01)
+    assert found.automatic < found.largest == found.limit
+
+
+def test_walls_change_little_and_a_slower_medium_allows_longer_steps():
+    _, walled = bounded(box((2, 2, 2)), 5)
+    assert walled.limit == pytest.approx(0.5 * CUBES[5], rel=0.03)
+    _, slow = bounded(box((2, 2, 2)), 5, materials=(Material(4.0, 1.0),))
+    assert slow.limit == pytest.approx(2 * walled.limit, rel=0.01)
+    places = nodes(box((2, 2, 2)), 5)
+    half = geometric_bounds(places, 0.5)
+    assert np.allclose(half, 2 * geometric_bounds(places, np.ones(8)), rtol=1e-12)
+
+
+FLAT = box((2, 2, 2), upper=(1.0, 0.7, 0.2), periodic=(True,) * 3)
+WARPED = box((2, 2, 2), periodic=(True,) * 3, warp=0.06)
+SHEARED = box((2, 2, 2), upper=(1.0, 0.1, 0.1), periodic=(True,) * 3, warp=0.06)
+ROUND = cylinder(1.0, 0.0, 1.0, core=1, rings=1, layers=1)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "order", "upwind"),
+    [
+        (FLAT, 3, True),
+        (FLAT, 4, False),
+        (WARPED, 3, True),
+        (WARPED, 5, True),
+        (SHEARED, 4, True),
+        (ROUND, 4, True),
+    ],
+    ids=["flat", "flat, central flux", "warped", "warped, order 5", "sheared", "round"],
+)
+def test_steps_below_the_bound_are_stable_and_those_above_are_not(mesh, order, upwind):
+    stepping, found = bounded(mesh, order, upwind=upwind)
+    assert found.converged
+    random = np.random.default_rng(2).standard_normal(stepping.values().shape)
+    energies = {}
+    for share in (0.95, 1.1):
+        stepping.set_fields(random)
+        start = stepping.energy()
+        stepping.set_step(share * found.largest)
+        stepping.advance(250)
+        energies[share] = stepping.energy() / start
+    assert energies[0.95] < 1.0
+    assert energies[1.1] > 1e3
+
+
+def test_the_guess_from_the_shape_is_safe_for_elements_that_are_not_sheared():
+    for mesh in (FLAT, WARPED, ROUND):
+        _, found = bounded(mesh, 4)
+        assert 0.3 * found.limit < found.geometric < found.limit
+
+
+def test_a_bound_that_was_not_settled_is_no_longer_than_the_guess():
+    unsettled = StepBound(geometric=0.5, limit=0.8, converged=False, evaluations=160)
+    assert unsettled.largest == 0.5
+    assert StepBound(0.5, 0.8, True, 48).largest == 0.8
+    assert StepBound(0.5, 0.3, False, 160).largest == 0.3
+
+
+def test_a_step_above_the_bound_is_refused_with_the_bound():
+    require_stable(0.0831, 0.0831)
+    with pytest.raises(InputError, match=r"time step 0\.1 ns .* at most 0\.0831 ns"):
+        require_stable(0.1, 0.0831, "ns")
+    for given in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="above 0"):
+            require_stable(given, 0.0831)
