@@ -143,7 +143,9 @@ def run(
     if not as_json:
         _say("\n".join([_opening(simulation), *simulation.solver.notices]))
     told = measure != "off" and world.is_root
-    about = measured.described(folder / measured.FOLDER, measure, world.size)
+    parts = simulation.solver.places.parts
+    blocks = parts if len(parts) == 3 else ()  # along x, y, z
+    about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
         with about if told else contextlib.nullcontext():
             summary = simulation.run(

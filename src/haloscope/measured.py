@@ -145,7 +145,7 @@ def spare_children() -> None:
 
 
 @contextmanager
-def described(folder: Path, mode: str, ranks: int) -> Iterator[None]:
+def described(folder: Path, mode: str, ranks: int, blocks: Sequence[int] = ()) -> Iterator[None]:
     """Write ``measurement.json`` when the block ends, in whatever way; on one rank only.
 
     Parameters
@@ -156,6 +156,8 @@ def described(folder: Path, mode: str, ranks: int) -> Iterator[None]:
         ``profile`` or ``trace``.
     ranks
         How many the run has.
+    blocks
+        Along x, y, z, where each rank has one block of a grid.
     """
     from haloscope.scope.measure import Options, Outcome, write_about
 
@@ -171,6 +173,6 @@ def described(folder: Path, mode: str, ranks: int) -> Iterator[None]:
         raise
     finally:
         outcome = Outcome(folder, code, time.perf_counter() - begun, ranks)
-        write_about(outcome, ["haloscope", *sys.argv[1:]], Options(mode=mode), started)
+        write_about(outcome, ["haloscope", *sys.argv[1:]], Options(mode=mode), started, blocks)
         for path in folder.glob(".tracer-*"):
             path.unlink(missing_ok=True)

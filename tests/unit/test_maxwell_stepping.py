@@ -19,6 +19,7 @@ from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 
@@ -33,27 +34,13 @@ def opened(mesh: HexMesh, order: int, **options) -> tuple[Stepping, np.ndarray]:
 
 
 def periodic_wave(points: np.ndarray, t: float) -> np.ndarray:
-    """Standing wave in the periodic box [0, 2 pi]^3; w = sqrt 3."""
-    x, y, z = points
-    w, o = np.sqrt(3), np.zeros_like(x)
-    C, S = np.cos(w * t), np.sin(w * t) / w
-    E = (o, np.cos(x) * np.sin(y) * np.sin(z) * C, np.cos(x) * np.cos(y) * np.cos(z) * C)
-    H = (
-        2 * np.cos(x) * np.sin(y) * np.cos(z) * S,
-        -np.sin(x) * np.cos(y) * np.cos(z) * S,
-        np.sin(x) * np.sin(y) * np.sin(z) * S,
-    )
-    return np.stack([*E, *H], axis=1)
+    """Standing wave in the periodic box [0, 2 pi]^3, as the elements hold it."""
+    return np.moveaxis(exact.periodic_box()(points, t), 0, 1)
 
 
 def wave_between_walls(points: np.ndarray, t: float) -> np.ndarray:
-    """Standing wave in the unit cube with perfectly conducting walls; w = pi sqrt 3."""
-    x, y, z = np.pi * points
-    s, c = np.sin, np.cos
-    E = np.stack([-c(x) * s(y) * s(z), s(x) * c(y) * s(z), 0 * x]) / np.sqrt(2)
-    H = np.stack([-s(x) * c(y) * c(z), -c(x) * s(y) * c(z), 2 * c(x) * c(y) * s(z)]) / np.sqrt(6)
-    w = np.pi * np.sqrt(3)
-    return np.moveaxis(np.concatenate([E * s(w * t), H * c(w * t)]), 0, 1)
+    """Standing wave in the unit cube with perfectly conducting walls."""
+    return np.moveaxis(exact.conducting_box()(points, t), 0, 1)
 
 
 def run(stepping: Stepping, solution, points: np.ndarray, width: float, until: float = 1.0):

@@ -78,9 +78,34 @@ def test_errors_tell_how_far_noise_puts_the_modes_off(samples):
         assert mode.amplitude == pytest.approx(amplitude, rel=0.02)
 
 
+def test_a_mode_at_the_edge_of_two_parts_of_the_band_is_found_once():
+    # 2000 samples 0.05 apart are thinned to every seventh: parts are 2 wide, and meet at 2.8.
+    for noise in (0.0, 1e-3):
+        series = _series(2000, 0.05, [(2.8, 400.0, 1.0, 0.5)], noise=noise)
+        found = resonances(series, 0.05, (0.8, 4.8))
+        assert [mode.frequency for mode in found] == [pytest.approx(2.8, rel=1e-5)]
+
+
 def test_noise_alone_holds_no_modes():
-    noise = np.random.default_rng(3).standard_normal(1000)
-    assert len(resonances(noise, 0.1, (0.5, 4.5))) <= 1
+    random = np.random.default_rng(3)
+    for samples in (200, 300, 1000):
+        assert resonances(random.standard_normal(samples), 0.1, (0.5, 4.5)) == []
+
+
+def test_what_remains_of_a_noisy_series_cannot_be_lowered_by_other_exponents():
+    place = np.arange(120)
+    exponents = np.array([-0.01 + 0.4j, -0.02 + 0.45j])
+    random = np.random.default_rng(8)
+    noise = random.standard_normal((2, 120))
+    series = np.exp(np.outer(place, exponents)).sum(axis=1) + 0.05 * (noise[0] + 1j * noise[1])
+    fitted = fit_exponentials(series)
+    assert len(fitted.exponents) == 2
+    terms = fitted.amplitudes * np.exp(np.outer(place, fitted.exponents))
+    rest = series - terms.sum(axis=1)
+    slopes = place[:, None] * terms
+    sizes = np.linalg.norm(slopes, axis=0) * np.linalg.norm(rest)
+    assert (np.abs(slopes.conj().T @ rest) < 1e-4 * sizes).all()
+    assert fitted.noise == pytest.approx(0.05 * math.sqrt(2), rel=0.15)
 
 
 def test_a_short_complex_series_is_fitted():

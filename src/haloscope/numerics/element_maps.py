@@ -18,7 +18,8 @@ from haloscope.numerics.basis import derivative_matrix, gll_nodes
 
 _MOST_STEPS = 80
 _SMALLEST_STEP = 1e-13
-_FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e9
+_FIRST_DAMPING, _MOST_DAMPING, _DAMPING_CHANGE = 1e-2, 1e9, 3.0
+_LITTLE, _MUCH = 0.25, 0.75
 _LARGEST_BLOCK = 32
 _NUMBERS_AT_ONCE = 1 << 21
 _TINY = float(np.finfo(np.float64).tiny)
@@ -166,7 +167,7 @@ def closest(
         expected = np.linalg.norm(rest - np.einsum("bmd,bmdx->bmx", step, tangents), axis=2)
         done |= (distance <= rounding) | (np.abs(step).max(axis=2) < _SMALLEST_STEP)
         gain = distance - expected
-        done |= (damping == 0) & (gain >= 0) & (gain < least_gain * distance)
+        done |= (gain >= 0) & (gain * (1 + damping) < least_gain * distance)
         going = ~done.all(axis=1)
         if not going.all():
             ended = live[~going]
@@ -174,7 +175,7 @@ def closest(
             if not going.any():
                 return reference, distances
             live, places, targets = live[going], places[going], targets[going]
-            at, step = at[going], step[going]
+            at, step, expected = at[going], step[going], expected[going]
             tangents, rest, distance = tangents[going], rest[going], distance[going]
             damping, done, rounding = damping[going], done[going], rounding[going]
         trial = at + step
@@ -182,12 +183,19 @@ def closest(
         trial_rest = targets - place
         trial_distance = np.linalg.norm(trial_rest, axis=2)
         better = (trial_distance < distance) & ~done
+        # How much of what a step promised it keeps says how far the map is to be trusted. At a
+        # point far from a curved face that is little: the damping settles there.
+        promised = np.maximum(distance**2 - expected**2, 0.0)
+        kept = distance**2 - trial_distance**2
         at = np.where(better[..., None], trial, at)
         rest = np.where(better[..., None], trial_rest, rest)
         tangents = np.where(better[..., None, None], trial_tangents, tangents)
         distance = np.where(better, trial_distance, distance)
-        eased = np.where(damping > _FIRST_DAMPING, damping / 10, 0.0)
-        damping = np.where(better, eased, np.maximum(10 * damping, _FIRST_DAMPING))
+        eased = np.where(damping > _FIRST_DAMPING, damping / _DAMPING_CHANGE, 0.0)
+        raised = np.maximum(_DAMPING_CHANGE * damping, _FIRST_DAMPING)
+        damping = np.where(
+            kept > _MUCH * promised, eased, np.where(kept < _LITTLE * promised, raised, damping)
+        )
         done |= damping > _MOST_DAMPING
     reference[live], distances[live] = at, distance
     return reference, distances
@@ -201,7 +209,7 @@ def _damped_step(tangents: Floats, rest: Floats, at: Floats, damping: Floats) ->
     held = ((at >= 1) & (pull > 0)) | ((at <= -1) & (pull < 0))
     unit = np.where(held[..., None], 0.0, unit)
     matrix = unit @ np.swapaxes(unit, 2, 3)
-    # The last term keeps flat places soluble.
+    # A held direction is cut off from the rest, and its step at the face. The last term keeps
+    # flat places soluble.
     matrix[..., range(3), range(3)] += damping[..., None] + held + 1e-14
-    pull = np.where(held, 0.0, pull)
     return np.asarray(np.linalg.solve(matrix, pull[..., None])[..., 0] / lengths)

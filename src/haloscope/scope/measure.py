@@ -254,7 +254,13 @@ def measure(
     return outcome
 
 
-def write_about(outcome: Outcome, command: Sequence[str], options: Options, started: str) -> None:
+def write_about(
+    outcome: Outcome,
+    command: Sequence[str],
+    options: Options,
+    started: str,
+    blocks: Sequence[int] = (),
+) -> None:
     """Write ``measurement.json``: what was measured, and how.
 
     Parameters
@@ -267,8 +273,10 @@ def write_about(outcome: Outcome, command: Sequence[str], options: Options, star
         What was recorded.
     started
         When, as text.
+    blocks
+        Along x, y, z, where each rank has one block of a grid, ranks numbered with x fastest.
     """
-    about = {
+    about: dict[str, Any] = {
         "command": [str(word) for word in command],
         "mode": options.mode,
         "exit_code": outcome.exit_code,
@@ -279,6 +287,8 @@ def write_about(outcome: Outcome, command: Sequence[str], options: Options, star
         "versions": {"haloscope": haloscope_version(), "python": platform.python_version()},
         "machine": {"host": platform.node(), "system": platform.platform()},
     }
+    if blocks:
+        about["blocks"] = list(blocks)
     write_json(outcome.folder / FILE_NAME, about)
 
 

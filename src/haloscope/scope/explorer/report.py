@@ -7,7 +7,6 @@ locations by rank, kind and order; what only one of them has counts as zero in t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from numpy.typing import NDArray
 
 from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
+from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.gpu.breakdown import breakdown, busy_by_rank
 from haloscope.scope.measurement import Location, Region
 from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import Result
 
-_MOST_TOPOLOGIES = 8
 _MOST_WAITS = 200_000
 _TOLD: tuple[str, ...] = (
     *("command", "mode", "seconds", "exit_code", "program", "options", "versions"),
@@ -220,7 +219,7 @@ class Report:
             "places": [[p.rank, p.number, p.kind, p.name, p.device] for p in self.places],
             "size": self.size,
             "sides": [self._side_meta(number) for number in range(len(self.sides))],
-            "topologies": self._topologies(),
+            "topologies": topologies([side.result for side in self.sides], self.size),
         }
 
     def _side_meta(self, number: int) -> dict[str, Any]:
@@ -291,32 +290,6 @@ class Report:
         if not isinstance(begin, (int, float)) or not isinstance(end, (int, float)):
             return None
         return {"place": int(side.place_of[place]), "begin": float(begin), "end": float(end)}
-
-    def _topologies(self) -> list[dict[str, Any]]:
-        """Cartesian communicators, those of most ranks first."""
-        seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for side in self.sides:
-            for comm in side.result.comms:
-                try:
-                    dims = [int(length) for length in comm.dims]
-                    members = [int(rank) for rank in comm.members]
-                    periods = [bool(period) for period in comm.periods]
-                except (TypeError, ValueError):
-                    continue
-                fits = dims and all(length > 0 for length in dims) and prod(dims) == len(members)
-                if not fits or any(not 0 <= rank < self.size for rank in members):
-                    continue
-                seen.setdefault(
-                    (tuple(dims), tuple(members)),
-                    {
-                        "name": str(comm.name),
-                        "dims": dims,
-                        "periods": periods,
-                        "members": members,
-                    },
-                )
-        most = sorted(seen.values(), key=lambda one: -len(one["members"]))
-        return most[:_MOST_TOPOLOGIES]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The tree, and of each side sums by call path (metrics, nodes) and by location."""

@@ -165,7 +165,7 @@ class PointwiseAdditions:
         dtype: type = np.float64,
         upwind: bool = True,
     ) -> None:
-        self.kinds = tuple(kinds)
+        self.kinds: Sequence[int] = tuple(kinds)
         self.fastest = placed.fastest
         self._part = part
         order = places.shape[1] - 1

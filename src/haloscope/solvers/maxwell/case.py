@@ -9,8 +9,18 @@ from pydantic import Field, model_validator
 
 from haloscope.case import CaseTable, Position, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.maxwell.case_media import (
+    LayerTable,
+    MaterialTable,
+    SourceTable,
+    Units,
+    WaveTable,
+)
+from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
 from haloscope.solvers.maxwell.exact import TimeHarmonic, named
+from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.layers import Layer
 
 LIGHT = 299_792_458.0
 """Speed of light in vacuum, m/s (exact)."""
@@ -120,17 +130,6 @@ class LossyWall(Table):
     """Surface impedance in ohm (a good conductor's at one frequency: sqrt(pi f mu / sigma))."""
 
 
-class MaterialTable(Table):
-    """What a region is made of."""
-
-    region: Name = ""
-    """Name of a volume of the mesh; leave it out where there is one region."""
-    permittivity: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
-    """Relative; of a dispersive medium that at infinite frequency."""
-    permeability: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
-    """Relative."""
-
-
 class Initial(Table):
     """Fields at step 0: numbers or expressions of x, y, z (m)."""
 
@@ -198,6 +197,12 @@ class MaxwellTable(Table):
     """What regions are made of: [[maxwell.materials]] tables; vacuum where none is given."""
     initial: Initial = Initial()
     """The fields at step 0."""
+    sources: Annotated[tuple[SourceTable, ...], Field(max_length=1000)] = ()
+    """Currents: [[maxwell.sources]] tables."""
+    waves: Annotated[tuple[WaveTable, ...], Field(max_length=100)] = ()
+    """Plane waves that come in: [[maxwell.waves]] tables."""
+    layer: LayerTable | None = None
+    """Perfectly matched layers: a [maxwell.layer] table."""
     exact: Exact | None = None
     """A known solution in place of maxwell.initial."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
@@ -217,6 +222,9 @@ class MaxwellTable(Table):
         if self.exact is not None and self.initial != Initial():
             raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
         self.solution()
+        self.additions()
+        for each in self.materials:
+            each.material(self.unit_system)
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -253,12 +261,23 @@ class MaxwellTable(Table):
             for name, kind in self.boundaries.items()
         }
 
+    @property
+    def unit_system(self) -> Units:
+        """What turns numbers of the case into natural units."""
+        return Units(self.speed, self.impedance)
+
     def material(self, region: str, only: bool) -> Material:
         """Medium of a region; `only` says that it is the only one."""
         for given in self.materials:
             if given.region == region or (only and given.region == ""):
-                return Material(given.permittivity, given.permeability)
+                return given.material(self.unit_system)
         return Material()
+
+    def additions(self) -> tuple[Layer | None, list[Current], list[PlaneWave]]:
+        """Absorbing layer, currents and waves in natural units."""
+        layer = None if self.layer is None else self.layer.layer()
+        currents = [source.current(self.unit_system) for source in self.sources]
+        return layer, currents, [wave.wave(self.unit_system) for wave in self.waves]
 
 
 _MESHES = ("box", "cylinder", "sphere", "mesh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,8 +17,10 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.element_fields import ElementFields, Found, Position
 from haloscope.numerics.element_geometry import check_jacobians, nodes
+from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.interface import Field, Followed, Work
+from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions, place
 from haloscope.solvers.maxwell.case import (
     FIELD_NAMES,
     MaxwellCase,
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 _SETUP = Region("set-up")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
 _STAGES = 5
+# Kind of elements to which something is added, and their work over that of others.
+_CONCERNED = 1
+_WEIGHT_OF_ADDITIONS = 1.5
 # Eigenvalues are looked at where the vectors that this needs are no matter, in nodes of all ranks;
 # what is found of them counts to so many digits after the first.
 _EIGENVALUES_UP_TO = 300_000
@@ -85,14 +91,19 @@ class MaxwellSolver:
         table, world, device = self._table, self._world, self._device
         self.mesh = mesh = open_mesh(table)
         check_jacobians(mesh, table.order)
-        shared = partition(mesh, world.size, method=table.partition)
+        only = len(mesh.region_names) == 1
+        self.materials = [table.material(name, only) for name in mesh.region_names]
+        layer, currents, waves = table.additions()
+        added = place(
+            mesh, table.order, media=self.materials, layer=layer, currents=currents, waves=waves
+        )
+        weights = np.where(added.concerned, _WEIGHT_OF_ADDITIONS, 1.0)
+        shared = partition(mesh, world.size, weights, method=table.partition)
         own = np.flatnonzero(shared.parts == world.rank)
-        self.part = part = take(mesh, own)
+        self.part = part = take(mesh, own, added.concerned.astype(np.int64))
         self.places = ElementFields(world, mesh, table.order, shared.parts, part.elements)
         if world.size > 1:
             self.notices.append(shared.describe())
-        only = len(mesh.region_names) == 1
-        self.materials = [table.material(name, only) for name in mesh.region_names]
         self.coordinates = nodes(mesh, table.order, part.elements)
         machine = self._case.machine
         self.stepping = Stepping(
@@ -113,11 +124,44 @@ class MaxwellSolver:
         )
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
+        self._add(added)
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         self._choose_step()
         self._set_initial()
         self.work = self._count_work()
         self._probes: dict[tuple[Position, ...], Found] = {}
+
+    def _add(self, added: PlacedAdditions) -> None:
+        """Media with memory, layers, currents and waves."""
+        self._additions: PointwiseAdditions | None = None
+        self._fastest_addition = 0.0
+        self._states: dict[str, tuple[str, int]] = {}
+        if not added.concerned.any():
+            return
+        self._additions = PointwiseAdditions(
+            added,
+            self.part,
+            self.coordinates,
+            (_CONCERNED,),
+            self._device,
+            dtype=self.dtype.type,
+            upwind=self._table.flux == "upwind",
+        )
+        self.stepping.additions = self._additions
+        self._fastest_addition = added.fastest
+        widths = {
+            name: int(values.shape[1])
+            for name, values in self._additions.state().items()
+            if values.ndim == 3
+        }
+        for text in self._world.gather_texts(json.dumps(widths)):
+            widths |= json.loads(text)
+        self._states = {
+            f"{name} {value}": (name, value)
+            for name in sorted(widths)
+            for value in range(widths[name])
+        }
+        self.stored = (*FIELD_NAMES, *self._states)
 
     # Time
 
@@ -141,7 +185,7 @@ class MaxwellSolver:
         own = geometric_bounds(self.coordinates, speeds).min(initial=math.inf)
         least = -self._world.largest(-float(own))
         if self.mesh.count * (self._table.order + 1) ** 3 > _EIGENVALUES_UP_TO:
-            return least
+            return self._with_additions(least)
         rng = np.random.default_rng(self._world.rank)
         start = self._device.from_host(
             rng.standard_normal(len(self.stepping.fields)).astype(self.dtype)
@@ -151,7 +195,11 @@ class MaxwellSolver:
         ).largest
         # Sums over ranks differ in their last bits.
         unit = 10.0 ** (math.floor(math.log10(found)) - _DIGITS)
-        return math.floor(found / unit) * unit
+        return self._with_additions(math.floor(found / unit) * unit)
+
+    def _with_additions(self, bound: float) -> float:
+        """A bound for the curl and what is added, as if their eigenvalues fell together."""
+        return 1 / (1 / bound + self._fastest_addition / LSERK4.imaginary_limit)
 
     @property
     def time(self) -> float:
@@ -193,10 +241,24 @@ class MaxwellSolver:
 
     def owned(self, name: str) -> np.ndarray:
         """Host copy of own values as they are computed (natural units), [element, k, j, i]."""
+        if name in self._states:
+            return self._state(*self._states[name])
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
         host = self._device.to_host(fields[:, self._index(name)])
         values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.places.shape[1:])
         return values
+
+    def _state(self, name: str, value: int) -> np.ndarray:
+        """One value of what media and layers remember; 0 in elements without."""
+        assert self._additions is not None
+        result = np.zeros((self.stepping.elements, *self.places.shape[1:]), self.dtype)
+        held = self._additions.state()
+        if name in held:
+            local = np.argsort(self.part.elements)
+            at = np.searchsorted(self.part.elements, held[f"{name}_elements"], sorter=local)
+            rows = held[name][:, value].reshape(-1, *self.places.shape[1:])
+            result[local[at]] = rows
+        return result
 
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the units of the case."""
@@ -228,6 +290,14 @@ class MaxwellSolver:
             self.dt = scalars["dt"]
             self.stepping.set_step(self.dt * self._table.speed)
         self.step = step
+        if self._additions is not None:
+            state: dict[str, np.ndarray] = {"time": np.array([self.time * self._table.speed])}
+            for key, (name, _) in self._states.items():
+                values = own(key).reshape(self.stepping.elements, 1, -1)
+                known = state.get(name)
+                state[name] = values if known is None else np.append(known, values, axis=1)
+                state[f"{name}_elements"] = self.part.elements
+            self._additions.restore(state)
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""

@@ -126,7 +126,7 @@ def find_bound(
     operator
         The right-hand side, with all that is part of a step: sources aside.
     start
-        A vector on the device with parts along all eigenvectors: random numbers.
+        A vector on the device with parts along all eigenvectors, see :func:`random_start`.
     geometric
         The least of :func:`geometric_bounds` of this rank.
     device, world
@@ -157,6 +157,30 @@ def find_bound(
         space.combine(ranks.broadcast(np.ascontiguousarray(combined.real)), next_start)
     least = -ranks.largest(-geometric)
     return StepBound(least, limit, converged, evaluations)
+
+
+def random_start(elements: NDArray[np.integer], values: int) -> Floats:
+    """Numbers from -1 to 1 that depend on an element's number alone, not on the rank that has it.
+
+    Made by the function splitmix64 (Steele, Lea and Flood, OOPSLA 2014) of each value's place.
+
+    Parameters
+    ----------
+    elements
+        Numbers in the whole mesh, (own,).
+    values
+        Of an element.
+
+    Returns
+    -------
+    array of shape (own, values)
+    """
+    place = np.asarray(elements, np.uint64)[:, None] * np.uint64(values)
+    mixed = (place + np.arange(1, values + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-52 - 1.0)
 
 
 def require_stable(given: float, bound: float, unit: str = "") -> None:

@@ -170,6 +170,11 @@ def conducting_box(
     return run.errors(exact.conducting_box(), until, share)
 
 
+def guide_mesh(*, layers: int, length: float, radius: float) -> HexMesh:
+    """Round guide, periodic along z: a core of one element and four around it in each layer."""
+    return cylinder(radius, 0.0, length, core=1, rings=1, layers=layers, periodic=True)
+
+
 def waveguide(
     order: int,
     device: Device,
@@ -183,7 +188,7 @@ def waveguide(
     The reference code's test has this size, ten layers along the axis and so 50 elements.
     """
     radius, length = GUIDE_RADIUS, TAU * GUIDE_RADIUS
-    mesh = cylinder(radius, 0.0, length, core=1, rings=1, layers=layers, periodic=True)
+    mesh = guide_mesh(layers=layers, length=length, radius=radius)
     run = Run(mesh, order, device, boundaries={"wall": "pec"})
     return run.errors(exact.waveguide("tm", 0, 1, radius=radius, length=length), until, share)
 
@@ -309,8 +314,8 @@ def dispersive_slab(
     device: Device,
     *,
     frequency: float = 5.0,
-    until: float = 2.5,
-    share: float = 0.4,
+    periods: int = 1,
+    share: float = 0.5,
 ) -> Errors:
     """Slab of a medium with memory in vacuum, 0 < x < 1, lit by a steady wave of one frequency.
 
@@ -342,4 +347,4 @@ def dispersive_slab(
     seen = Response(complex(medium.permittivity_at(frequency)), medium.permeability)
     wave = slab_wave(frequency, 1.0, seen)
     run.rest_in(medium, wave, 2 * period)
-    return run.errors(wave, until, share)
+    return run.errors(wave, periods * period, share)

@@ -1,0 +1,338 @@
+"""Pictures of spectra with their resonances, and of radiation patterns, in polar form or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.errors import InputError, SolutionError
+from haloscope.io.pictures import (
+    HISTORY_SIZE,
+    INK,
+    MUTED,
+    SERIES_COLOURS,
+    SERIES_STYLES,
+    _head,
+    check_suffix,
+    fitting,
+    new_figure,
+    save_figure,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+POLAR_SIZE = (5.4, 5.8)  # inch
+POLAR_HEAD = 0.09  # of the height, for title and subtitle
+GRID_COLOUR = "#d9dce0"
+MOST_LABELS = 8  # peaks that are named in a picture; others are marked only
+MOST_DECADES = 12  # below the largest value
+LABEL_STEP = 11  # points between labels above one another
+MOST_LEVELS = 4
+LEVELS_DB = 40.0  # shown below the largest value of a pattern
+_PREFIXES = {
+    -15: "f",
+    -12: "p",
+    -9: "n",
+    -6: "µ",
+    -3: "m",
+    0: "",
+    3: "k",
+    6: "M",
+    9: "G",
+    12: "T",
+    15: "P",
+}
+
+
+def save_spectrum(
+    path: str | Path,
+    *,
+    frequencies: ArrayLike,
+    series: Mapping[str, ArrayLike],
+    ylabel: str,
+    title: str,
+    subtitle: str = "",
+    peaks: Sequence[tuple[float, str]] = (),
+    unit: str = "Hz",
+) -> None:
+    """Draw magnitudes over frequency on a logarithmic axis, with marked peaks.
+
+    Parameters
+    ----------
+    path
+        The picture, ending in ``.png``.
+    frequencies
+        (n,) ascending.
+    series
+        At least one (n,) magnitude by its name; zeros have no place and leave a gap.
+    ylabel
+        What they are, with their unit: ``|Ez| (V/m/Hz)``.
+    title, subtitle
+        A line each, drawn as they are.
+    peaks
+        Frequency and text of each, such as ``Q = 1520``. Those outside the frequencies are left
+        out; the highest 8 are named.
+    unit
+        Of the frequencies; the axis gets a prefix such as G.
+
+    Raises
+    ------
+    InputError
+        Shapes do not agree, or the path does not end in ``.png``.
+    SolutionError
+        A magnitude is nan or inf, or none is above 0.
+    MachineError
+        The disk is full or the place not writable.
+    """
+    check_suffix(path)
+    f = np.asarray(frequencies, np.float64)
+    lines = _checked("spectrum", f, series)
+    largest = max(float(values.max()) for values in lines.values())
+    if not largest > 0:
+        raise SolutionError(
+            f"cannot draw {path}: all magnitudes are 0 or less; look whether the source reached "
+            f"the probe"
+        )
+    factor, prefix = _prefix(float(np.abs(f).max()))
+    figure = new_figure(HISTORY_SIZE)
+    axes = figure.add_subplot()
+    for number, (name, values) in enumerate(lines.items()):
+        shown = np.where(values > 0, values, np.nan)
+        axes.semilogy(f / factor, shown, **_line(number), label=name)
+    least = min(float(values[values > 0].min()) for values in lines.values() if (values > 0).any())
+    axes.set_ylim(max(least / 2, largest * 10.0**-MOST_DECADES), 2 * largest)
+    axes.set_xlim(f[0] / factor, f[-1] / factor)
+    _mark_peaks(axes, f, np.max(list(lines.values()), axis=0), peaks, factor)
+    axes.grid(which="major", color=GRID_COLOUR, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(f"frequency ({prefix}{unit})")
+    axes.set_ylabel(ylabel, parse_math=False)
+    if len(lines) > 1:
+        _legend(axes)
+    style_axes(axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    _head(axes, HISTORY_SIZE[0], title, subtitle)
+    save_figure(figure, path)
+
+
+def save_pattern(
+    path: str | Path,
+    *,
+    angles: ArrayLike,
+    series: Mapping[str, ArrayLike],
+    label: str,
+    title: str,
+    subtitle: str = "",
+    polar: bool = True,
+    angle_name: str = "theta",
+    levels_db: float = LEVELS_DB,
+) -> None:
+    """Draw a cut through a radiation pattern, in dB.
+
+    Parameters
+    ----------
+    path
+        The picture, ending in ``.png``.
+    angles
+        (n,) ascending, in rad, over at most a full turn.
+    series
+        At least one (n,) pattern by its name, in units of power: a directivity, a cross section
+        in m^2. Values of 0 stand at the lowest level.
+    label
+        What the decibels are: ``directivity (dBi)``, ``cross section (dB m²)``.
+    title, subtitle
+        A line each, drawn as they are.
+    polar
+        With the angle 0 on top and running clockwise; False: over the angle in degrees.
+    angle_name
+        Of the axis in degrees.
+    levels_db
+        Shown below the largest value.
+
+    Raises
+    ------
+    InputError
+        Shapes do not agree, or the path does not end in ``.png``.
+    SolutionError
+        A value is nan, inf or negative, or none is above 0.
+    MachineError
+        The disk is full or the place not writable.
+    """
+    check_suffix(path)
+    turns = np.asarray(angles, np.float64)
+    lines = _checked("pattern", turns, series)
+    if np.ptp(turns) > 2 * np.pi * (1 + 1e-12):
+        raise InputError(
+            f"pattern: the angles span {np.degrees(np.ptp(turns)):g} degrees; allowed is a full "
+            f"turn: give them in rad"
+        )
+    largest = max(float(values.max()) for values in lines.values())
+    if not largest > 0 or any(float(values.min()) < 0 for values in lines.values()):
+        raise SolutionError(
+            f"cannot draw {path}: a pattern has no value above 0, or one below; give powers, and "
+            f"look whether the source radiates"
+        )
+    top = 5.0 * math.ceil(2 * math.log10(largest) - 1e-9)
+    floor = top - levels_db
+    figure = new_figure(POLAR_SIZE if polar else HISTORY_SIZE)
+    axes = figure.add_subplot(projection="polar" if polar else None)
+    for number, (name, values) in enumerate(lines.items()):
+        decibels = 10 * np.log10(np.maximum(values, 10 ** (floor / 10)))
+        at = turns if polar else np.degrees(turns)
+        axes.plot(at, decibels, **_line(number), label=name)
+    axes.set_ylim(floor, top)
+    axes.grid(color=GRID_COLOUR, linewidth=0.5)
+    axes.set_axisbelow(True)
+    if polar:
+        _turn_polar(axes, floor, top)
+    else:
+        axes.set_xlim(np.degrees(turns[0]), np.degrees(turns[-1]))
+        _tick_degrees(axes)
+        axes.set_xlabel(f"{angle_name} (degrees)", parse_math=False)
+        axes.set_ylabel(label, parse_math=False)
+    style_axes(axes)
+    if not polar:
+        axes.spines[["top", "right"]].set_visible(False)
+    if len(lines) > 1:
+        _legend(axes, outside=polar)
+    if polar:
+        _head_above(figure, title, f"{label}   {subtitle}".rstrip())
+    else:
+        _head(axes, HISTORY_SIZE[0], title, subtitle)
+    save_figure(figure, path)
+
+
+def _line(number: int) -> dict[str, Any]:
+    return {
+        "color": SERIES_COLOURS[number % len(SERIES_COLOURS)],
+        "linestyle": SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
+        "linewidth": 0.9,
+    }
+
+
+def _checked(what: str, places: Floats, series: Mapping[str, ArrayLike]) -> dict[str, Floats]:
+    ascending = places.ndim == 1 and places.size > 1 and bool((np.diff(places) > 0).all())
+    if not series or not ascending:
+        raise InputError(
+            f"{what}: given {len(series)} series over places of shape {places.shape}; allowed are "
+            f"at least one series over at least 2 ascending places: correct them"
+        )
+    lines = {name: np.asarray(values, np.float64) for name, values in series.items()}
+    for name, values in lines.items():
+        if values.shape != places.shape:
+            raise InputError(
+                f"{what}: series {name!r} has the shape {values.shape}; the places have "
+                f"{places.shape}: give one value for each"
+            )
+        broken = int(np.count_nonzero(~np.isfinite(values)))
+        if broken:
+            raise SolutionError(
+                f"{what}: series {name!r} has {broken} values that are nan or inf; a picture "
+                f"needs finite values: look for where the solution broke"
+            )
+    return lines
+
+
+def _prefix(largest: float) -> tuple[float, str]:
+    """Power of a thousand and its prefix, so that the largest number has one to three digits."""
+    exponent = 3 * math.floor(math.log10(largest) / 3) if largest > 0 else 0
+    exponent = min(max(exponent, min(_PREFIXES)), max(_PREFIXES))
+    return 10.0**exponent, _PREFIXES[exponent]
+
+
+def _mark_peaks(
+    axes: Axes,
+    frequencies: Floats,
+    height: Floats,
+    peaks: Sequence[tuple[float, str]],
+    factor: float,
+) -> None:
+    """Triangles above the peaks, and the names of the highest; near ones above one another."""
+    shown = [peak for peak in peaks if frequencies[0] <= peak[0] <= frequencies[-1]]
+    if not shown:
+        return
+    width = float(np.ptp(frequencies))
+
+    def top(frequency: float) -> float:
+        # The next sample may be lower than the peak between the samples.
+        near = np.abs(frequencies - frequency) <= max(0.002 * width, 1.5 * width / len(height))
+        return float(height[near].max())
+
+    named = sorted(shown, key=lambda peak: -top(peak[0]))[:MOST_LABELS]
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** 0.22)
+    last, level = -math.inf, 0
+    for frequency, text in sorted(shown):
+        at = (frequency / factor, top(frequency))
+        axes.plot(*at, marker="v", markersize=4, color=INK, linestyle="", zorder=3)
+        if (frequency, text) not in named:
+            continue
+        level = (level + 1) % MOST_LEVELS if frequency - last < 0.16 * width else 0
+        last = frequency
+        axes.annotate(
+            text,
+            at,
+            xytext=(0, 6 + LABEL_STEP * level),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7.5,
+            color=INK,
+            parse_math=False,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+            arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.4} if level else None,
+        )
+
+
+def _turn_polar(axes: Axes, floor: float, top: float) -> None:
+    from matplotlib.projections.polar import PolarAxes
+    from matplotlib.ticker import MultipleLocator
+
+    assert isinstance(axes, PolarAxes)
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_thetagrids(np.arange(0, 360, 30))
+    axes.yaxis.set_major_locator(MultipleLocator(10.0 if top - floor <= 60 else 20.0))
+    axes.set_rlabel_position(75)
+
+
+def _head_above(figure: Figure, title: str, subtitle: str) -> None:
+    """Title and subtitle at the top of the figure: around a circle there are angles."""
+    width = figure.get_figwidth()
+    figure.set_layout_engine("constrained", rect=(0.0, 0.0, 1.0, 1.0 - POLAR_HEAD))
+    for text, height, size, colour in (
+        (title, 0.965, 11.0, INK),
+        (subtitle, 0.925, 8.5, MUTED),
+    ):
+        figure.text(
+            *(0.04, height, text),
+            fontsize=fitting(text, size, 0.92 * width),
+            va="center",
+            color=colour,
+            parse_math=False,
+        )
+
+
+def _tick_degrees(axes: Axes) -> None:
+    from matplotlib.ticker import MultipleLocator
+
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(MultipleLocator(60 if high - low > 200 else 30))
+
+
+def _legend(axes: Axes, outside: bool = False) -> None:
+    legend = axes.legend(fontsize=8, frameon=False, labelcolor=INK, handlelength=1.8)
+    if outside:
+        legend.set_loc("upper left")
+        legend.set_bbox_to_anchor((-0.12, 0.02))
+    for text in legend.get_texts():
+        text.set_parse_math(False)

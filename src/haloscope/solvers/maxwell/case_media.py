@@ -1,0 +1,299 @@
+"""Keys of a Maxwell case for media, absorbing layers, currents and waves, and what they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from haloscope.case import Position, Table
+from haloscope.expressions import parse_quantity_or_expression
+from haloscope.solvers.maxwell.currents import Current, PointDipole, SheetCurrent, VolumeCurrent
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.layers import Layer
+from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium, Pole
+from haloscope.solvers.maxwell.terms import Floats
+from haloscope.solvers.maxwell.waveforms import (
+    Gaussian,
+    ModulatedGaussian,
+    RampedSine,
+    Ricker,
+    Waveform,
+)
+from haloscope.solvers.maxwell.waveforms import Table as Sampled
+
+_LARGEST = 1e30
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Density = tuple[float | str, float | str, float | str]
+_PLACE = ("x", "y", "z")
+_LEAST_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Units:
+    """What turns a case's numbers into natural units.
+
+    Attributes
+    ----------
+    speed, impedance
+        Of light and of vacuum in the case's units.
+    """
+
+    speed: float
+    impedance: float
+
+
+class PoleTable(Table):
+    """What a medium with memory adds to its permittivity, for exp(-i w t)."""
+
+    kind: Literal["drude", "lorentz", "debye"]
+    """drude: -plasma_frequency**2 / (w (w + i collision_rate)); lorentz: strength resonance**2 /
+    (resonance**2 - i damping w - w**2); debye: strength / (1 - i w relaxation_time)."""
+    plasma_frequency: Positive | None = None
+    """Of drude, in rad/s."""
+    collision_rate: NotNegative | None = None
+    """Of drude, in 1/s; 0 when left out."""
+    strength: Number | None = None
+    """Of lorentz and debye: what it adds at rest."""
+    resonance: Positive | None = None
+    """Of lorentz, in rad/s."""
+    damping: NotNegative | None = None
+    """Of lorentz, in 1/s; 0 when left out."""
+    relaxation_time: Positive | None = None
+    """Of debye, in s."""
+
+    def pole(self, units: Units) -> Pole:
+        """The pole in natural units."""
+        c = units.speed
+        if self.kind == "drude":
+            return Drude(_of(self, "plasma_frequency") / c, _of(self, "collision_rate", 0.0) / c)
+        if self.kind == "lorentz":
+            return Lorentz(
+                _of(self, "strength"), _of(self, "resonance") / c, _of(self, "damping", 0.0) / c
+            )
+        return Debye(_of(self, "strength"), _of(self, "relaxation_time") * c)
+
+
+_KEYS_OF_POLES = {
+    "drude": {"plasma_frequency", "collision_rate"},
+    "lorentz": {"strength", "resonance", "damping"},
+    "debye": {"strength", "relaxation_time"},
+}
+
+
+def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = None) -> float:
+    """A key that this kind of a table needs."""
+    value = getattr(table, key)
+    if value is None:
+        value = otherwise
+    if value is None:
+        raise ValueError(f"kind = {table.kind!r} needs the key {key}")
+    return float(value)
+
+
+class MaterialTable(Table):
+    """What a region is made of."""
+
+    region: Annotated[str, Field(max_length=200)] = ""
+    """Name of a volume of the mesh; leave it out where there is one region."""
+    permittivity: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    """Relative; of a medium with poles that at very high frequency."""
+    permeability: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    """Relative."""
+    conductivity: NotNegative = 0.0
+    """In S/m."""
+    magnetic_conductivity: NotNegative = 0.0
+    """In ohm/m."""
+    poles: Annotated[tuple[PoleTable, ...], Field(max_length=16)] = ()
+    """What depends on frequency: [[maxwell.materials.poles]] tables."""
+
+    def material(self, units: Units) -> Material:
+        """The medium in natural units.
+
+        Raises
+        ------
+        InputError
+            It is unstable.
+        """
+        for pole in self.poles:
+            foreign = {
+                key
+                for key in pole.model_fields_set - {"kind"}
+                if key not in _KEYS_OF_POLES[pole.kind]
+            }
+            if foreign:
+                raise ValueError(f"a {pole.kind} pole has no key {min(foreign)}")
+        loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance
+        if not any(loss) and not self.poles:
+            return Material(self.permittivity, self.permeability)
+        poles = tuple(pole.pole(units) for pole in self.poles)
+        return Medium(self.permittivity, self.permeability, *loss, poles)
+
+
+class WaveformTable(Table):
+    """How a source goes with time."""
+
+    kind: Literal["gaussian", "modulated-gaussian", "ricker", "sine", "expression", "table"]
+    """gaussian: exp(-((t - centre)/width)**2); modulated-gaussian: that times sin(2 pi frequency (t -
+    centre) + phase); ricker: its second derivative's shape, (1 - 2 s**2) exp(-s**2) with s = pi
+    frequency (t - centre); sine: sin(2 pi frequency t + phase), smoothly risen within rise;
+    expression: a formula of t; table: of a CSV file."""
+    centre: Number | None = None
+    """In s."""
+    width: Positive | None = None
+    """In s."""
+    frequency: Positive | None = None
+    """In Hz."""
+    phase: Number | None = None
+    """In radians; 0 when left out."""
+    rise: Positive | None = None
+    """In s."""
+    expression: str | None = None
+    """Of t in s."""
+    file: str | None = None
+    """CSV file with two columns: time in s, value."""
+    until: Positive | None = None
+    """Of an expression: it is 0 after this time, in s."""
+    samples: Annotated[int, Field(ge=_LEAST_SAMPLES, le=1 << 24)] = 4096
+    """Of an expression or a file: values kept for cubic interpolation in time."""
+
+    def waveform(self, units: Units) -> Waveform:
+        """The waveform in natural units."""
+        c = units.speed
+        if self.kind == "gaussian":
+            return Gaussian(_of(self, "centre") * c, _of(self, "width") * c)
+        if self.kind == "modulated-gaussian":
+            return ModulatedGaussian(
+                _of(self, "centre") * c,
+                _of(self, "width") * c,
+                _of(self, "frequency") / c,
+                _of(self, "phase", 0.0),
+            )
+        if self.kind == "ricker":
+            return Ricker(_of(self, "centre") * c, _of(self, "frequency") / c)
+        if self.kind == "sine":
+            return RampedSine(
+                _of(self, "frequency") / c, _of(self, "rise") * c, _of(self, "phase", 0.0)
+            )
+        return self._sampled(c)
+
+    def _sampled(self, c: float) -> Waveform:
+        from haloscope.expressions import Table as Csv
+
+        if self.kind == "table":
+            if self.file is None:
+                raise ValueError("kind = 'table' needs the key file")
+            given = Csv.from_csv(self.file)
+            times = np.linspace(given.coordinate[0], given.coordinate[-1], self.samples)
+            return Sampled.of_times(times * c, given(times))
+        if self.expression is None:
+            raise ValueError("kind = 'expression' needs the key expression")
+        formula = parse_quantity_or_expression(self.expression, "expression", ("t",))
+        until = _of(self, "until")
+
+        def values(t: Floats) -> Floats:
+            return formula.evaluate_finite("expression", t=t / c)
+
+        return Sampled.sampled(values, until * c, until * c / (self.samples - 1))
+
+
+class SourceTable(Table):
+    """A current."""
+
+    kind: Literal["dipole", "volume", "sheet"]
+    """dipole: at a point; volume: a density in regions; sheet: in a named surface inside the mesh."""
+    waveform: WaveformTable
+    """Its course in time."""
+    magnetic: bool = False
+    """Whether it drives H as a current drives E; then V in place of A in all units below."""
+    position: Position | None = None
+    """Of a dipole, in m."""
+    moment: tuple[Number, Number, Number] | None = None
+    """Of a dipole: current times length, in A m."""
+    density: Density | None = None
+    """Of a volume (A/m**2) or sheet (A/m): numbers or expressions of x, y, z."""
+    regions: tuple[Name, ...] | None = None
+    """Of a volume: where it flows; everywhere when left out."""
+    surface: Name | None = None
+    """Of a sheet."""
+
+    def current(self, units: Units) -> Current:
+        """The current in natural units."""
+        factor = 1.0 if self.magnetic else units.impedance
+        waveform = self.waveform.waveform(units)
+        if self.kind == "dipole":
+            if self.position is None or self.moment is None:
+                raise ValueError("a dipole needs the keys position and moment")
+            x, y, z = (factor * part for part in self.moment)
+            return PointDipole(self.position, (x, y, z), waveform, self.magnetic)
+        if self.density is None:
+            raise ValueError(f"a {self.kind} current needs the key density")
+        parts = [
+            parse_quantity_or_expression(part, f"density[{axis}]", _PLACE)
+            for axis, part in enumerate(self.density)
+        ]
+
+        def distribution(points: Floats) -> Floats:
+            x, y, z = np.moveaxis(points, -1, 0)
+            found = [part.evaluate_finite("density", x=x, y=y, z=z) for part in parts]
+            return factor * np.stack([np.broadcast_to(each, x.shape) for each in found], axis=-1)
+
+        if self.kind == "volume":
+            return VolumeCurrent(distribution, waveform, self.regions, self.magnetic)
+        if self.surface is None:
+            raise ValueError("a sheet current needs the key surface")
+        return SheetCurrent(self.surface, distribution, waveform, self.magnetic)
+
+
+class WaveTable(Table):
+    """A plane wave that comes in. One of inside, box and boundaries is given."""
+
+    direction: tuple[Number, Number, Number]
+    """In which it goes, of any length."""
+    polarisation: tuple[Number, Number, Number]
+    """Its electric field in V/m where the waveform is 1; across the direction."""
+    waveform: WaveformTable
+    """Its course in time."""
+    inside: tuple[Name, ...] = ()
+    """Regions that hold the total field; all others hold the scattered field alone."""
+    box: tuple[Position, Position] | None = None
+    """Lower and upper corner in m: elements whose centre lies between hold the total field."""
+    boundaries: tuple[Name, ...] = ()
+    """Absorbing surfaces through which it comes in."""
+    start: Position | None = None
+    """Point in m where the waveform's time is that of the run; where the wave first meets the
+    surface when left out."""
+
+    def wave(self, units: Units) -> PlaneWave:
+        """The wave in natural units."""
+        return PlaneWave(
+            self.direction,
+            self.polarisation,
+            self.waveform.waveform(units),
+            inside=self.inside,
+            box=self.box,
+            boundaries=self.boundaries,
+            start=self.start,
+        )
+
+
+class LayerTable(Table):
+    """Perfectly matched layers inside the sides of the mesh's box."""
+
+    thickness: dict[Literal["x-", "x+", "y-", "y+", "z-", "z+"], Positive]
+    """By side, in m, inwards; a layer begins where an element begins."""
+    grading: Annotated[float, Field(ge=1.0, le=8.0)] = 3.0
+    """Power with which absorption grows from the layer's beginning."""
+    reflection: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
+    """What a wave at normal incidence is damped to on its way to the end and back."""
+
+    def layer(self) -> Layer:
+        """The layer; lengths are the same in all units."""
+        sides: dict[str, float] = {side: depth for side, depth in self.thickness.items()}  # noqa: C416
+        return Layer(sides, self.grading, self.reflection)

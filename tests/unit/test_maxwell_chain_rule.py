@@ -1,0 +1,159 @@
+"""Claims about the curl by the chain rule: what it shares with the default, and what it does not."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from turned_meshes import turned
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import find_compiler, source_text
+from haloscope.domain.hex_generators import box
+from haloscope.domain.hexes import HexMesh
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+from haloscope.solvers.maxwell.studies import ChainRuleStepping, warped_energy
+
+WALLS = dict(
+    zip(("x-", "x+", "y-", "y+", "z-", "z+"), 2 * ("pec", "pmc", "absorbing"), strict=True)
+)
+
+
+def opened(kind: type[Stepping], mesh: HexMesh, order: int, **options) -> Stepping:
+    walls = {name: WALLS[name] for name in mesh.boundary_names}
+    return kind(mesh, nodes(mesh, order), order, CpuDevice(threads=1), boundaries=walls, **options)
+
+
+def random(stepping: Stepping) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(stepping.values().shape)
+
+
+@pytest.mark.parametrize(("order", "upwind"), [(3, False), (7, True)])
+def test_on_affine_elements_both_curls_are_the_same(order, upwind):
+    """All orientations of faces, two media, every kind of wall; elements of three widths."""
+    mesh = turned(box((3, 2, 2), upper=(1.0, 0.4, 2.0)), 5)
+    object.__setattr__(mesh, "regions", (np.arange(mesh.count) % 2).astype(np.int32))
+    found = []
+    for kind in (Stepping, ChainRuleStepping):
+        media = (Material(), Material(3.0, 1.5))
+        stepping = opened(kind, mesh, order, upwind=upwind, materials=media)
+        stepping.set_fields(random(stepping))
+        stepping.set_step(1e-3)
+        stepping.advance(5)
+        found.append(stepping.values())
+    assert np.abs(found[0] - random(stepping)).max() > 1e-3
+    assert np.abs(found[0] - found[1]).max() < 1e-12
+
+
+def test_both_curls_differ_on_curved_elements_and_constants_are_preserved():
+    """The derivative of a constant vanishes before it meets the shape: no metric identity needed."""
+    mesh = box((2, 2, 2), periodic=(True,) * 3, warp=0.05)
+    covariant, chain = (opened(kind, mesh, 7) for kind in (Stepping, ChainRuleStepping))
+    values = random(chain).ravel()
+    assert np.abs(covariant.right_hand_side(values) - chain.right_hand_side(values)).max() > 1.0
+    constant = np.broadcast_to(np.arange(1.0, 7.0)[None, :, None], chain.values().shape)
+    chain.set_fields(constant)
+    chain.set_step(1e-3)
+    chain.advance(10)
+    assert np.abs(chain.values() - constant).max() < 1e-11
+
+
+def test_derivatives_of_smooth_fields_converge_with_the_order():
+    """Right-hand side of a wave in the periodic box, two per cent warped."""
+    length = 2 * np.pi
+    mesh = box((3, 3, 3), upper=(length,) * 3, periodic=(True,) * 3, warp=0.02)
+    errors = []
+    for order in (3, 5, 7):
+        chain = opened(ChainRuleStepping, mesh, order)
+        x, y, z = np.moveaxis(nodes(mesh, order).reshape(mesh.count, -1, 3), 2, 0)
+        s, c, zero = np.sin, np.cos, np.zeros_like(x)
+        # E at time 0 with H = 0: dH/dt = -curl E.
+        fields = [zero, c(x) * s(y) * s(z), c(x) * c(y) * c(z), zero, zero, zero]
+        rate = [2 * c(x) * s(y) * c(z), -s(x) * c(y) * c(z), s(x) * s(y) * s(z)]
+        rates = chain.right_hand_side(np.stack(fields, axis=1).ravel())
+        wanted = np.stack([zero, zero, zero, *rate], axis=1)
+        errors.append(np.abs(rates - wanted.ravel()).max())
+    assert errors[1] < errors[0] / 8
+    assert errors[2] < errors[1] / 8
+    assert errors[2] < 2e-3
+
+
+def test_the_chain_rule_has_growing_modes_on_curved_elements_and_the_default_has_none():
+    """All eigenvalues of one element that meets itself on all sides."""
+    mesh = box((1, 1, 1), periodic=(True,) * 3, warp=0.06)
+    rightmost = {}
+    for kind in (Stepping, ChainRuleStepping):
+        stepping = opened(kind, mesh, 3)
+        unit = np.eye(len(stepping.fields))
+        matrix = np.stack([np.array(stepping.right_hand_side(each)) for each in unit], axis=1)
+        rightmost[kind] = np.linalg.eigvals(matrix).real.max()
+    assert rightmost[Stepping] < 1e-9
+    assert rightmost[ChainRuleStepping] > 0.5
+
+
+def test_random_fields_grow_with_the_chain_rule_and_never_with_the_default():
+    device = CpuDevice(threads=1)
+    default = warped_energy(7, 0.06, 15.0, False, device)
+    assert not default.grows
+    assert default.final < 0.5
+    chain = warped_energy(7, 0.06, 15.0, True, device)
+    assert chain.grows
+    assert chain.final > 5
+    assert chain.rate > 0.3
+
+
+@pytest.mark.slow
+def test_energy_until_a_time_of_sixty():
+    device = CpuDevice(threads=1)
+    default = warped_energy(7, 0.06, 60.0, False, device)
+    assert not default.grows
+    assert 0.3 < default.final < 0.36
+    chain = warped_energy(7, 0.06, 60.0, True, device)
+    assert chain.final > 1e9
+    assert chain.rate > 0.4
+
+
+@pytest.mark.parametrize("order", [3, 5])
+def test_the_kernel_for_gpus_gives_the_bits_of_that_for_cores(order, tmp_path):
+    """Its code is run by one thread of a core, where barriers mean nothing."""
+    prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    constants = {
+        "real": "double",
+        "N": order,
+        "UPWIND": 1,
+        "CHAIN_RULE": 1,
+        "THREADS_A_BLOCK": 32,
+        "BLOCKS_A_PROCESSOR": 1,
+    }
+    source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
+    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    source.write_text(defined + prelude + source_text(SOURCE))
+    flags = ["-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run([*find_compiler().command, *flags, "-o", str(library), str(source)], check=True)
+    kernels = ctypes.CDLL(str(library))
+    stepping = opened(ChainRuleStepping, turned(box((2, 2, 2), warp=0.02), 5), order)
+    stepping.set_fields(random(stepping))
+    fields = np.array(stepping.fields)
+    increments = np.zeros_like(fields)
+    traces = [np.zeros_like(np.asarray(one)) for one in stepping._traces]
+    fixed = [stepping._geometry, stepping._materials, stepping._faces]
+
+    def pointers(*arrays):
+        return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]
+
+    first, count = ctypes.c_long(0), ctypes.c_long(8)
+    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), first, count)
+    for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
+        numbers = [ctypes.c_double(value) for value in (1e-3, a, b)]
+        arrays = pointers(fields, increments, *fixed, *traces, stepping._D, stepping._DT)
+        kernels.stage(*arrays, first, count, *numbers)
+        traces.reverse()
+    stepping.set_step(1e-3)
+    stepping.advance(1)
+    assert np.array_equal(stepping.values().ravel(), fields)

@@ -1,0 +1,110 @@
+"""Claims about pictures and tables of spectra and patterns: marks, decibels, exact numbers."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from haloscope.errors import InputError, SolutionError
+from haloscope.io.pictures import DOTS_PER_INCH, HISTORY_SIZE
+from haloscope.io.spectrum_pictures import POLAR_SIZE, save_pattern, save_spectrum
+from haloscope.io.spectrum_tables import write_columns
+
+image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+
+ANGLES = np.linspace(0, 2 * np.pi, 181)
+
+
+def _spectrum(**changes):
+    f = np.linspace(0, 12e9, 1200)
+    lines = sum(1e-9 / np.abs(1 + 40j * (f / peak - 1)) for peak in (3.1e9, 3.4e9, 7.7e9))
+    peaks = [(3.1e9, "3.1 GHz, Q = 20"), (3.4e9, "3.4 GHz, Q = 20"), (7.7e9, "7.7 GHz, $Q = 20")]
+    given = {
+        "frequencies": f,
+        "series": {"Ez": lines},
+        "ylabel": "|Ez| (V/m/Hz)",
+        "title": "Cavity",
+        "subtitle": "probe middle",
+        "peaks": peaks,
+    }
+    return given | changes
+
+
+def _pattern(**changes):
+    given = {
+        "angles": ANGLES,
+        "series": {"phi = 0": 1.5 * np.sin(ANGLES) ** 2, "phi = 90 degrees": np.full(181, 1.5)},
+        "label": "directivity (dBi)",
+        "title": "Dipole",
+        "subtitle": "at 1 GHz",
+    }
+    return given | changes
+
+
+def _size(path):
+    height, width = image.imread(path).shape[:2]
+    return width / DOTS_PER_INCH, height / DOTS_PER_INCH
+
+
+def test_pictures_have_their_size_and_equal_input_gives_equal_files(tmp_path):
+    for number in range(2):
+        save_spectrum(tmp_path / f"spectrum{number}.png", **_spectrum())
+    assert _size(tmp_path / "spectrum0.png") == HISTORY_SIZE
+    first, second = (tmp_path / f"spectrum{number}.png" for number in range(2))
+    assert first.read_bytes() == second.read_bytes()
+    save_pattern(tmp_path / "polar.png", **_pattern())
+    save_pattern(tmp_path / "plain.png", **_pattern(polar=False))
+    assert _size(tmp_path / "polar.png") == POLAR_SIZE
+    assert _size(tmp_path / "plain.png") == HISTORY_SIZE
+
+
+def test_peaks_are_marked(tmp_path):
+    save_spectrum(tmp_path / "marked.png", **_spectrum())
+    save_spectrum(tmp_path / "bare.png", **_spectrum(peaks=[(40e9, "beyond the axis")]))
+    marked, bare = (
+        (image.imread(tmp_path / name)[..., :3].max(axis=-1) < 0.3).sum()
+        for name in ("marked.png", "bare.png")
+    )
+    assert marked > bare + 200
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    path = tmp_path / "picture.png"
+    bad = _spectrum()["series"]["Ez"].copy()
+    bad[3] = np.nan
+    for draw, given, error, words in (
+        (save_spectrum, _spectrum(series={}), InputError, "at least one series"),
+        (save_spectrum, _spectrum(series={"Ez": [1.0]}), InputError, "shape"),
+        (save_spectrum, _spectrum(series={"Ez": bad}), SolutionError, "1 values"),
+        (
+            save_spectrum,
+            _spectrum(series={"Ez": np.zeros(1200)}),
+            SolutionError,
+            "magnitudes are 0",
+        ),
+        (save_pattern, _pattern(angles=np.degrees(ANGLES)), InputError, "rad"),
+        (save_pattern, _pattern(series={"a": np.zeros(181)}), SolutionError, "no value above 0"),
+    ):
+        with pytest.raises(error, match=words) as caught:
+            draw(path, **given)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="PNG"):
+        save_pattern(tmp_path / "picture.pdf", **_pattern())
+    assert not list(tmp_path.iterdir())
+
+
+def test_columns_read_back_exactly(tmp_path):
+    path = tmp_path / "pattern.csv"
+    theta = np.array([[0.1, 0.2], [1 / 3, 3.0]])
+    field = np.array([[1 + 2j, 1e-300], [-0.0, 7j / 3]])
+    write_columns(path, {"theta_rad": theta, "E": field}, note="a pattern\nexp(-i w t)")
+    lines = path.read_text().splitlines()
+    assert lines[:3] == ["# a pattern", "# exp(-i w t)", "theta_rad,E.real,E.imag"]
+    rows = list(csv.DictReader(lines[2:]))
+    assert [float(row["theta_rad"]) for row in rows] == theta.ravel().tolist()
+    found = [complex(float(row["E.real"]), float(row["E.imag"])) for row in rows]
+    assert found == field.ravel().tolist()
+    with pytest.raises(InputError, match="shapes"):
+        write_columns(path, {"a": [1.0], "b": [1.0, 2.0]})
