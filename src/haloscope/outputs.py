@@ -10,18 +10,20 @@ from haloscope.errors import MachineError
 from haloscope.solvers.interface import Followed
 
 if TYPE_CHECKING:
+    from haloscope.io.field_pictures import SlicesPicture
     from haloscope.io.pictures import HistoryPicture, PlanePicture
 
 
 def draw_overview(
     path: Path,
-    plane: PlanePicture,
+    plane: PlanePicture | SlicesPicture,
     summary: Mapping[str, Any],
     rows: Sequence[tuple[int, Mapping[str, float]]],
     followed: Followed,
     tolerance: float,
 ) -> None:
-    """Draw the mid-plane beside the history of what was followed, with the main results below.
+    """Draw what the solver shows on a plane: slices of fields alone, or one scalar and the flow
+    beside the history of what was followed, with the main results below.
 
     Parameters
     ----------
@@ -38,8 +40,12 @@ def draw_overview(
     tolerance
         Where the run stops; 0 for nowhere.
     """
+    from haloscope.io.field_pictures import save_slices
     from haloscope.io.pictures import save_midplane, save_overview
 
+    if "panels" in plane:
+        save_slices(path, **plane)
+        return
     if not rows:
         save_midplane(path, **plane)
         return

@@ -28,6 +28,7 @@ from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.pack import compressed, pack
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.stored import Stored
+from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.measurement import Communicator, Location, Node, Region
 from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import FILE, PAIRS, Result
@@ -369,6 +370,18 @@ def test_topologies_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
         tmp_path / FILE
     )
     assert [one["name"] for one in Report(tmp_path).meta()["topologies"]] == ["grid", "part"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "dims"),
+    [([3, 2, 1], [1, 2, 3]), ([2, 2, 1], None), ([1, 1], None), ("x", None), ([6, "a"], None)],
+)
+def test_blocks_of_a_run_are_a_topology_where_each_rank_has_one(blocks: Any, dims: Any) -> None:
+    places = [Location(rank, 0) for rank in range(6)]
+    result = Result({"blocks": blocks}, 6, [], [], [], places, {})
+    found = topologies([result], 6)
+    assert [one["dims"] for one in found] == ([dims] if dims else [])
+    assert all(one["members"] == list(range(6)) for one in found)
 
 
 # -- messages -------------------------------------------------------------------------------------

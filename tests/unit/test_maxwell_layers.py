@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from driven_fields import advance, opened
@@ -11,8 +9,8 @@ from driven_fields import advance, opened
 from haloscope.device.cpu import CpuDevice
 from haloscope.domain.hex_generators import SIDE_NAMES, box
 from haloscope.errors import InputError
-from haloscope.solvers.maxwell.currents import PointDipole
-from haloscope.solvers.maxwell.layers import SIDES, Layer
+from haloscope.solvers.maxwell.currents import VolumeCurrent
+from haloscope.solvers.maxwell.layers import Layer
 from haloscope.solvers.maxwell.media import Drude, Medium
 from haloscope.solvers.maxwell.waveforms import Ricker
 
@@ -60,32 +58,130 @@ def test_without_the_layer_the_pulse_comes_back():
     assert comes_back(0, None) > 0.9
 
 
-# A dipole in the corner of an octant: what symmetry puts on the other sides makes it eight times
-# as strong as the eighth that the octant holds.
+# A current in the corner of an octant, mirrored by what lies on its inner sides.
 SYMMETRY = {"x-": "pmc", "y-": "pmc", "z-": "pec", "x+": "pec", "y+": "pec", "z+": "pec"}
 PULSE = Ricker(centre=1.0, frequency=1.0)
 
 
-def octant(elements: int, layer: Layer | None, order: int = 6, until: float = 3.5):
-    """Fields around a dipole along z in elements of width 0.5, and where they are."""
+def blob(points: np.ndarray) -> np.ndarray:
+    """A current along z that the elements resolve."""
+    found = np.zeros_like(points)
+    found[:, 2] = np.exp(-(points**2).sum(axis=1) / 0.25**2)
+    return found
+
+
+def octant(elements: int, layer: Layer | None, until: float) -> dict[tuple[float, ...], np.ndarray]:
+    """Fields by the centres of elements of width 0.5 in the first unit cube."""
     mesh = box((elements,) * 3, upper=(0.5 * elements,) * 3)
-    dipole = PointDipole((0.0, 0.0, 0.0), (0.0, 0.0, 1 / 8), PULSE)
     stepping, _, points = opened(
-        mesh, order, CORE, layer=layer, currents=(dipole,), boundaries=SYMMETRY
+        mesh,
+        5,
+        CORE,
+        layer=layer,
+        currents=(VolumeCurrent(blob, PULSE),),
+        boundaries=SYMMETRY,
     )
-    advance(stepping, until, 0.5, 0.8)
-    return stepping.values(), points
+    advance(stepping, until, 0.5, 0.9)
+    centres = points.mean(axis=2).T.round(6)
+    found = zip(map(tuple, centres.tolist()), stepping.values(), strict=True)
+    return {centre: values for centre, values in found if max(centre) < 1}
 
 
-def of_dipole(points: np.ndarray, t: float) -> np.ndarray:
-    """E of a current of moment g(t) along z: its dipole moment m has m' = g."""
-    r = np.sqrt((points**2).sum(axis=0))
-    a2, s = np.pi**2 * PULSE.frequency**2, t - r - PULSE.centre
-    g = np.exp(-a2 * s * s)
-    m, m1, m2 = s * g, (1 - 2 * a2 * s**2) * g, (4 * a2**2 * s**3 - 6 * a2 * s) * g
-    normal = points / r
-    z = np.array([0.0, 0.0, 1.0])[:, None]
-    across = normal * normal[2] - z
-    return ((2 * normal * normal[2] + across) * (m / r**3 + m1 / r**2) + across * m2 / r) / (
-        4 * np.pi
+def difference(one: dict, other: dict) -> float:
+    return max(float(np.abs(values - other[centre]).max()) for centre, values in one.items())
+
+
+def test_a_box_with_layers_does_what_a_larger_box_does():
+    """Until the walls of the larger one can be felt; edges and corners of the layers take part."""
+    layer = Layer({"x+": 0.5, "y+": 0.5, "z+": 0.5})
+    late, early = octant(5, None, 3.0), octant(5, None, 1.5)
+    height = max(np.abs(values).max() for values in early.values())
+    assert difference(octant(3, layer, 3.0), late) < REFLECTED * height
+    assert difference(octant(3, None, 3.0), late) > 50 * REFLECTED * height
+
+
+def test_layers_that_meet_in_edges_and_corners_are_stable():
+    mesh = box((2, 2, 2))
+    layer = Layer({"x+": 0.5, "y+": 0.5, "z-": 0.5}, grading=4, reflection=1e-8)
+    stepping, additions, _ = opened(
+        mesh, 3, CORE, layer=layer, boundaries=dict.fromkeys(SIDE_NAMES, "pec")
     )
+    stepping.set_fields(np.random.default_rng(2).standard_normal(stepping.values().shape))
+    dt = 0.9 * 4.657 / (0.179 / 0.15 * 2 * 12 / 0.5 + additions.fastest)
+    stepping.set_step(dt)
+    energies = []
+    for _ in range(4):
+        stepping.advance(500)
+        energies.append(stepping.energy())
+    assert energies[-1] <= energies[0] < 10
+
+
+@pytest.mark.parametrize(
+    "medium",
+    [Medium(2.0, 1.5), Medium(1.0, conductivity=0.2), Medium(1.0, poles=(Drude(2.0, 0.5),))],
+    ids=["plain", "conducting", "Drude"],
+)
+def test_the_layer_matches_the_medium_in_it(medium):
+    """A longer row shows what goes on without the layer's end; short and long do the same."""
+    layer, plane = Layer({"x+": 0.5}), {"x-": "pmc", "x+": "pec"}
+    found = {}
+    for length in (1.5, 4.0):
+        mesh = box((round(2 * length), 1, 1), upper=(length, 0.5, 0.5), periodic=(False, True, True))
+        added = layer if length < 2 else None
+        stepping, _, points = opened(mesh, 8, CORE, media=(medium,), layer=added, boundaries=plane)
+        start = np.zeros(stepping.values().shape)
+        start[:, 1] = np.exp(-((points[0] / 0.25) ** 2))
+        stepping.set_fields(start)
+        advance(stepping, 3.0, 0.5, 0.8)
+        order = np.argsort(points[0].mean(axis=1))
+        found[length] = stepping.values()[order[:2]]
+    assert np.abs(found[1.5] - found[4.0]).max() < 5e-5
+
+
+def test_layers_begin_where_elements_begin():
+    mesh = box((6, 2, 2), upper=(3.0, 1.0, 1.0))
+    placed = Layer({"x-": 0.9, "x+": 0.6}, grading=2).placed(mesh)
+    assert placed.begins[:2] == pytest.approx([1.0, 2.5])
+    assert placed.depths[:2] == pytest.approx([1.0, 0.5])
+    rates = placed.rates(np.array([[1.5, 0, 0], [0.5, 0, 0], [0, 0, 0], [3.0, 0, 0]]))
+    most = -3 * np.log(1e-6) / 2
+    assert rates[:, 0] == pytest.approx([0, most / 4, most, 2 * most])
+    assert placed.reached(mesh).sum(axis=0).tolist() == [12, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Layer({"w": 1.0}), "at 'w' is not possible"),
+        (lambda: Layer({}), "has no side"),
+        (lambda: Layer({"x-": -1.0}), "thickness = -1 of the layer at x-"),
+        (lambda: Layer({"x-": 1.0}, grading=0.5), "grading = 0.5"),
+        (lambda: Layer({"x-": 1.0}, reflection=1.5), "reflection = 1.5"),
+        (lambda: Layer({"x-": 0.1}).placed(box((2, 2, 2))), "at least one element thick"),
+        (lambda: Layer({"x-": 0.8, "x+": 0.8}).placed(box((2, 2, 2))), "x- and x\\+ overlap"),
+    ],
+)
+def test_layers_that_cannot_be_are_told(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_a_layer_goes_on_from_a_checkpoint():
+    layer = Layer({"x+": 0.5, "y+": 0.5, "z+": 0.5})
+
+    def started():
+        return opened(box((2, 2, 2)), 2, CORE, layer=layer, boundaries=SYMMETRY)
+
+    stepping, additions, _ = started()
+    stepping.set_fields(np.random.default_rng(4).standard_normal(stepping.values().shape))
+    stepping.set_step(1e-3)
+    stepping.advance(4)
+    state, fields = additions.state(), stepping.values()
+    assert {"layer_x", "layer_y", "layer_z", "layer_corner"} <= set(state)
+    stepping.advance(4)
+    again, other, _ = started()
+    other.restore(state)
+    again.set_fields(fields)
+    again.set_step(1e-3)
+    again.advance(4)
+    assert np.array_equal(again.values(), stepping.values())

@@ -83,6 +83,18 @@ class FieldPanel(TypedDict):
     magnitude: NotRequired[bool]
 
 
+class SlicesPicture(TypedDict):
+    """What `save_slices` draws; see there."""
+
+    x: ArrayLike
+    y: ArrayLike
+    x_label: str
+    y_label: str
+    panels: Sequence[FieldPanel]
+    title: str
+    subtitle: NotRequired[str]
+
+
 def save_slices(
     path: str | Path,
     *,

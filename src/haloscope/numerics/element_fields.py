@@ -17,6 +17,13 @@ from haloscope.exchange.world import World
 from haloscope.numerics.cell_output import open_cells
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.locate import Locator
+from haloscope.numerics.plane_samples import (
+    PlaneRaster,
+    PlaneSamples,
+    joined,
+    mesh_bounds,
+    plane_raster,
+)
 
 Position = tuple[float, float, float]
 _REGION = "region"
@@ -130,11 +137,16 @@ class ElementFields:
         for element in self._elements.astype(np.uint64):
             yield within + element * np.uint64(within.size)
 
-    def locate(self, positions: Sequence[Position]) -> Found:
-        """Find which points lie in elements of this rank; each is in one element of one rank."""
+    @property
+    def locator(self) -> Locator:
+        """Finds points in own elements."""
         if self._locator is None:
             self._locator = Locator(self._mesh, self._order, self._elements)
-        located = self._locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
+        return self._locator
+
+    def locate(self, positions: Sequence[Position]) -> Found:
+        """Find which points lie in elements of this rank; each is in one element of one rank."""
+        located = self.locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
         # Where elements of several ranks meet the lowest number has the point.
         lowest = np.array(
             [
@@ -156,13 +168,41 @@ class ElementFields:
         found = self.locate([position])
         if self._world.any(len(found.points) > 0):
             return
-        assert self._locator is not None
-        near = -self._world.largest(-float(self._locator.nearest([position]).distances[0]))
+        near = -self._world.largest(-float(self.locator.nearest([position]).distances[0]))
         x, y, z = position
         raise InputError(
             f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
             "element; give a point inside"
         )
+
+    def sample_plane(
+        self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]
+    ) -> tuple[PlaneRaster, Floats | None]:
+        """Sample fields on a plane across an axis; the same raster for any number of ranks.
+
+        Parameters
+        ----------
+        axis, offset, points
+            As for :func:`haloscope.numerics.plane_samples.plane_raster`.
+        values
+            Gives (rows, components, N + 1, N + 1, N + 1) of some own elements.
+
+        Returns
+        -------
+        raster, samples
+            On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        """
+        lower, upper = mesh_bounds(self._mesh, self._order)
+        raster = plane_raster(lower, upper, axis, offset, points)
+        samples = PlaneSamples(self.locator, raster)
+        own = samples.values(values(samples.rows))
+        if not self._world.is_root:
+            self._world.send(own, 0)
+            return raster, None
+        parts = [own]
+        for rank in range(1, self._world.size):
+            parts.append(self._world.receive(own.shape, own.dtype, rank))
+        return raster, joined(parts)
 
     def write(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from haloscope.io.field_pictures import SlicesPicture
     from haloscope.io.pictures import PlanePicture
 
 
@@ -253,8 +254,8 @@ class Solver(Protocol):
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
 
-    def picture(self) -> PlanePicture | None:
-        """What :func:`haloscope.io.pictures.save_overview` draws as the plane, on rank 0."""
+    def picture(self) -> PlanePicture | SlicesPicture | None:
+        """What is drawn of the present state, on rank 0; all ranks call this."""
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""

@@ -45,9 +45,7 @@ def _cartesian(result: Result, size: int) -> list[dict[str, Any]]:
         fits = dims and all(length > 0 for length in dims) and prod(dims) == len(members)
         if not fits or any(not 0 <= rank < size for rank in members):
             continue
-        found.append(
-            {"name": str(comm.name), "dims": dims, "periods": periods, "members": members}
-        )
+        found.append({"name": str(comm.name), "dims": dims, "periods": periods, "members": members})
     return found
 
 

@@ -234,6 +234,10 @@ class PointwiseAdditions:
         """Let sources go on from a time."""
         self._clock[:] = self._setting.device.from_host(np.array([t, 0.0]))
 
+    def set_steps(self, steps: int) -> None:
+        """Let sources go on as after that many steps from time 0, to the last bit."""
+        self._clock[:] = self._setting.device.from_host(np.array([0.0, float(steps)]))
+
     # Checkpoints
 
     def _kept(self) -> Iterator[tuple[str, MediumTerm | LayerTerm]]:

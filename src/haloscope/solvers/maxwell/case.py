@@ -147,6 +147,17 @@ class Initial(Table):
     """In A/m."""
 
 
+class Slice(Table):
+    """The plane of the picture."""
+
+    axis: Axis = "z"
+    """Its normal."""
+    offset: Component | None = None
+    """Where it is on that axis in m; through the middle of the mesh when left out."""
+    points: Annotated[int, Field(ge=2, le=2000)] = 200
+    """Samples along its longer side."""
+
+
 class Exact(Table):
     """A known solution: it gives the fields at step 0, and what errors are told against."""
 
@@ -203,6 +214,8 @@ class MaxwellTable(Table):
     """Plane waves that come in: [[maxwell.waves]] tables."""
     layer: LayerTable | None = None
     """Perfectly matched layers: a [maxwell.layer] table."""
+    slice: Slice = Slice()
+    """The plane of the picture."""
     exact: Exact | None = None
     """A known solution in place of maxwell.initial."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"

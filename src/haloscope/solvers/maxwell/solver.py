@@ -32,7 +32,7 @@ from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, require_stable
 
 if TYPE_CHECKING:
-    from haloscope.io.pictures import PlanePicture
+    from haloscope.io.field_pictures import FieldPanel, SlicesPicture
 
 _SETUP = Region("set-up")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
@@ -114,6 +114,7 @@ class MaxwellSolver:
             materials=self.materials,
             boundaries=table.kinds(),
             upwind=table.flux == "upwind",
+            chain_rule=table.curl == "chain-rule",
             dtype=self.dtype.type,
             world=world,
             regions_elsewhere=mesh.regions[part.partners // 6],
@@ -251,7 +252,7 @@ class MaxwellSolver:
     def _state(self, name: str, value: int) -> np.ndarray:
         """One value of what media and layers remember; 0 in elements without."""
         assert self._additions is not None
-        result = np.zeros((self.stepping.elements, *self.places.shape[1:]), self.dtype)
+        result: np.ndarray = np.zeros((self.stepping.elements, *self.places.shape[1:]), self.dtype)
         held = self._additions.state()
         if name in held:
             local = np.argsort(self.part.elements)
@@ -262,8 +263,8 @@ class MaxwellSolver:
 
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the units of the case."""
-        factor = self.dtype.type(self._units[self._index(name)])
-        return self.owned(name) * factor
+        values: np.ndarray = self.owned(name) * self.dtype.type(self._units[self._index(name)])
+        return values
 
     def scalars(self) -> dict[str, float]:
         """Numbers beside the fields that a restart needs."""
@@ -298,6 +299,7 @@ class MaxwellSolver:
                 state[name] = values if known is None else np.append(known, values, axis=1)
                 state[f"{name}_elements"] = self.part.elements
             self._additions.restore(state)
+            self._additions.set_steps(step)
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -320,7 +322,8 @@ class MaxwellSolver:
         """Electric and magnetic energy of all ranks, in J (natural units: as computed)."""
         own = self.stepping.energies().sum(axis=0)
         # eps0 E^2 = E^2 / (c Z0) in SI.
-        return np.asarray(self._world.sum(own) / (self._table.speed * self._table.impedance))
+        total: np.ndarray = self._world.sum(own) / (self._table.speed * self._table.impedance)
+        return total
 
     def follow(self) -> dict[str, float]:
         """Energy of the fields."""
@@ -345,9 +348,37 @@ class MaxwellSolver:
         """What to change when the solution breaks."""
         return f"lower maxwell.cfl (now {self._table.cfl:g}) or mend the mesh"
 
-    def picture(self) -> PlanePicture | None:
-        """No plane yet."""
-        return None
+    def picture(self) -> SlicesPicture | None:
+        """All components on a plane."""
+        wanted = self._table.slice
+        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+
+        def values(rows: np.ndarray) -> np.ndarray:
+            some = self._device.to_host(fields[self._device.from_host(rows)])
+            return some.reshape(len(rows), len(FIELD_NAMES), *self.places.shape[1:])
+
+        raster, found = self.places.sample_plane(wanted.axis, wanted.offset, wanted.points, values)
+        if found is None:
+            return None
+        second = "s" if self._table.units == "si" else "(natural units)"
+        panels: list[FieldPanel] = [
+            {
+                "values": factor * part,
+                "label": f"{name} ({self.fields[name].unit})",
+                "quantity": name[0],
+            }
+            for name, part, factor in zip(FIELD_NAMES, found, self._units, strict=True)
+        ]
+        return {
+            "x": raster.first,
+            "y": raster.second,
+            "x_label": f"{raster.names[0]} (m)",
+            "y_label": f"{raster.names[1]} (m)",
+            "panels": panels,
+            "title": self._case.title or "Electromagnetic fields",
+            "subtitle": f"{raster.axis} = {raster.offset:.4g} m, time {self.time:.4g} {second}, "
+            f"{self.places.describe()}",
+        }
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """Energy and time."""

@@ -78,6 +78,8 @@ class Stepping:
         :func:`haloscope.solvers.maxwell.elements.faces`.
     upwind
         Upwind flux, or the central one.
+    chain_rule
+        The curl by the chain rule, which is not stable on curved elements.
     dtype
         Of the fields.
     world
@@ -103,6 +105,7 @@ class Stepping:
         materials: Sequence[Material] = (Material(),),
         boundaries: Mapping[str, str | float] | None = None,
         upwind: bool = True,
+        chain_rule: bool = False,
         dtype: type = np.float64,
         world: World | None = None,
         regions_elsewhere: NDArray[np.integer] | None = None,
@@ -126,7 +129,7 @@ class Stepping:
         self._geometry = self._put(shape)
         D = derivative_matrix(order)
         self._D, self._DT = self._put(D), self._put(D.T)
-        self._open_kernels(upwind)
+        self._open_kernels(upwind, chain_rule)
         self._open_traces(world, transport, tell)
         self.additions: Additions | None = None
         self._current = 0
@@ -155,12 +158,13 @@ class Stepping:
         self._faces = self._device.from_host(met.view(np.uint8).ravel())
         self._energy_weights = 0.5 * own[:, :2]
 
-    def _open_kernels(self, upwind: bool) -> None:
+    def _open_kernels(self, upwind: bool, chain_rule: bool) -> None:
         device, order = self._device, self.order
         self.constants: dict[str, int | float | str] = {
             "real": "float" if self._real == np.float32 else "double",
             "N": order,
             "UPWIND": int(upwind),
+            "CHAIN_RULE": int(chain_rule),
         }
         self._threads = 1
         self._options: dict[str, Any] = {}

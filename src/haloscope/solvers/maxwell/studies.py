@@ -11,21 +11,11 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.domain.hex_generators import box
 from haloscope.numerics.element_geometry import nodes
-from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import geometric_bounds
 
 _RECORDS = 30
 _SEED = 3
-
-
-class ChainRuleStepping(Stepping):
-    """Fields whose curl goes by the chain rule, as published for NekCEM."""
-
-    def _open_kernels(self, upwind: bool) -> None:
-        super()._open_kernels(upwind)
-        self.constants["CHAIN_RULE"] = 1
-        self._stage = self._device.kernel(SOURCE, "stage", self.constants)
-        self._first_traces = self._device.kernel(SOURCE, "first_traces", self.constants)
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,7 @@ def warped_energy(
     length = 2 * math.pi
     mesh = box((2, 2, 2), upper=(length,) * 3, periodic=(True,) * 3, warp=warp)
     coordinates = nodes(mesh, order)
-    stepping = (ChainRuleStepping if chain_rule else Stepping)(mesh, coordinates, order, device)
+    stepping = Stepping(mesh, coordinates, order, device, chain_rule=chain_rule)
     shape = (mesh.count, 6, (order + 1) ** 3)
     stepping.set_fields(np.random.default_rng(_SEED).standard_normal(shape))
     bound = float(geometric_bounds(coordinates, 1.0).min())

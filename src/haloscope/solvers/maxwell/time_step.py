@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -175,8 +176,10 @@ def random_start(elements: NDArray[np.integer], values: int) -> Floats:
     -------
     array of shape (own, values)
     """
-    place = np.asarray(elements, np.uint64)[:, None] * np.uint64(values)
-    mixed = (place + np.arange(1, values + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    # The annotations of NumPy take these for floating-point numbers.
+    place: Any = np.asarray(elements, np.uint64)[:, None] * np.uint64(values)
+    mixed: Any = place + np.arange(1, values + 1, dtype=np.uint64)
+    mixed = mixed * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
