@@ -22,8 +22,9 @@ def draw_overview(
     followed: Followed,
     tolerance: float,
 ) -> None:
-    """Draw what the solver shows on a plane: slices of fields alone, or one scalar and the flow
-    beside the history of what was followed, with the main results below.
+    """Draw what the solver shows on a plane, or slices of fields.
+
+    A plane comes with the history of what was followed beside it and the main results below.
 
     Parameters
     ----------

@@ -299,8 +299,8 @@ def test_entries_of_a_wave_are_the_same_on_parts_of_the_mesh():
 
 # The reference code's own errors are 1e-7 (Drude) and 5e-6 (Lorentz).
 SLABS = {
-    "Drude": Medium(1.0, poles=(Drude(plasma_frequency=4.0, collision_rate=1.5),)),
-    "Lorentz": Medium(1.5, poles=(Lorentz(strength=1.0, resonance=6.0, damping=1.5),)),
+    "Drude": Medium(1.0, poles=(Drude(plasma_frequency=4.0, collision_rate=4.0),)),
+    "Lorentz": Medium(1.5, poles=(Lorentz(strength=1.0, resonance=6.0, damping=4.0),)),
 }
 
 
@@ -322,7 +322,7 @@ def test_a_slab_with_memory_reflects_and_transmits_as_fresnel_says(name):
         waves=(wave,),
         boundaries={"x-": "absorbing", "x+": "absorbing"},
     )
-    until, steps = 14.0, 2400
+    until, steps = 12.0, 2000
     stepping.set_step(until / steps)
     # Ey at the outermost nodes of the row.
     x = points[0]

@@ -10,7 +10,7 @@ import pytest
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.domain.hex_generators import box
-from haloscope.solvers.maxwell import checks, exact, verification
+from haloscope.solvers.maxwell import checks, exact, resonance_runs, verification
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
 
@@ -54,9 +54,11 @@ def test_modes_of_a_cavity_ring_as_they_should(numbers):
 
 
 def test_resonances_of_a_sphere_are_met_on_seven_elements():
-    found = verification.sphere_frequencies(5, CORE, until=4.0)
+    found = resonance_runs.frequencies_by_projection(5, CORE, until=4.0)
     for value, true in found.values():
         assert value == pytest.approx(true, rel=3e-5)
+    for value, true in resonance_runs.frequencies_by_probe(4, CORE).values():
+        assert value == pytest.approx(true, rel=1e-3)
     assert found["tm11"][1] == exact.sphere_frequency("tm")
 
 

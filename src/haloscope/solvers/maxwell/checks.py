@@ -9,7 +9,7 @@ from typing import Any
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.solvers.interface import Check, Comparison
-from haloscope.solvers.maxwell import verification
+from haloscope.solvers.maxwell import resonance_runs, verification
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.verification import Errors
 
@@ -110,12 +110,13 @@ def dispersive_check(order: int, solve: Solve) -> dict[str, Comparison]:
     }
 
 
-def sphere_check(order: int, solve: Solve) -> dict[str, Comparison]:
-    """Resonances of the unit sphere with a conducting wall, relative to c / R."""
-    found = verification.sphere_frequencies(order, _device(solve))
+def sphere_check(
+    measure: Callable[[int, Device], dict[str, tuple[float, float]]], order: int, solve: Solve
+) -> dict[str, Comparison]:
+    """Resonances of a sphere with a conducting wall."""
     return {
-        f"w R / c of {mode.upper()}": Comparison(value, true, _FREQUENCY_WITHIN * true)
-        for mode, (value, true) in found.items()
+        f"relative error of {mode.upper()}": _below(value / true - 1, _FREQUENCY_WITHIN)
+        for mode, (value, true) in measure(order, _device(solve)).items()
     }
 
 
@@ -178,9 +179,16 @@ CHECKS = (
     ),
     Check(
         "maxwell-sphere",
-        "resonances of a conducting sphere on seven curved elements, N = 7",
+        "frequencies of a conducting sphere on seven curved elements, N = 7, by projection",
         f"{_JACKSON}, section 9.8 and problem 9.22",
         False,
-        partial(sphere_check, 7),
+        partial(sphere_check, resonance_runs.frequencies_by_projection, 7),
+    ),
+    Check(
+        "maxwell-sphere-probe",
+        "the same from a probe, by harmonic inversion",
+        f"{_JACKSON}, section 9.8 and problem 9.22",
+        False,
+        partial(sphere_check, resonance_runs.frequencies_by_probe, 7),
     ),
 )

@@ -1,4 +1,4 @@
-"""Runs of the Maxwell solver beside exact solutions: errors by order, and resonant frequencies.
+"""Runs of the Maxwell solver beside exact solutions: errors by order.
 
 Each run states its mesh, order and time step. The step is a share of the bound
 ``4.657 h / (2 N (N + 1))``: h the least thickness of an element in any direction, 4.657 the reach
@@ -7,7 +7,6 @@ of the time stepping on the real axis, and -2 N (N + 1) / h the largest eigenval
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.hex_generators import box, cylinder, sphere
+from haloscope.domain.hex_generators import box, cylinder
 from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import take
 from haloscope.numerics.element_geometry import nodes, thickness, volume_weights
@@ -40,8 +39,6 @@ CONDUCTING_ELEMENTS = (3, 3, 3)
 GUIDE_RADIUS, GUIDE_LAYERS = 8.0, 10
 _INTERFACE_ELEMENTS, _BEFORE, _BEHIND = 20, -3.0, 2.0
 _SLAB_ELEMENTS, _SLAB_START, _SLAB_END = 12, -1.0, 2.0
-SPHERE_MODES = (("tm", 1, 1), ("tm", 2, 1), ("te", 1, 1))
-_SAMPLES_A_PERIOD = 16
 
 
 @dataclass(frozen=True)
@@ -232,73 +229,6 @@ def dielectric(
     slower = np.sqrt(first.permittivity / second.permittivity)
     r, t = electric[~behind].sum() / incident, electric[behind].sum() / incident / slower
     return errors, float(r), float(t)
-
-
-def sphere_frequencies(
-    order: int,
-    device: Device,
-    *,
-    modes: Sequence[tuple[str, int, int]] = SPHERE_MODES,
-    core: int = 1,
-    rings: int = 1,
-    share: float = 0.8,
-    until: float = 6.0,
-) -> dict[str, tuple[float, float]]:
-    """Frequencies of resonances of the unit sphere with a conducting wall, beside the exact ones.
-
-    All modes start at once. At equal times the fields are projected on each mode's own E and H:
-    these are cos w t and sin w t, and the slope of their phase is the frequency. Modes are
-    orthogonal, and damping changes no phase.
-
-    Parameters
-    ----------
-    order
-        N.
-    device
-        Where to compute.
-    modes
-        Kind, degree and radial number of each.
-    core, rings
-        Of the mesh: core^3 + 6 core^2 rings elements with exact curved walls.
-    share
-        Of the bound of the time step.
-    until
-        When the run ends.
-
-    Returns
-    -------
-    dict
-        By mode, such as ``tm11``: the frequency measured and the exact one.
-    """
-    run = Run(sphere(1.0, core=core, rings=rings), order, device, boundaries={"wall": "pec"})
-    waves = {f"{kind}{m}{n}": exact.sphere(kind, m, n) for kind, m, n in modes}
-    shapes = {name: _shapes(run, wave) for name, wave in waves.items()}
-    start = sum(run.at(wave, 0.0) for wave in waves.values())
-    steps = run.start(np.asarray(start), until, share)
-    fastest = max(wave.frequency for wave in waves.values())
-    samples = min(steps, math.ceil(until * fastest / TAU * _SAMPLES_A_PERIOD))
-    taken = np.linspace(0, steps, samples + 1).round().astype(int)
-    phases: dict[str, list[float]] = {name: [0.0] for name in waves}
-    for before, after in itertools.pairwise(taken.tolist()):
-        run.stepping.advance(after - before)
-        fields = run.stepping.values()
-        for name, shape in shapes.items():
-            electric, magnetic = (fields * shape).sum(axis=(0, 2)).reshape(2, 3).sum(axis=1)
-            phases[name].append(math.atan2(magnetic, electric))
-    times = taken * (until / steps)
-    return {
-        name: (float(np.polyfit(times, np.unwrap(phases[name]), 1)[0]), wave.frequency)
-        for name, wave in waves.items()
-    }
-
-
-def _shapes(run: Run, wave: TimeHarmonic) -> Floats:
-    """What the fields are multiplied by and summed: 1 where E or H is that of the mode."""
-    phasor = np.moveaxis(wave.phasor(run.points), 0, 1)
-    shape = np.concatenate([phasor[:, :3].real, phasor[:, 3:].imag], axis=1)
-    weighted = shape * run.weights[:, None]
-    size = (weighted * shape).sum(axis=(0, 2)).reshape(2, 3).sum(axis=1)
-    return np.asarray(weighted / np.repeat(size, 3)[:, None])
 
 
 def decades_an_order(errors: Mapping[int, float]) -> float:
