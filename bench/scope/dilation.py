@@ -1,7 +1,8 @@
 """How much longer an exchange takes while it is measured: alone, filtered, profiled, traced in turns.
 
 The program is that of empty_messages.py. Where ranks share cores the time varies from run to run:
-what counts are ratios of medians over many rounds, and the least of each.
+what counts are ratios of medians over many rounds, and the least of each. With a core for each rank
+give --busy: then ranks compute between exchanges instead of sleeping.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--work", type=int, default=300, help="microseconds a rank and step")
     parser.add_argument("--bytes", type=int, default=4096, help="of the largest boundary")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--busy", action="store_true", help="ranks compute: a core for each")
     parser.add_argument("--mpi", default="mpi4py", help="mpi4py, mpich or openmpi")
     options = parser.parse_args()
     mpi = flavour(options.mpi)
@@ -37,7 +39,8 @@ def main() -> None:
         everything = folder / "filter"
         everything.write_text("MPI_*\n")
         numbers = [str(n) for n in (options.steps, options.work, options.bytes)]
-        command = [*mpi.start, "-n", str(options.ranks), program, "all", *numbers, "asleep"]
+        command = [*mpi.start, "-n", str(options.ranks), program, "all", *numbers]
+        command += [] if options.busy else ["asleep"]
         ways: dict[str, list[str | Path] | None] = {
             "alone": None,
             "wrappers only": ["--trace", "--filter", everything],
@@ -53,7 +56,7 @@ def main() -> None:
                 if given is not None:
                     measured = [*haloscope("measure", "--out", folder / f"{way} {number}"), *given]
                     measured.append("--")
-                done = run([*measured, *command], environment=_YIELDING)
+                done = run([*measured, *command], environment={} if options.busy else _YIELDING)
                 if done.returncode != 0:
                     raise SystemExit(f"{way} ended with {done.returncode}: {done.stderr}")
                 seconds[way].append(seconds_of(done.stdout))

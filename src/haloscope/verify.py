@@ -72,6 +72,8 @@ def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Si
             )
         return simulation
 
+    # Checks that need no case of their own run on this device, too.
+    solve.device = device  # type: ignore[attr-defined]
     return solve
 
 

@@ -126,7 +126,9 @@ def test_the_layer_matches_the_medium_in_it(medium):
     layer, plane = Layer({"x+": 0.5}), {"x-": "pmc", "x+": "pec"}
     found = {}
     for length in (1.5, 4.0):
-        mesh = box((round(2 * length), 1, 1), upper=(length, 0.5, 0.5), periodic=(False, True, True))
+        mesh = box(
+            (round(2 * length), 1, 1), upper=(length, 0.5, 0.5), periodic=(False, True, True)
+        )
         added = layer if length < 2 else None
         stepping, _, points = opened(mesh, 8, CORE, media=(medium,), layer=added, boundaries=plane)
         start = np.zeros(stepping.values().shape)
