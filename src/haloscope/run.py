@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -35,6 +35,7 @@ _STEPS = Region("steps")
 _DIAGNOSTICS = Region("diagnostics")
 _OUTPUT = Region("output")
 _CHECKPOINT = Region("checkpoint")
+_RESULTS = Region("results")
 
 _POLL_SECONDS = 0.5
 
@@ -232,8 +233,12 @@ class Simulation:
         regions = listener.table() if listener else None
         summary = self._summary(begun, converged, measured, regions)
         summary["energy"] = self._energy_used(meter, self._energy, self.step - begun)
+        with _RESULTS:
+            results = self.solver.finish(out, self._probe_rows)
+        summary.update(results.summary)
+        summary["headline"] = [*summary["headline"], *results.lines]
         if out is not None:
-            self._write_last(out, summary)
+            self._write_last(out, summary, results.files)
         return summary
 
     def _tell_time(self, steps: int, ceilings: Ceilings, progress: Progress) -> None:
@@ -419,6 +424,7 @@ class Simulation:
             "seconds": self.seconds,
         }
         with _CHECKPOINT, contextlib.ExitStack() as stack:
+            extras = solver.extras()
             write = None
             if self.world.is_root:
                 write = stack.enter_context(
@@ -428,6 +434,7 @@ class Simulation:
                         shape=solver.places.shape,
                         step=self.step,
                         content=content,
+                        extras=extras,
                     )
                 )
             for name in solver.stored:
@@ -479,6 +486,7 @@ class Simulation:
                 return solver.places.own(partial(saved.read, name))
 
             solver.restore(saved.step, scalars, own)
+            solver.restore_extras(saved.extras())
             for name in solver.fields:
                 if saved.has(f"sum of {name}"):
                     self._averages[name] = self.device.from_host(own(f"sum of {name}"))
@@ -499,8 +507,8 @@ class Simulation:
             if rows:
                 write_text(out / name, "\n".join([",".join(header), *map(table_row, rows)]) + "\n")
 
-    def _write_last(self, out: Path, summary: dict[str, Any]) -> None:
-        """Fields, averages, picture and summary at the end of a run."""
+    def _write_last(self, out: Path, summary: dict[str, Any], results: Mapping[str, Path]) -> None:
+        """Fields, averages, picture and summary at the end of a run, beside the solver's results."""
         output, solver = self.case.output, self.solver
         files: dict[str, str] = {}
         if output.fields:
@@ -526,6 +534,7 @@ class Simulation:
         if self.history:
             table = solver.followed.file
             files[Path(table).stem] = str(out / table)
+        files.update({name: str(path) for name, path in results.items()})
         files["summary"] = str(out / "summary.json")
         if self._last_checkpoint is not None:
             files["checkpoint"] = str(self._last_checkpoint)

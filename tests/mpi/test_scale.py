@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from haloscope.exchange.launch import descendants
-from haloscope.study.table import COLUMNS
+from haloscope.study.table import columns
 
 _SMALL = Path(__file__).parents[2] / "studies" / "cavity-small.toml"
 _HEAD = """
@@ -100,7 +100,7 @@ def test_every_way_to_cut_pack_and_send_gives_the_bits_of_one_rank(scale, tmp_pa
     may_be_empty = {"joules_per_cell_step", "reason", "line"}
     for row in rows:
         assert (row["ok"], row["status"]) == ("true", "done")
-        assert not [key for key in COLUMNS if row[key] == "" and key not in may_be_empty]
+        assert not [key for key in columns("cavity") if row[key] == "" and key not in may_be_empty]
     used = {row["transport_used"] for row in rows if row["ranks"] == "2"}
     assert used == {"host", "staged"}
 

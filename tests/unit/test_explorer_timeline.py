@@ -335,6 +335,59 @@ def test_folder_without_events_of_any_length_is_an_error(tmp_path: Path) -> None
     assert not (tmp_path / "explorer-cache").exists()
 
 
+def test_timeline_of_a_phase_begins_and_ends_with_what_is_recorded(tmp_path: Path) -> None:
+    """Of 9 s the threads record 5..6 s and 7..8 s, and some microseconds at begin and end."""
+    second = 1_000_000_000
+    with DefinitionsWriter(tmp_path, 0, 1) as definitions:
+        root = definitions.node(-1, definitions.region("program", "program"))
+        kernel = definitions.node(root, definitions.region("step", "cuda", "kernel"))
+        definitions.line({"location": 0, "kind": "thread", "name": "main"})
+        definitions.line({"location": 1, "kind": "stream", "name": "GPU 3 stream 7", "device": 3})
+        definitions.end(9 * second)
+    with EventsWriter(tmp_path, 0) as writer:
+        writer.write(0, Kind.ENTER, root)
+        for pause, resume in ((5_000, 5 * second), (6 * second, 7 * second), (8 * second, 0)):
+            writer.write(pause, Kind.PAUSE)
+            writer.write(resume or 9 * second - 5_000, Kind.RESUME)
+        writer.write(9 * second, Kind.LEAVE, root)
+    with EventsWriter(tmp_path, 0, 1) as writer:
+        for begin in (5.5, 8.25):
+            writer.write(int(begin * second), Kind.ENTER, kernel)
+            writer.write(int(begin * second) + second // 4, Kind.LEAVE, kernel)
+    timeline = _open(tmp_path)
+    assert timeline.begin == pytest.approx(5)
+    assert timeline.span == pytest.approx(3.5)  # the last kernel ends after its thread has paused
+    assert [place.busy for place in timeline.places] == pytest.approx([2.00001, 0.5])
+    assert [place.device for place in timeline.places] == [-1, 3]
+    times, nodes = timeline.segments(0, timeline.begin, timeline.begin + timeline.span)
+    assert [float(time) for time in times[1:3]] == pytest.approx([6, 7])
+    assert (nodes[:3] >= 0).tolist() == [True, False, True]
+
+
+def test_tiles_begin_with_what_is_active_at_their_begin(tmp_path: Path) -> None:
+    """As many calls before the recorded part as make tiles: none of them is drawn into its begin."""
+    second = 1_000_000_000
+    with DefinitionsWriter(tmp_path, 0, 1) as definitions:
+        root = definitions.node(-1, definitions.region("program", "program"))
+        early = definitions.node(root, definitions.region("early"))
+        late = definitions.node(root, definitions.region("late"))
+        definitions.end(9 * second)
+    with EventsWriter(tmp_path, 0) as writer:
+        for number in range(3000):
+            writer.write(number * 1000, Kind.ENTER, early)
+            writer.write(number * 1000, Kind.LEAVE, early)
+        for number in range(3000):
+            writer.write(5 * second + number * 1000, Kind.ENTER, late)
+            writer.write(5 * second + number * 1000 + 900, Kind.LEAVE, late)
+    timeline = _open(tmp_path)
+    assert timeline.begin == pytest.approx(5)
+    level, number, row = timeline.tile(0, 0, 0)
+    assert (level, number) == (0, 0)
+    assert row >= 0
+    names = {timeline.nodes[node][1] for node in timeline.tile_nodes[row].tolist()}
+    assert names == {"late"}
+
+
 def test_torn_or_overwritten_trace_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     write_sample(tmp_path, ranks=2, steps=1)
     path = tmp_path / "rank-00001.0.events"

@@ -95,6 +95,7 @@ def test_no_part_of_a_metric_is_larger_than_the_whole(path: Path, tmp_path: Path
         assert result.exclusive(metric).min() >= -TOLERANCE, metric
     whole = result.value("late_sender") - result.value("late_sender_wrong_order")
     split = result.value("late_sender_host") + result.value("late_sender_device")
+    assert result.exclusive("p2p_communication").min() >= -TOLERANCE
     assert np.allclose(split, whole)
     assert {m.name for m in children("gpu_idle")} == {"gpu_idle_computation", "gpu_idle_mpi"}
 
@@ -157,6 +158,32 @@ def test_the_report_tells_where_the_time_of_each_rank_goes(tmp_path: Path):
     assert "## GPUs" in page
     assert f"| rank | {' | '.join(shown.titles)} |" in page
     assert told["kernels"][0]["name"] in page
+
+
+def test_the_report_divides_late_senders_by_the_rank_that_receives(tmp_path: Path):
+    path = Path(__file__).with_name("gpu_traces") / "late_sender_and_its_transfer.trace"
+    write(parse(text_and_tables(path)[0]), tmp_path)
+    told = as_json(analyze(tmp_path))["gpu"]["late_senders_by_rank"]
+    assert {name: round(values[1], 6) for name, values in told.items()} == {
+        "late_sender_host": 3,
+        "late_sender_device": 2,
+        "late_sender_transfer": 2,
+    }
+    page = (tmp_path / "report.md").read_text()
+    titles = (BY_NAME[name].title for name in told)
+    assert f"| rank | {' | '.join(titles)} |" in page
+    assert "| 1 | 3 s | 2 s | 2 s |" in page
+
+
+def test_threads_of_libraries_do_not_count_as_the_programs_work(tmp_path: Path):
+    path = Path(__file__).with_name("gpu_traces") / "threads_of_libraries.trace"
+    write(parse(text_and_tables(path)[0]), tmp_path)
+    analysis = analyze(tmp_path)
+    page = (tmp_path / "report.md").read_text()
+    assert page.count("Left out: 2 threads that libraries keep, such as NCCL's, with 19 s;") == 1
+    # Of 49 s that three threads of rank 0 and two of rank 1 are recorded, two are launches.
+    assert analysis.result.total("time") == pytest.approx(49)
+    assert "96 % is the program's own work" in analysis.answer[0]
 
 
 def test_a_run_without_streams_is_left_as_it_is(tmp_path: Path):

@@ -23,6 +23,7 @@ from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, o
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.numerics.basis import gll_nodes
+from haloscope.numerics.krylov import KrylovSpace
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.maxwell.stepping import Stepping
@@ -124,6 +125,22 @@ def test_maxwell_compiles_for_every_kind_of_element(order, dtype, upwind):
     assert device.kernels == {("maxwell.cpp", name) for name in ("stage", "first_traces")}
 
 
+@pytest.mark.parametrize("order", [1, 7, 15])
+def test_maxwell_compiles_with_the_chain_rule(order):
+    device = _AbsentGpu()
+    mesh = box((1, 1, 1), periodic=(True, True, True))
+    nodes = np.stack(np.meshgrid(*[gll_nodes(order)] * 3, indexing="ij")[::-1], axis=-1)[None]
+    Stepping(mesh, nodes, order, device, chain_rule=True).set_step(1e-3)
+    assert device.kernels == {("maxwell.cpp", name) for name in ("stage", "first_traces")}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_krylov_spaces_compile(dtype):
+    device = _AbsentGpu()
+    KrylovSpace(device, 100, 3, dtype)
+    assert device.kernels == {("krylov.cpp", name) for name in ("products", "combination")}
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_gathers_and_scatters_compile(dtype):
     device, ids = _AbsentGpu(), np.array([1, 2, 2, 1])
@@ -153,7 +170,11 @@ def test_every_word_of_the_dialect_compiles(real):
 def test_no_kernel_file_is_left_out():
     tested = {
         "cavity.cpp",
+        "driven.cpp",
+        "krylov.cpp",
+        "layers.cpp",
         "maxwell.cpp",
+        "media.cpp",
         "reduce.cpp",
         "pack.cpp",
         "gather_scatter.cpp",

@@ -16,7 +16,7 @@ from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.timestep import LSERK4
-from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 from haloscope.solvers.maxwell.studies import warped_energy
 
@@ -144,12 +144,14 @@ def test_the_kernel_for_gpus_gives_the_bits_of_that_for_cores(order, tmp_path):
     flags = ["-O1", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run([*find_compiler().command, *flags, "-o", str(library), str(source)], check=True)
     kernels = ctypes.CDLL(str(library))
-    stepping = opened(turned(box((2, 2, 2), warp=0.02), 5), order, chain_rule=True)
+    mesh = turned(box((2, 2, 2), warp=0.02), 5)
+    stepping = opened(mesh, order, chain_rule=True)
     stepping.set_fields(random(stepping))
     fields = np.array(stepping.fields)
     increments = np.zeros_like(fields)
     traces = [np.zeros_like(np.asarray(one)) for one in stepping._traces]
-    fixed = [stepping._geometry, stepping._materials, stepping._faces]
+    shape = np.ascontiguousarray(geometry(nodes(mesh, order), order))
+    fixed = [shape, stepping._materials, stepping._faces]
 
     def pointers(*arrays):
         return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]

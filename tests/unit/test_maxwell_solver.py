@@ -168,3 +168,25 @@ def test_a_case_larger_than_memory_is_refused_before_its_mesh_is_made(tmp_path: 
 
     with pytest.raises(MachineError, match="the case needs about .* GB a rank"):
         opened(cavity(15, box={"elements": [900, 900, 900]}))
+
+
+def test_the_exponential_integrator_takes_long_steps():
+    data = cavity(6, integrator="exponential")
+    simulation = opened(data)
+    summary = simulation.run(ceilings=False)
+    found = summary["diagnostics"]
+    assert found["step_over_bound"] > 5
+    assert found["largest_error"] < 1e-5
+
+
+def test_the_exponential_integrator_knows_no_memory_of_media():
+    with pytest.raises(InputError, match=r"maxwell.integrator = \"exponential\" is not possible"):
+        opened(cavity(3, integrator="exponential", materials=[{"conductivity": 1.0}]))
+
+
+def test_the_curl_by_the_chain_rule_is_that_of_bricks():
+    simulations = [opened(cavity(4, curl=curl)) for curl in ("covariant", "chain-rule")]
+    for simulation in simulations:
+        simulation.run(5, ceilings=False)
+    fields = [simulation.solver.owned("Ey") for simulation in simulations]
+    assert np.abs(fields[0] - fields[1]).max() < 1e-13

@@ -32,7 +32,7 @@ from haloscope.solvers.maxwell.waveforms import (
 
 CORE = CpuDevice(threads=1)
 GAUSSIAN = Gaussian(centre=1.0, width=0.25)
-SMOOTH = Gaussian(centre=3.0, width=0.6)
+SMOOTH = Gaussian(centre=2.6, width=0.6)
 ABSORBING = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "absorbing")
 TIMES = np.linspace(0.0, 3.0, 301)
 WAVEFORMS = {
@@ -140,10 +140,10 @@ def test_a_sheet_of_current_sends_waves_to_both_sides(magnetic):
     mesh = row(8, surfaces={"sheet": faces})
     source = SheetCurrent("sheet", along_y, SMOOTH, magnetic)
     stepping, _, points = opened(mesh, 8, CORE, currents=(source,), boundaries=ABSORBING)
-    advance(stepping, 4.0, 0.5, 0.3)
+    advance(stepping, 3.2, 0.5, 0.3)
     values, (x, _, _) = stepping.values(), points
     side = np.sign(x.mean(axis=1))[:, None]
-    g = SMOOTH(4.0 - np.abs(x)) / 2
+    g = SMOOTH(3.2 - np.abs(x)) / 2
     if magnetic:
         even, odd, sign = values[:, 4], values[:, 2], 1
     else:
@@ -234,19 +234,19 @@ def test_a_point_is_found_in_its_element():
 
 def test_a_plane_wave_fills_its_box_and_leaves_nothing_outside():
     """Oblique, through all sides and edges of the surface, in elements turned at random."""
-    mesh = turned(box((4, 4, 4), upper=(2.0, 2.0, 2.0)), 11)
+    mesh = turned(box((3, 3, 3), upper=(1.5, 1.5, 1.5)), 11)
     direction, polarisation = np.array([1.0, 2.0, 2.0]) / 3, np.array([2.0, -2.0, 1.0]) / 3
-    wave = PlaneWave(tuple(direction), tuple(polarisation), SMOOTH, box=((0.5,) * 3, (1.5,) * 3))
+    wave = PlaneWave(tuple(direction), tuple(polarisation), SMOOTH, box=((0.5,) * 3, (1.0,) * 3))
     names = dict.fromkeys(mesh.boundary_names, "absorbing")
-    stepping, _, points = opened(mesh, 8, CORE, waves=(wave,), boundaries=names)
-    until = 3.6
-    advance(stepping, until, 0.5, 0.5)
+    stepping, _, points = opened(mesh, 7, CORE, waves=(wave,), boundaries=names)
+    until = 3.1
+    advance(stepping, until, 0.5, 0.3)
     phase = np.tensordot(direction, points - 0.5, axes=1)
     g = SMOOTH(until - phase)[:, None]
     pair = np.concatenate([polarisation, np.cross(direction, polarisation)])[:, None]
     centres = points.mean(axis=2)
-    inside = ((centres > 0.5) & (centres < 1.5)).all(axis=0)
-    assert inside.sum() == 8
+    inside = ((centres > 0.5) & (centres < 1.0)).all(axis=0)
+    assert inside.sum() == 1
     error = np.abs(stepping.values() - np.where(inside[:, None, None], pair * g, 0.0))
     assert error[~inside].max() < 1e-6
     assert error[inside].max() < 2e-6
@@ -257,10 +257,10 @@ def test_a_wave_comes_in_through_an_absorbing_boundary():
     medium = Material(2.25, 1.0)
     wave = PlaneWave((1, 0, 0), (0, 0, 2.0), SMOOTH, boundaries=("x-",))
     stepping, _, points = opened(
-        row(8), 11, CORE, media=(medium,), waves=(wave,), boundaries=ABSORBING
+        row(4, 2.0), 10, CORE, media=(medium,), waves=(wave,), boundaries=ABSORBING
     )
-    advance(stepping, 5.0, 0.5, 0.5)
-    g = 2 * SMOOTH(5.0 - 1.5 * (points[0] + 2))
+    advance(stepping, 3.5, 0.5, 0.7)
+    g = 2 * SMOOTH(3.5 - 1.5 * (points[0] + 1))
     assert np.abs(stepping.values()[:, 2] - g).max() < 1e-5
     assert np.abs(stepping.values()[:, 4] + 1.5 * g).max() < 1.5e-5
     assert g.max() > 1.9
@@ -299,7 +299,7 @@ SLABS = {
 @pytest.mark.parametrize("name", SLABS)
 def test_a_slab_with_memory_reflects_and_transmits_as_fresnel_says(name):
     """A pulse meets a slab of thickness 1/2; its part of angular frequency 5 is taken out."""
-    medium, w, order = SLABS[name], 5.0, 8
+    medium, w, order = SLABS[name], 5.0, 7
     mesh = row(8)
     centres = mesh.centres[:, 0]
     regions = ((centres > 0) & (centres < 0.5)).astype(np.int32)
@@ -314,7 +314,7 @@ def test_a_slab_with_memory_reflects_and_transmits_as_fresnel_says(name):
         waves=(wave,),
         boundaries={"x-": "absorbing", "x+": "absorbing"},
     )
-    until, steps = 12.0, 2000
+    until, steps = 15.0, 2000
     stepping.set_step(until / steps)
     # Ey at the outermost nodes of the row.
     x = points[0]

@@ -155,6 +155,17 @@ def test_a_random_start_is_the_same_however_elements_are_shared_out():
     assert abs(np.corrcoef(whole[:-1].ravel(), whole[1:].ravel())[0, 1]) < 0.02
 
 
+def test_the_bound_hardly_knows_the_last_bits_of_what_it_starts_with():
+    """So that rounding, which differs from one number of ranks to another, does not decide it."""
+    mesh = box((2, 2, 2), periodic=(True,) * 3)
+    stepping, first = bounded(mesh, 4)
+    start = random_start(np.arange(mesh.count), 6 * 125).ravel()
+    start *= 1 + 1e-15 * np.random.default_rng(1).standard_normal(len(start))
+    again = find_bound(stepping.right_hand_side, start, 1.0, stepping._device)
+    assert again.limit == pytest.approx(first.limit, rel=1e-9)
+    assert first.evaluations == again.evaluations
+
+
 def test_a_step_above_the_bound_is_refused_with_the_bound():
     require_stable(0.0831, 0.0831)
     with pytest.raises(InputError, match=r"time step 0\.1 ns .* at most 0\.0831 ns"):

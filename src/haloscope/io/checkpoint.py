@@ -40,7 +40,13 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 @contextmanager
 def writing(
-    path: Path, *, solver: str, shape: Shape, step: int, content: Mapping[str, Any]
+    path: Path,
+    *,
+    solver: str,
+    shape: Shape,
+    step: int,
+    content: Mapping[str, Any],
+    extras: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Callable[[str, np.dtype, Iterable[tuple[int, np.ndarray]]], None]]:
     """Write a checkpoint; yields ``write(name, dtype, slabs)`` to add a field.
 
@@ -56,6 +62,8 @@ def writing(
         Steps taken.
     content
         What else a restart needs, as JSON.
+    extras
+        Arrays that it needs beside the fields, each with a value at least.
 
     Raises
     ------
@@ -70,6 +78,8 @@ def writing(
         file.attrs["step"] = step
         text = np.frombuffer(json.dumps(content).encode(), np.uint8)
         file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+        for name, values in (extras or {}).items():
+            file.create_dataset(f"extras/{name}", data=values, chunks=True, fletcher32=True)
         row = int(np.prod(shape[1:], dtype=np.int64))
 
         def write(name: str, dtype: np.dtype, parts: Iterable[tuple[int, np.ndarray]]) -> None:
@@ -181,6 +191,14 @@ class Checkpoint:
         except (OSError, RuntimeError, KeyError) as error:
             raise self._damaged() from error
         return values
+
+    def extras(self) -> dict[str, np.ndarray]:
+        """Arrays beside the fields, by name."""
+        try:
+            found = self._file.get("extras", {})
+            return {name: values[...] for name, values in found.items()}
+        except (OSError, RuntimeError, KeyError, TypeError) as error:
+            raise self._damaged() from error
 
     def __enter__(self) -> Checkpoint:
         return self

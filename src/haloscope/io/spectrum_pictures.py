@@ -250,6 +250,12 @@ def _prefix(largest: float) -> tuple[float, str]:
     return 10.0**exponent, _PREFIXES[exponent]
 
 
+def prefixed(value: float, unit: str, digits: int = 4) -> str:
+    """A number with the prefix of its unit: ``624.6 MHz``."""
+    factor, prefix = _prefix(abs(value))
+    return f"{value / factor:.{digits}g} {prefix}{unit}"
+
+
 def _mark_peaks(
     axes: Axes,
     frequencies: Floats,

@@ -214,6 +214,16 @@ METRICS: tuple[Metric, ...] = (
         "Compute what is sent first, in a stream of its own, or send it straight from the GPU.",
     ),
     Metric(
+        "late_sender_transfer",
+        "Transfer after a late sender",
+        "p2p_communication",
+        "s",
+        "What is left of a receive that waited for its sender: leave of the receive - enter of the "
+        "send. With Sender's host and Sender's device was late it is the whole of such a call; told "
+        "apart where there are GPUs.",
+        "Send straight from GPU to GPU, or in pieces as they are ready.",
+    ),
+    Metric(
         "late_receiver",
         "Late Receiver",
         "p2p_communication",
@@ -345,6 +355,15 @@ METRICS: tuple[Metric, ...] = (
         "Time in which threads of a team have nothing to do while the first one works alone.",
         "Make more of the program parallel, or use fewer threads and more ranks.",
     ),
+    Metric(
+        "helper_threads",
+        "Threads of libraries",
+        "",
+        "s",
+        "Time of threads that libraries keep beside the program's, such as those of NCCL: further "
+        "threads of a rank with GPUs that enter no MPI and no region and start no kernel. Nothing "
+        "tells what they do between their calls, mostly nothing, so Time leaves them out.",
+    ),
     Metric("visits", "Visits", "", "#", "How often a call path was entered."),
     Metric("messages_sent", "Messages sent", "", "#", "Point-to-point messages sent."),
     Metric(
@@ -451,6 +470,15 @@ METRICS: tuple[Metric, ...] = (
         "s",
         "Time of copies during which a kernel of the same GPU runs: sum over copies.",
         "What is small beside Copies is not hidden: copy on a stream of its own.",
+    ),
+    Metric(
+        "gpu_busy",
+        "Device busy",
+        "",
+        "s",
+        "Time of the run in which a stream of a GPU has work, by what the host does meanwhile: with "
+        "Device idle it is the run.",
+        "A GPU that is always busy wants faster kernels: see Kernels and Copies for which.",
     ),
     Metric(
         "gpu_idle",

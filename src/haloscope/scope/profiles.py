@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.categories import metric_of_role, with_ancestors
+from haloscope.scope.helper_threads import leave_helpers_out
 from haloscope.scope.measurement import MOST_LINE, Location, Measurement
 from haloscope.scope.result import PAIRS, Result
 
@@ -71,6 +72,7 @@ def analyse_profile(measurement: Measurement) -> Result:
             "haloscope measure --trace or --profile"
         )
     reader.finish()
+    leave_helpers_out(result)
     heaps = {rank: said.heap for rank, said in measurement.ranks.items() if said.heap is not None}
     result.about.update(
         mode="profile",

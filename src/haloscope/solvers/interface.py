@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,6 +78,25 @@ class Followed:
     title: str
     steady: bool
     limit: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a solver has worked out of a run at its end.
+
+    Attributes
+    ----------
+    summary
+        Goes into the summary under these keys: what JSON holds.
+    files
+        What was written: paths by the names that users are told.
+    lines
+        The main numbers for people.
+    """
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    lines: Sequence[str] = ()
 
 
 class Places(Protocol):
@@ -250,6 +269,28 @@ class Solver(Protocol):
         own: Callable[[str], np.ndarray],
     ) -> None:
         """Take over a state; `own` gives this rank's own values of what was stored."""
+
+    def extras(self) -> Mapping[str, np.ndarray]:
+        """Arrays beside the fields that a restart needs, whole on rank 0; all ranks call this.
+
+        They must not depend on how the case is shared out over ranks. What other ranks return is
+        not looked at.
+        """
+
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take over on every rank what :meth:`extras` gave; called after :meth:`restore`."""
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """Work out, and write into a folder, what the run was made for; all ranks call this.
+
+        Parameters
+        ----------
+        out
+            Folder that exists on rank 0, which writes; None: nothing is written.
+        probes
+            Rows of the probes' tables by name (step, time where there is one, all fields), the
+            same on every rank.
+        """
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from haloscope.device.interface import Device
     from haloscope.exchange.world import World
     from haloscope.solvers.interface import Solver
+    from haloscope.solvers.sweeping import Sweeping
 
 _PARTS = {
     "cavity": ("CavityCase", "CavitySolver"),
@@ -84,6 +85,13 @@ def check_ranks(case: CaseTable, ranks: int) -> None:
     """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
     module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
     module.partition(case, ranks)
+
+
+def sweeping(name: str) -> Sweeping:
+    """The module that tells what studies sweep of a solver."""
+    module: Any = importlib.import_module(f"haloscope.solvers.{check_name(name)}.sweeping")
+    found: Sweeping = module
+    return found
 
 
 def template(solver: str) -> str:

@@ -190,7 +190,7 @@ def scale(
             "the points for as many ranks as they are"
         )
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
-    tables = [table.read_table(Path(folder)) for folder in merge]
+    tables = [table.read_table(Path(folder), planned.study.solver) for folder in merge]
     others = [row for rows in tables for row in rows if row["status"] == "done"]
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")

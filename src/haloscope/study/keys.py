@@ -41,9 +41,13 @@ class Series(Table):
     decomposition: Several[Cut] | None = None
     """auto, 1d, 2d, 3d; x, y, z: cut along this axis alone; or blocks along x, y, z."""
     growth: Several[Growth] = ("strong",)
-    """strong: one grid for all rank counts; type1, type2: as Tables 1 and 2 of Xue and Roy."""
+    """strong: one problem for all rank counts; type1, type2: as Tables 1 and 2 of Xue and Roy."""
     nodes: Several[Grid] | None = None
     """Nodes along each axis: each value is one number for all axes, or a list of one for each."""
+    elements: Several[Grid] | None = None
+    """Elements of a box, in the same form."""
+    order: Several[PositiveInt] | None = None
+    """Polynomial order of the elements."""
     precision: Several[str] | None = None
     """Type of the fields."""
     time_step: Several[str] | None = None

@@ -1,4 +1,4 @@
-"""Pictures of a study: speed-up, efficiency and ssspnt over ranks, or bars where ranks are equal."""
+"""Pictures of a study: speed-up, efficiency and a rate over ranks, or bars where ranks are equal."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 Line = tuple[str, list[Values]]
 
-_MARKERS = "osD^vPX"
+MARKERS = "osD^vPX"
 _PANELS = {
     "speedup": "speed-up over one rank",
     "efficiency": "parallel efficiency",
-    "ssspnt": "ssspnt (1e-7 nodes / (ranks s))",
 }
 # With more lines a series gets a picture of its own.
 _MOST_LINES = 12
-_PANEL_SIZE = (4.3, 3.9)  # inch
+PANEL_SIZE = (4.3, 3.9)  # inch
 _LEGEND_ROW = 0.22  # inch
 _BAR_HEIGHT = 0.18  # inch
 _BAR_WIDTH = 8.5  # inch
 _BAR_GAP = 0.5  # of a bar
 _BAR_COLOURS = ((SERIES_COLOURS[0], "white"), (SERIES_COLOURS[5], INK))
 _LEAST_BAR = 0.07  # a number fits into bars that are longer
-_GRID = "#d9dce0"
+GRID = "#d9dce0"
 
 
 def draw(
-    folder: Path, title: str, rows: Sequence[Values], seed: Sequence[Values], seed_name: str
+    folder: Path,
+    title: str,
+    rows: Sequence[Values],
+    seed: Sequence[Values],
+    seed_name: str,
+    rate: tuple[str, str],
 ) -> list[Path]:
     """Draw what was measured on several ranks.
 
@@ -50,6 +54,8 @@ def draw(
         Of the table; those that are not done are left out.
     seed, seed_name
         Published rows and what to call them.
+    rate
+        The column of the third panel, and what it is.
 
     Returns
     -------
@@ -76,7 +82,7 @@ def draw(
         for name, lines in _pictures(_lines(chosen)).items():
             path = folder / f"{'-'.join(filter(None, (scaling, where, _slug(name))))}.png"
             heading = ", ".join(filter(None, (f"{scaling} scaling", where, name)))
-            _draw_panels(path, f"{title}: {heading}", lines, seed, seed_name)
+            _draw_panels(path, f"{title}: {heading}", lines, seed, seed_name, rate)
             paths.append(path)
     return paths
 
@@ -109,22 +115,28 @@ def _pictures(lines: Mapping[str, list[Line]]) -> dict[str, list[Line]]:
 
 
 def _draw_panels(
-    path: Path, title: str, lines: Sequence[Line], seed: Sequence[Values], seed_name: str
+    path: Path,
+    title: str,
+    lines: Sequence[Line],
+    seed: Sequence[Values],
+    seed_name: str,
+    rate: tuple[str, str],
 ) -> None:
     """Three panels over ranks with one legend below."""
     columns = 1 if max(len(label) for label, _ in lines) > 70 else 2
     published = _published(lines, seed, seed_name)
     entries = 1 + len(lines) + len(published)
     below = _LEGEND_ROW * (0.7 + -(-entries // columns))
-    figure = _new_figure((3 * _PANEL_SIZE[0], _PANEL_SIZE[1] + below))
+    meanings = {**_PANELS, rate[0]: rate[1]}
+    figure = new_figure((len(meanings) * PANEL_SIZE[0], PANEL_SIZE[1] + below))
     height = figure.get_figheight()
     figure.set_layout_engine(
         "constrained", rect=(0.0, below / height, 1.0, 1.0 - below / height), w_pad=PADDING
     )
-    panels = figure.subplots(1, len(_PANELS))
+    panels = figure.subplots(1, len(meanings))
     counts = sorted({row["ranks"] for _, line in lines for row in line})
-    for axes, (key, meaning) in zip(panels, _PANELS.items(), strict=True):
-        if key != "ssspnt":
+    for axes, (key, meaning) in zip(panels, meanings.items(), strict=True):
+        if key in _PANELS:
             ideal = counts if key == "speedup" else [1.0] * len(counts)
             axes.plot(
                 counts, ideal, color=MUTED, linewidth=0.9, linestyle=(0, (5, 4)), label="ideal"
@@ -149,7 +161,7 @@ def _draw_panels(
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left", parse_math=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_line(axes: Axes, key: str, label: str, line: Sequence[Values], number: int) -> None:
@@ -158,14 +170,14 @@ def _draw_line(axes: Axes, key: str, label: str, line: Sequence[Values], number:
     if not line:
         return
     values = [row[key] for row in line]
-    ranges = [_range(value, row) for value, row in zip(values, line, strict=True)]
+    ranges = [range_of(value, row) for value, row in zip(values, line, strict=True)]
     axes.errorbar(
         [row["ranks"] for row in line],
         values,
         yerr=list(zip(*ranges, strict=True)),
         color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
         linestyle=SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
-        marker=_MARKERS[number % len(_MARKERS)],
+        marker=MARKERS[number % len(MARKERS)],
         markersize=4.5,
         markerfacecolor="white" if number % 2 else None,
         linewidth=1.1,
@@ -200,8 +212,8 @@ def _style_panel(axes: Axes, key: str, meaning: str, counts: Sequence[int]) -> N
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     else:
         axes.set_ylim(bottom=0.0)
-    axes.grid(color=_GRID, linewidth=0.5)
-    _style(axes)
+    axes.grid(color=GRID, linewidth=0.5)
+    style_axes(axes)
 
 
 def _draw_bars(
@@ -214,19 +226,19 @@ def _draw_bars(
     bars: dict[str, list[tuple[float, float, tuple[float, float]]]] = {"measured": []}
     place = 0.0
     for row in rows:
-        label = ": ".join(filter(None, (row["series"], row["line"] or row["decomposition"])))
+        label = ": ".join(filter(None, (row["series"], row["line"] or row.get("decomposition"))))
         label += f" ({row['device_name']} on {row['host']})" if len(machines) > 1 else ""
         labels.append(label)
         value = row["efficiency"]
-        bars["measured"].append((place, value, _range(value, row)))
+        bars["measured"].append((place, value, range_of(value, row)))
         middles.append(place)
-        theirs = published.get((row["series"], row["decomposition"], row["ranks"]))
+        theirs = published.get((row["series"], row.get("decomposition"), row["ranks"]))
         if theirs is not None:
             bars.setdefault(seed_name, []).append((place + 1, theirs["efficiency"], (0.0, 0.0)))
             middles[-1] += 0.5
             place += 1
         place += 1 + _BAR_GAP
-    figure = _new_figure((_BAR_WIDTH, _BAR_HEIGHT * place + 1.5))
+    figure = new_figure((_BAR_WIDTH, _BAR_HEIGHT * place + 1.5))
     axes = figure.add_subplot()
     axes.axvline(1.0, color=MUTED, linewidth=0.9, linestyle=(0, (5, 4)))
     for (name, known), (face, ink) in zip(bars.items(), _BAR_COLOURS, strict=False):
@@ -257,18 +269,18 @@ def _draw_bars(
     axes.set_xlim(0.0, 1.04 * max(1.0, *ends))
     axes.set_xlabel("parallel efficiency (dashed: ideal)")
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
-    axes.grid(axis="x", color=_GRID, linewidth=0.5)
+    axes.grid(axis="x", color=GRID, linewidth=0.5)
     if len(bars) > 1:
         legend = figure.legend(
             loc="outside lower center", ncols=2, fontsize=8, frameon=False, labelcolor=INK
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
-    _style(axes)
-    _save(figure, path)
+    style_axes(axes)
+    save(figure, path)
 
 
-def _range(value: float, row: Values) -> tuple[float, float]:
+def range_of(value: float, row: Values) -> tuple[float, float]:
     """How far a rate reaches down and up, from the slowest to the fastest block of steps."""
     middle = row["seconds_per_step"]
     return value * (1 - middle / row["seconds_max"]), value * (middle / row["seconds_min"] - 1)
@@ -279,7 +291,8 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _new_figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
+    """A white figure of a size in inch."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white")
@@ -287,7 +300,8 @@ def _new_figure(size: tuple[float, float]) -> Figure:
     return figure
 
 
-def _style(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
+    """Draw axes in the manner of all pictures of studies."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     for spine in axes.spines.values():
@@ -298,7 +312,8 @@ def _style(axes: Axes) -> None:
     axes.yaxis.label.set(fontsize=9, color=INK)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG file."""
     metadata: dict[str, Any] = {"Software": None}  # equal studies write equal files
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata=metadata)

@@ -8,21 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.io.atomic import write_text
+from haloscope.solvers import registry
+from haloscope.solvers.sweeping import Columns
 from haloscope.study.keys import Study
 from haloscope.study.ledger import Record
 from haloscope.study.plots import draw
-from haloscope.study.sweep import Row, spelled
+from haloscope.study.sizes import describe_peaks, draw_sizes
+from haloscope.study.sweep import Row
 from haloscope.study.table import NAME as TABLE
 from haloscope.study.table import Values, csv_text, efficiency, line_of, read_seed
 
 NAME = "report.md"
 
-# Columns of the table that the page shows where they differ from row to row.
-_OPTIONS = (
-    *("device", "host", "device_name", "mpi", "ranks_per_node", "growth", "transport"),
-    *("transport_used", "packing", "widths", "overlap", "progress", "graphs", "precision"),
-    *("time_step",),
+# Columns that the page shows where they differ from row to row, before those of the solver.
+_OPTIONS = ("device", "host", "device_name", "mpi", "ranks_per_node", "growth")
+_HEADS = {
+    "seconds_per_step": "ms a step",
+    "speedup": "speed-up",
+    "ok": "bits of one rank",
+    "published": "published efficiency",
+}
+_HALF = (
+    "n_1/2 is the size at which one rank reaches half of the largest rate that it reached; the time "
+    "is taken to be linear between two sizes that were measured."
 )
+# What the terminal's table calls a column.
+_SHORT = {"decomposition": "blocks"}
 
 
 def progress(row: Row | None, record: Record, base: Record | None) -> str:
@@ -31,9 +42,9 @@ def progress(row: Row | None, record: Record, base: Record | None) -> str:
         what = "reference on one rank"
     else:
         ranks = f"{row.point.ranks} rank{'s' if row.point.ranks > 1 else ''}"
-        grid = f"{spelled(row.nodes)} nodes as {spelled(row.parts)}"
         line = line_of(row)
-        what = ", ".join([f"{row.series}: {line}" if line else row.series, ranks, grid])
+        series = f"{row.series}: {line}" if line else row.series
+        what = ", ".join([series, ranks, row.layout.description])
     if record["status"] != "done":
         return f"{what}: {record['status']}: {record['reason']}"
     if "seconds" not in record:
@@ -62,9 +73,13 @@ def write(folder: Path, study: Study, path: Path, rows: Sequence[Values]) -> Val
     """
     seed = read_seed(path.parent / study.seed.file) if study.seed else []
     files = {"table": str(folder / TABLE), "points": str(folder / "points.jsonl")}
-    write_text(folder / TABLE, csv_text(rows))
+    write_text(folder / TABLE, csv_text(rows, study.solver))
     name = study.seed.name if study.seed else ""
-    pictures = draw(folder, study.title, rows, seed, name)
+    own = registry.sweeping(study.solver).COLUMNS
+    pictures = [
+        *draw(folder, study.title, rows, seed, name, own.panel),
+        *draw_sizes(folder, study.title, rows, own),
+    ]
     files.update({picture.stem: str(picture) for picture in pictures})
     files["report"] = str(folder / NAME)
     write_text(folder / NAME, _report(study, path, rows, seed, pictures))
@@ -105,7 +120,10 @@ def _report(
     parts.append(_conditions(study, path, done))
     parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
     if done:
-        parts += ["## What was measured", _markdown(_shown_columns(done, seed), done, seed)]
+        parts += ["## What was measured", _markdown(study.solver, done, seed)]
+    peaks = describe_peaks(rows, registry.sweeping(study.solver).COLUMNS)
+    if peaks:
+        parts += ["## Where half of the peak rate is reached", _HALF, peaks]
     parts += ["## Are the results right?", _verdict(rows, study.check_steps)]
     for status, heading in (
         ("failed", "What failed"),
@@ -125,8 +143,7 @@ def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
     lines = [
         f"Study `{path.name}`, solver {study.solver}. Each time is the median of {study.repeats} "
         f"blocks of {study.steps} steps, on the slowest rank; spread is the slowest block less the "
-        "fastest, over the median. ssspnt is 1e-7 nodes steps / (ranks seconds); efficiency is "
-        "that over its value on one rank."
+        f"fastest, over the median. {registry.sweeping(study.solver).COLUMNS.meaning}"
     ]
     machines = sorted({(row["host"], row["device_name"]) for row in done})
     for host, device in machines:
@@ -142,42 +159,39 @@ def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
     return "\n".join([lines[0], "", *lines[1:]]) if machines else lines[0]
 
 
-def _shown_columns(rows: Sequence[Values], seed: Sequence[Values]) -> list[str]:
+def _shown_columns(own: Columns, rows: Sequence[Values], seed: Sequence[Values]) -> list[str]:
     """Columns of the page: of the options those in which rows differ."""
     several = [row for row in rows if row["ranks"] > 1]
-    options = [key for key in _OPTIONS if len({row[key] for row in several}) > 1]
+    names = [*_OPTIONS, *(option.name for option in own.options)]
+    options = [key for key in names if len({row[key] for row in several}) > 1]
     if all(row["ranks"] == row["ranks_per_node"] for row in rows):
         options = [key for key in options if key != "ranks_per_node"]
-    energy = [key for key in ("joules_per_cell_step",) if any(row[key] for row in rows)]
+    energy = [own.energy.name] if any(row[own.energy.name] for row in rows) else []
     published = ["published"] if seed else []
     return [
-        *("series", "ranks", "decomposition", "nodes"),
+        *("series", "ranks"),
+        *(column.name for column in own.problem),
         *options,
-        *("seconds_per_step", "spread", "mcells_s", "ssspnt", "speedup", "efficiency"),
+        *("seconds_per_step", "spread"),
+        *(column.name for column in own.rates),
+        *("speedup", "efficiency"),
         *published,
         *energy,
         "ok",
     ]
 
 
-_HEADS = {
-    "seconds_per_step": "ms a step",
-    "mcells_s": "Mcells/s",
-    "speedup": "speed-up",
-    "joules_per_cell_step": "nJ a cell and step",
-    "ok": "bits of one rank",
-    "published": "published efficiency",
-}
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Values], seed: Sequence[Values]) -> str:
+def _markdown(solver: str, rows: Sequence[Values], seed: Sequence[Values]) -> str:
+    own = registry.sweeping(solver).COLUMNS
+    columns = _shown_columns(own, rows, seed)
+    heads = _HEADS | {c.name: c.head for c in (*own.rates, own.energy) if c.head}
     published = {(row["label"], row["decomposition"], row["ranks"]): row for row in seed}
     lines = [
-        "| " + " | ".join(_HEADS.get(key, key.replace("_", " ")) for key in columns) + " |",
+        "| " + " | ".join(heads.get(key, key.replace("_", " ")) for key in columns) + " |",
         "|" + "---|" * len(columns),
     ]
     for row in _once(rows):
-        theirs = published.get((row["series"], row["decomposition"], row["ranks"]), {})
+        theirs = published.get((row["series"], row.get("decomposition"), row["ranks"]), {})
         values = {**row, "published": theirs.get("efficiency")}
         cells = [_shown(key, values[key]) for key in columns]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -200,7 +214,7 @@ def _shown(key: str, value: Any) -> str:
         return ""
     if key in ("seconds_per_step",):
         return f"{1e3 * value:.4g}"
-    if key == "joules_per_cell_step":
+    if key.startswith("joules_per_"):
         return f"{1e9 * value:.3g}"
     if key == "spread":
         return f"{100 * value:.1f} %"
@@ -250,11 +264,14 @@ def _published(seed: Sequence[Values]) -> str:
 
 def text(rows: Sequence[Values]) -> str:
     """The rows in a table for a terminal: what was measured, or what would be."""
-    head = ("series", "ranks", "blocks", "nodes", "ms a step", "speed-up", "efficiency", "bits")
+    problem = [c.name for c in registry.sweeping(rows[0]["solver"]).COLUMNS.problem] if rows else []
+    head = ["series", "ranks", *(_SHORT.get(name, name) for name in problem)]
+    first = len(head)
+    head += ["ms a step", "speed-up", "efficiency", "bits"]
     body = []
     for row in _once(rows):
         name = ": ".join(filter(None, (row["series"], row["line"])))
-        known = [name, str(row["ranks"]), row["decomposition"], row["nodes"]]
+        known = [name, str(row["ranks"]), *(str(row[key]) for key in problem)]
         if row["status"] == "done":
             numbers = [_shown(k, row[k]) for k in ("seconds_per_step", "speedup", "efficiency")]
             body.append([*known, *numbers, {True: "same", False: "DIFFER"}.get(row["ok"], "?")])
@@ -262,14 +279,14 @@ def text(rows: Sequence[Values]) -> str:
             body.append([*known, row["reason"]])
         else:
             body.append([*known, f"{row['status']}: {row['reason']}"])
-    lines = [list(head), *body]
-    widths = [max(len(line[i]) for line in lines if len(line) > i) for i in range(4)]
+    lines = [head, *body]
+    widths = [max(len(line[i]) for line in lines) for i in range(first)]
     return "\n".join(
         "  ".join(
             [
                 line[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(line[1:4], widths[1:], strict=True)),
-                *(cell.rjust(10) for cell in line[4:]),
+                *(c.rjust(width) for c, width in zip(line[1:first], widths[1:], strict=True)),
+                *(cell.rjust(10) for cell in line[first:]),
             ]
         ).rstrip()
         for line in lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-import importlib
 import itertools
 import json
 from collections.abc import Mapping
@@ -13,29 +12,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from haloscope.case import CaseTable, Machine, check, override
-from haloscope.domain.blocks import AXES, Blocks, Triple, arrange
+from haloscope.case import CaseTable, check, override
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.solvers import registry
+from haloscope.solvers.sweeping import Layout, plain, spelled
 from haloscope.study.keys import SWEPT, UNUSED, Series, Study
 
 _MOST_ROWS = 10_000
 
-# Axes that are keys of the table machine, and of the table named after the solver.
-_MACHINE_KEYS = (
-    *("device", "threads", "transport", "packing", "widths", "overlap", "progress", "graphs"),
-)
-_SOLVER_KEYS = ("nodes", "precision", "time_step")
+# Axes that are keys of the table machine, for every solver.
+_MACHINE_KEYS = ("device", "threads", "transport", "overlap", "graphs")
+# And those that are none of a case, or say how ranks share its problem.
+_OTHER_AXES = ("ranks", "growth", "ranks_per_node", "mpi")
+_CUT = "decomposition"
 # What one rank, which has nobody to send to, does the same way whatever is asked.
 _KEYS_OF_SEVERAL_RANKS = ("transport", "packing", "widths", "overlap", "progress")
-# The keys of a solver's table that hold its grid; both grow when a problem grows with its ranks.
-_NODES_KEY, _SIZE_KEY = "nodes", "size"
-# Which transports work with a device, and which of them can send a plane by itself.
-_TRANSPORTS = {
-    "cpu": ("auto", "host", "staged"),
-    "cuda": ("auto", "staged", "mpi", "nccl", "peer"),
-}
-_BARE_TRANSPORTS = {"cpu": ("auto", "host", "staged"), "cuda": ("auto", "staged", "peer")}
 
 
 @dataclass(frozen=True)
@@ -90,21 +81,30 @@ class Row:
     varied
         Axes but ranks on which the series has several values.
     shown
-        Values of the case's keys that the table shows, whether they matter to one rank or not.
-    nodes, parts
-        The grid and its blocks.
+        Keys of the case that tables may show, whether they matter to one rank or not.
+    layout
+        Its problem, and how ranks share it.
     base
-        Id of the point of one rank on the grid that has not grown.
+        Id of the point of one rank on the problem that has not grown.
     """
 
     series: str
     asked: dict[str, Any]
     varied: tuple[str, ...]
     shown: dict[str, Any]
-    nodes: Triple
-    parts: Triple
+    layout: Layout
     point: Point
     base: str
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """What the problem consists of, along each axis."""
+        return self.layout.nodes
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How it is cut, along each axis."""
+        return self.layout.parts
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
     """
     rows: list[Row] = []
     for series in study.series:
+        _check_axes(study.solver, series, source)
         axes = {key: getattr(series, key) or (None,) for key in SWEPT}
         varied = tuple(key for key in SWEPT if key != "ranks" and len(axes[key]) > 1)
         for values in itertools.product(*axes.values()):
@@ -173,13 +174,22 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
     return Sweep(study, tuple(rows))
 
 
-def spelled(value: Any) -> str:
-    """A value of an axis as text: ``1x1x2`` for triples."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return "x".join(map(str, value))
-    return str(value)
+def _check_axes(solver: str, series: Series, source: str) -> None:
+    """Refuse axes that a solver does not have."""
+    own = registry.sweeping(solver)
+    known = (*_OTHER_AXES, *own.OWN_AXES, *_MACHINE_KEYS, *own.MACHINE_AXES)
+    for key in SWEPT:
+        if getattr(series, key) is not None and key not in known:
+            raise InputError(
+                f"{source}, series {series.name!r}: {key} is no axis of the solver {solver}; it "
+                f"has {', '.join(key for key in SWEPT if key in known)}"
+            )
+    for growth in series.growth:
+        if growth not in own.GROWTHS:
+            raise InputError(
+                f"{source}, series {series.name!r}: growth = {growth} is not known for the solver "
+                f"{solver}; give one of {', '.join(own.GROWTHS)}"
+            )
 
 
 def _row(
@@ -192,16 +202,15 @@ def _row(
 ) -> Row:
     if device is not None:
         chosen = {**chosen, "device": device}
-    point, shown, blocks = _point(study, series, chosen, gpus)
-    alone = {**chosen, "ranks": 1, "decomposition": "auto", "growth": "strong"}
+    point, shown, layout = _point(study, series, chosen, gpus)
+    alone = {**chosen, "ranks": 1, _CUT: "auto", "growth": "strong"}
     base, _, _ = _point(study, series, alone, gpus)
     return Row(
         series=series.name,
         asked=chosen,
         varied=varied,
         shown=shown,
-        nodes=blocks.nodes,
-        parts=blocks.parts,
+        layout=layout,
         point=point,
         base=base.id,
     )
@@ -209,26 +218,29 @@ def _row(
 
 def _point(
     study: Study, series: Series, chosen: Mapping[str, Any], gpus: int
-) -> tuple[Point, dict[str, Any], Blocks]:
-    """The point for one value of each axis, values of keys that tables show, and the blocks."""
+) -> tuple[Point, dict[str, Any], Layout]:
+    """The point for one value of each axis, keys that tables may show, and its layout."""
+    solver = registry.sweeping(study.solver)
     data = copy.deepcopy(study.case)
     data["solver"] = study.solver
     override(data, series.set)
     _checked(data)
     machine: dict[str, Any] = data.setdefault("machine", {})
     own: dict[str, Any] = data.setdefault(study.solver, {})
-    for table, keys in ((machine, _MACHINE_KEYS), (own, _SOLVER_KEYS)):
-        table.update({key: _plain(chosen[key]) for key in keys if key in chosen})
+    for key, value in chosen.items():
+        if key in solver.OWN_AXES:
+            solver.put(own, key, value)
+        elif key in (*_MACHINE_KEYS, *solver.MACHINE_AXES):
+            machine[key] = plain(value)
     if machine.get("device", "auto") == "auto":
         machine["device"] = "cuda" if gpus else "cpu"
     if machine["device"] == "cpu":
         # A rank is to keep its share of the machine at every rank count.
         machine["threads"] = machine.get("threads") or 1
     ranks: int = chosen["ranks"]
-    wanted = chosen.get("decomposition", machine.get("decomposition", "auto"))
-    blocks = _grow(study.solver, data, ranks, wanted, chosen["growth"])
+    layout = solver.lay_out(data, ranks, machine.pop(_CUT, "auto"), chosen["growth"])
     case = _checked(data)
-    _check_transport(case.machine, blocks.parts)
+    solver.check_transport(case.machine, layout)
     shown = {**_dumped(case)["machine"], **_dumped(case)[study.solver]}
     if ranks == 1:
         for key in _KEYS_OF_SEVERAL_RANKS:
@@ -248,84 +260,7 @@ def _point(
         steps=study.steps,
         repeats=study.repeats,
     )
-    return _named(point), {k: v for k, v in shown.items() if k in SWEPT}, blocks
-
-
-def _grow(solver: str, data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Blocks:
-    """Put the grid and the blocks for a rank count into the data of a case.
-
-    The grid grows as in Table 1 of Xue and Roy (type 1: the axes double in turn, the slowest
-    first) or as in their Table 2 (type 2: each axis by the blocks along it), and the size with
-    it, so that nodes keep their distance.
-    """
-    machine = data["machine"]
-    machine["decomposition"] = "auto"
-    case = _checked(data)
-    nodes = _blocks(case, 1).nodes
-    if isinstance(wanted, str) and wanted in AXES:
-        wanted = tuple(ranks if axis == wanted else 1 for axis in AXES)
-    elif not isinstance(wanted, str):
-        wanted = tuple(wanted)
-    factors: Triple = (1, 1, 1)
-    if growth == "type1":
-        factors = _doublings(nodes, ranks)
-    elif growth == "type2":
-        wanted = factors = arrange(nodes, ranks, wanted).parts
-    if factors != (1, 1, 1):
-        _enlarge(case, data[solver], nodes, factors)
-    machine["decomposition"] = _plain(wanted)
-    blocks = _blocks(_checked(data), ranks)
-    machine["decomposition"] = list(blocks.parts)
-    return blocks
-
-
-def _doublings(nodes: Triple, ranks: int) -> Triple:
-    """By what the axes grow, the slowest doubling first."""
-    if ranks & (ranks - 1):
-        raise InputError(
-            f"growth = type1 doubles the grid and needs ranks that are a power of two, not {ranks}"
-        )
-    factors = [1, 1, 1]
-    turns = itertools.cycle(axis for axis in (2, 1, 0) if nodes[axis] > 1)
-    for axis in itertools.islice(turns, ranks.bit_length() - 1):
-        factors[axis] *= 2
-    return (factors[0], factors[1], factors[2])
-
-
-def _enlarge(case: CaseTable, table: dict[str, Any], nodes: Triple, factors: Triple) -> None:
-    """Multiply the nodes along each axis; nodes keep their distance.
-
-    All that this module knows of a solver's grid: its table holds nodes and size.
-    """
-    size = getattr(getattr(case, case.solver), _SIZE_KEY)
-    axes = [axis for axis in range(3) if nodes[axis] > 1]
-    sizes = size if isinstance(size, tuple) else (size,) * len(axes)
-    grown = [nodes[axis] * factors[axis] for axis in axes]
-    table[_NODES_KEY] = grown
-    table[_SIZE_KEY] = [
-        length * (n - 1) / (nodes[axis] - 1)
-        for axis, n, length in zip(axes, grown, sizes, strict=True)
-    ]
-
-
-def _blocks(case: CaseTable, ranks: int) -> Blocks:
-    """How the solver cuts a case's grid; refused where the blocks are too thin."""
-    module = importlib.import_module(f"haloscope.solvers.{case.solver}.case")
-    blocks: Blocks = module.partition(case, ranks)
-    return blocks
-
-
-def _check_transport(machine: Machine, parts: Triple) -> None:
-    """Refuse a transport that cannot do what is asked, before anything is started."""
-    name, device = machine.transport, machine.device
-    packed = {"auto": parts, "all": parts, "x": parts[:1], "none": ()}[machine.packing]
-    bare = parts[len(packed) :]
-    allowed = _TRANSPORTS[device] if max(bare, default=1) == 1 else _BARE_TRANSPORTS[device]
-    if max(parts) > 1 and name not in allowed:
-        raise InputError(
-            f"transport = {name} does not work with device {device} and packing = "
-            f"{machine.packing}; give one of {', '.join(allowed)}"
-        )
+    return _named(point), shown, layout
 
 
 def _checked(data: dict[str, Any]) -> CaseTable:
@@ -336,11 +271,6 @@ def _dumped(case: CaseTable) -> dict[str, Any]:
     """A case as data, complete with all defaults."""
     dumped: dict[str, Any] = json.loads(case.model_dump_json(exclude_none=True))
     return dumped
-
-
-def _plain(value: Any) -> Any:
-    """A value as TOML would give it."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _named(point: Point) -> Point:
@@ -361,7 +291,8 @@ def _reference_key(point: Point) -> str:
 
 def _reference(point: Point) -> Point:
     """One rank that takes the steps of a point's check."""
-    machine = {"device": point.device, "threads": point.threads, "decomposition": [1, 1, 1]}
+    alone = registry.sweeping(point.case["solver"]).ALONE
+    machine = {"device": point.device, "threads": point.threads, **alone}
     return _named(
         dataclasses.replace(
             point,

@@ -11,35 +11,39 @@ from typing import Any
 
 from haloscope.domain.blocks import AXES
 from haloscope.errors import InputError
+from haloscope.solvers import registry
+from haloscope.solvers.sweeping import spelled
 from haloscope.study.ledger import Record
-from haloscope.study.sweep import Point, Row, spelled
+from haloscope.study.sweep import Point, Row
 
 NAME = "table.csv"
 
 Values = dict[str, Any]
 
-# Columns of the table, in order, each with the type in which it is read back.
-COLUMNS: dict[str, type] = {
-    **dict.fromkeys(("series", "line", "id", "solver", "device", "device_name", "host"), str),
-    **dict.fromkeys(("ranks", "ranks_per_node"), int),
-    **dict.fromkeys(("mpi", "decomposition", "nodes", "growth"), str),
-    **dict.fromkeys(("transport", "transport_used", "packing", "widths"), str),
-    "overlap": bool,
-    "progress": str,
-    "graphs": bool,
-    "precision": str,
-    "time_step": str,
-    **dict.fromkeys(("steps", "repeats"), int),
-    **dict.fromkeys(("seconds_per_step", "seconds_min", "seconds_max", "spread"), float),
-    **dict.fromkeys(("mcells_s", "ssspnt", "speedup", "efficiency"), float),
-    "joules_per_cell_step": float,
-    "ok": bool,
-    "status": str,
-    "reason": str,
-    "load": float,
-    "date": str,
-    "version": str,
-}
+
+def columns(solver: str) -> dict[str, type]:
+    """Columns of a solver's tables, in order, each with the type in which it is read back."""
+    own = registry.sweeping(solver).COLUMNS
+    return {
+        **dict.fromkeys(("series", "line", "id", "solver", "device", "device_name", "host"), str),
+        **dict.fromkeys(("ranks", "ranks_per_node"), int),
+        "mpi": str,
+        **{column.name: column.kind for column in own.problem},
+        "growth": str,
+        **{column.name: column.kind for column in own.options},
+        **dict.fromkeys(("steps", "repeats"), int),
+        **dict.fromkeys(("seconds_per_step", "seconds_min", "seconds_max", "spread"), float),
+        **{column.name: column.kind for column in own.rates},
+        **dict.fromkeys(("speedup", "efficiency", own.energy.name), float),
+        "ok": bool,
+        "status": str,
+        "reason": str,
+        "load": float,
+        "date": str,
+        "version": str,
+    }
+
+
 _SEED_COLUMNS = {"label": str, "decomposition": str, "ranks": int}
 _SEED_COLUMNS |= dict.fromkeys(("ssspnt", "efficiency"), float)
 # The scale of Xue and Roy's measure, their Eq. 6.
@@ -68,7 +72,7 @@ def table(
     Returns
     -------
     list of dict
-        With the keys of `COLUMNS`; None where there is no value.
+        With the keys of :func:`columns`; None where there is no value.
     """
     found = []
     for row in rows:
@@ -83,15 +87,16 @@ def table(
             values |= {"status": "left out", "reason": left_out[point.id]}
         elif record:
             values |= {key: record[key] for key in ("status", "reason")}
-        found.append({key: values.get(key) for key in COLUMNS})
+        found.append({key: values.get(key) for key in columns(point.case["solver"])})
     return found
 
 
 def _asked(row: Row) -> Values:
     """Columns that are known before a point is run."""
     point = row.point
+    options = {option.name for option in registry.sweeping(point.case["solver"]).COLUMNS.options}
     return {
-        **{key: value for key, value in row.shown.items() if key in COLUMNS},
+        **{key: value for key, value in row.shown.items() if key in options},
         "series": row.series,
         "line": line_of(row),
         "id": point.id,
@@ -100,8 +105,7 @@ def _asked(row: Row) -> Values:
         "ranks": point.ranks,
         "ranks_per_node": row.asked.get("ranks_per_node"),
         "mpi": row.asked.get("mpi"),
-        "decomposition": spelled(row.parts),
-        "nodes": spelled(row.nodes),
+        **row.layout.columns,
         "growth": row.asked["growth"],
         "steps": point.steps,
         "repeats": point.repeats,
@@ -115,16 +119,18 @@ def line_of(row: Row) -> str:
 
 def _option(axis: str, value: Any) -> str:
     """A value of an axis in words, as legends show it."""
+    if axis == "elements" and isinstance(value, int):
+        value = (value,) * 3
     text = spelled(value)
     if axis in ("overlap", "graphs"):
         return axis if value else f"no {axis}"
     if axis == "decomposition" and value in tuple(AXES):
         return f"1d ({text})"
-    if axis in ("packing", "widths", "progress"):
+    if axis in ("packing", "widths", "progress", "order"):
         return f"{axis} {text}"
-    return text + {"threads": " threads", "ranks_per_node": " a node", "nodes": " nodes"}.get(
-        axis, ""
-    )
+    units = {"threads": "threads", "ranks_per_node": "a node"}
+    units |= {"nodes": "nodes", "elements": "elements"}
+    return f"{text} {units[axis]}" if axis in units else text
 
 
 def _measured(row: Row, record: Record, base: Record | None) -> Values:
@@ -133,6 +139,8 @@ def _measured(row: Row, record: Record, base: Record | None) -> Values:
     fastest, slowest = min(record["seconds"]), max(record["seconds"])
     parallel = efficiency(record, base)
     joules = record["joules_per_step"]
+    case = row.point.case
+    solver = registry.sweeping(case["solver"])
     return {
         **{key: record[key] for key in ("device_name", "host", "ranks_per_node")},
         **{key: record[key] for key in ("load", "date", "version")},
@@ -142,11 +150,11 @@ def _measured(row: Row, record: Record, base: Record | None) -> Values:
         "seconds_min": fastest,
         "seconds_max": slowest,
         "spread": (slowest - fastest) / seconds,
-        "mcells_s": record["cells"] / seconds / 1e6,
+        **solver.rates(case, record["cells"], seconds),
         "ssspnt": _ssspnt(record),
         "speedup": None if parallel is None else parallel * record["ranks"],
         "efficiency": parallel,
-        "joules_per_cell_step": None if joules is None else joules / record["cells"],
+        solver.COLUMNS.energy.name: None if joules is None else joules / record["cells"],
     }
 
 
@@ -180,12 +188,13 @@ def _same(record: Record, reference: Record) -> bool | None:
     return bool(record["digest"] == reference["digest"])
 
 
-def csv_text(rows: Sequence[Values]) -> str:
-    """The table as CSV."""
+def csv_text(rows: Sequence[Values], solver: str) -> str:
+    """The table of a solver's points as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([[_cell(row[key]) for key in COLUMNS] for row in rows])
+    known = columns(solver)
+    writer.writerow(known)
+    writer.writerows([[_cell(row[key]) for key in known] for row in rows])
     return out.getvalue()
 
 
@@ -195,15 +204,15 @@ def _cell(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else spelled(value)
 
 
-def read_table(folder: Path) -> list[Values]:
-    """The rows of another machine's table.
+def read_table(folder: Path, solver: str) -> list[Values]:
+    """The rows of another machine's table of a solver's points.
 
     Raises
     ------
     InputError
         The folder holds no table, or one of another kind.
     """
-    return _read_csv(folder / NAME, COLUMNS)
+    return _read_csv(folder / NAME, columns(solver))
 
 
 def read_seed(path: Path) -> list[Values]:
@@ -217,7 +226,7 @@ def read_seed(path: Path) -> list[Values]:
     return _read_csv(path, _SEED_COLUMNS)
 
 
-def _read_csv(path: Path, columns: Mapping[str, type]) -> list[Values]:
+def _read_csv(path: Path, known: Mapping[str, type]) -> list[Values]:
     """Rows of a CSV file with given columns; lines that begin with # are comments."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -225,13 +234,13 @@ def _read_csv(path: Path, columns: Mapping[str, type]) -> list[Values]:
         raise InputError(f"table {path} cannot be read ({error}); give a study's folder") from None
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
     reader = csv.DictReader(lines)
-    if list(reader.fieldnames or []) != list(columns):
+    if list(reader.fieldnames or []) != list(known):
         raise InputError(
             f"table {path} has the columns {', '.join(reader.fieldnames or ['none'])}; allowed "
-            f"are {', '.join(columns)}"
+            f"are {', '.join(known)}"
         )
     try:
-        return [{key: _value(row[key], kind) for key, kind in columns.items()} for row in reader]
+        return [{key: _value(row[key], kind) for key, kind in known.items()} for row in reader]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"table {path} has a cell that cannot be read: {error}") from None
 

@@ -65,6 +65,11 @@ def _estimated_for_empty(view: View) -> NDArray[np.float64]:
     return np.asarray(time * np.divide(none, sent, out=np.zeros_like(sent), where=sent > 0))
 
 
+def _by_itself(view: View) -> NDArray[np.float64]:
+    """Time of messages without waiting for the other side."""
+    return view.own("p2p_communication") + view.result.value("late_sender_transfer")
+
+
 def _empty_messages(view: View) -> Finding | None:
     result = view.result
     messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
@@ -132,7 +137,7 @@ def _polls(view: View) -> NDArray[np.bool_]:
 def _polling(view: View) -> Finding | None:
     result = view.result
     polls = _polls(view)
-    values = np.where(polls[:, None], view.own("p2p_communication"), 0.0)
+    values = np.where(polls[:, None], _by_itself(view), 0.0)
     if not values.sum():
         return None
     calls = float(result.value("visits")[polls].sum())
@@ -152,7 +157,7 @@ def _polling(view: View) -> Finding | None:
 def _messages(view: View) -> Finding | None:
     """Time of messages beyond waiting: many tiny ones, or much data."""
     result = view.result
-    values = np.maximum(view.own("p2p_communication") - _estimated_for_empty(view), 0.0)
+    values = np.maximum(_by_itself(view) - _estimated_for_empty(view), 0.0)
     values = np.where(_polls(view)[:, None], 0.0, values)
     if not values.sum():
         return None

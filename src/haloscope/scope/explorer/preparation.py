@@ -32,6 +32,7 @@ from haloscope.scope.measurement import Location, Measurement, open_measurement
 
 FOLDER = "explorer-cache"
 _MOST_LINES = 30_000_000
+_MOMENT = 1e-5  # seconds
 
 
 def has_events(folder: Path) -> bool:
@@ -96,6 +97,37 @@ def prepare(
     return target
 
 
+def _recorded(
+    times: NDArray[np.float64], nodes: NDArray[np.int64], on_stream: bool
+) -> tuple[float, float]:
+    """When anything is first and last recorded at a location: (inf, -inf) if that is never.
+
+    Where one phase of a program is measured, its threads begin and end with some microseconds of
+    recording, until the measurement pauses: these are none, if there is more.
+    """
+    if not len(times):
+        return np.inf, -np.inf
+    active = np.append(False, nodes[:-1] >= 0)
+    begins = np.flatnonzero(active[1:] & ~active[:-1])
+    ends = np.flatnonzero(active & ~np.append(active[1:], False))
+    if not len(begins):
+        return np.inf, -np.inf
+    length = times[ends] - times[begins]
+    for least in (0.0,) if on_stream else (_MOMENT, 0.0):
+        if (length > least).any():
+            begins, ends = begins[length > least], ends[length > least]
+            break
+    return float(times[begins[0]]), float(times[ends[-1]])
+
+
+def _from(
+    begin: float, times: NDArray[np.float64], nodes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Segments without what is over before a moment."""
+    kept = max(int(np.searchsorted(times, begin, "right")) - 1, 0)
+    return np.maximum(times[kept:], begin), nodes[kept:]
+
+
 class _Preparation:
     """Reads every file of events twice: for the run's span, then for tiles and messages."""
 
@@ -139,8 +171,8 @@ class _Preparation:
                 counts.append(len(times))
                 times.tofile(file)
                 nodes.astype(np.int32).tofile(file)
-                if len(times):
-                    first, last = min(first, times[0]), max(last, times[-1])
+                begin, end = _recorded(times, nodes, place.kind == "stream")
+                first, last = min(first, begin), max(last, end)
                 assert place.events is not None
                 done += place.events.stat().st_size
                 self.progress(0.6 * done / total)
@@ -188,7 +220,9 @@ class _Preparation:
             zero + epoch * rate,
             self._table_of[key],
             location.kind == "stream",
+            location.device,
             0,
+            0.0,
         )
         knots = np.zeros(0 if shifts is None else len(shifts), KNOTS)
         if shifts is not None:
@@ -221,10 +255,12 @@ class _Preparation:
         self.line_count += len(sends)
         self.ends.append((sends, receives))
         times = place.seconds(np.concatenate(ticks), knots)
-        self.places.append(replace(place, segments=len(times)))
         # A clock that ran backwards would break every search in it.
         times = np.maximum.accumulate(times) if len(times) else times
-        return times, np.concatenate(active)
+        nodes = np.concatenate(active)
+        busy = float(np.diff(times)[nodes[:-1] >= 0].sum())
+        self.places.append(replace(place, segments=len(times), busy=busy))
+        return times, nodes
 
     def _write_lines(self) -> None:
         if self.line_count > _MOST_LINES:
@@ -255,6 +291,7 @@ class _Preparation:
             for number, count in enumerate(counts):
                 times = np.fromfile(file, np.float64, count)
                 nodes = np.fromfile(file, np.int32, count).astype(np.int64)
+                times, nodes = _from(begin, times, nodes)
                 for level in levels(times, nodes, begin, span):
                     keys.append(tile_key(number, level.level, level.numbers))
                     level.nodes.tofile(nodes_file)
@@ -291,7 +328,9 @@ class _Preparation:
                     place.zero,
                     place.table,
                     place.on_stream,
+                    place.device,
                     place.segments,
+                    place.busy,
                 ]
                 for place in self.places
             ],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.explorer.topologies import topologies
-from haloscope.scope.gpu.breakdown import breakdown, busy_by_rank
+from haloscope.scope.gpu.breakdown import breakdown
 from haloscope.scope.measurement import Location, Region
 from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import Result
@@ -373,7 +373,6 @@ def _gpus(result: Result) -> dict[str, Any] | None:
         "parts": list(shown.parts),
         "titles": list(shown.titles),
         "seconds": shown.seconds.tolist(),
-        "busy": busy_by_rank(result).tolist(),
     }
 
 

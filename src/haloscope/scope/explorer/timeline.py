@@ -24,7 +24,7 @@ from haloscope.scope.explorer.lines import LINES
 from haloscope.scope.explorer.segments import State, pieces, segments
 from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "timeline.json"
 CHUNK_WORDS = 1 << 15  # of a file of events that are read for a look into them
 _EVENTS = re.compile(r"rank-\d{5,7}\.\d{1,6}\.events")
@@ -57,7 +57,9 @@ class Place:
     zero: float  # seconds of the run's clock at the epoch
     table: int
     on_stream: bool
+    device: int  # of a stream; -1 otherwise
     segments: int
+    busy: float  # seconds in which anything is active in it
 
     def seconds(self, ticks: NDArray[np.int64], knots: NDArray[np.void]) -> NDArray[np.float64]:
         """Seconds of the run's clock, with the shifts that put messages after their sending."""
@@ -97,7 +99,7 @@ class Timeline:
     Attributes
     ----------
     begin, span
-        Seconds on the run's clock.
+        Seconds on the run's clock: of what is recorded, where that is a part of the run.
     nodes
         (parent, name, site) of each node of its call tree.
     places
@@ -267,7 +269,7 @@ def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
 
 
 def _place(fields: list[Any]) -> Place:
-    rank, number, file, epoch, rate, zero, table, on_stream, segments = fields
+    rank, number, file, epoch, rate, zero, table, on_stream, device, segments, busy = fields
     if not _EVENTS.fullmatch(str(file)):
         raise ValueError("a file lies elsewhere")
     return Place(
@@ -279,5 +281,7 @@ def _place(fields: list[Any]) -> Place:
         float(zero),
         int(table),
         bool(on_stream),
+        int(device),
         int(segments),
+        float(busy),
     )

@@ -16,7 +16,8 @@ from haloscope.errors import HaloscopeError
 from haloscope.scope.explorer.preparation import has_events, prepare
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import FACTOR, LAST_LEVEL
-from haloscope.scope.explorer.timeline import Timeline
+from haloscope.scope.explorer.timeline import Place, Timeline
+from haloscope.scope.helper_threads import HELPERS
 
 MOST_ROWS = 512  # of one question
 MOST_TILES = 4096
@@ -42,6 +43,12 @@ class TimelineView:
             for index, place in enumerate(one.result.locations)
         }
         self.places = [number.get((row.rank, row.number), -1) for row in timeline.places]
+        left_out = one.stored.sums(HELPERS)[1]
+        self.helpers = {
+            (place.rank, place.number)
+            for place, seconds in zip(one.result.locations, left_out, strict=True)
+            if seconds > 0
+        }
 
     def meta(self) -> dict[str, Any]:
         """What the page has to know before it asks for tiles."""
@@ -51,13 +58,17 @@ class TimelineView:
             "begin": timeline.begin,
             "span": timeline.span,
             "rows": [
-                [one.rank, one.number, place, int(one.on_stream)]
+                [one.rank, one.number, place, self._kind(one), one.device, one.busy]
                 for one, place in zip(timeline.places, self.places, strict=True)
             ],
             "lines": len(timeline.lines),
             "segments": sum(one.segments for one in timeline.places),
             "notes": timeline.notes,
         }
+
+    def _kind(self, row: Place) -> int:
+        """0 for a thread of the program, 1 for a stream, 2 for a thread of a library."""
+        return 1 if row.on_stream else 2 * ((row.rank, row.number) in self.helpers)
 
     def tiles(
         self, level: int, first: int, last: int, rows: Sequence[int]

@@ -43,9 +43,10 @@ _BYTES = {
 }
 METRICS = (
     *("gpu_kernels", "gpu_nccl", "gpu_copies", "gpu_transfers", "gpu_overlap", "gpu_launches"),
-    *("gpu_idle", "gpu_idle_computation", "gpu_idle_mpi", "gpu_bytes", *_BYTES.values()),
+    *("gpu_busy", "gpu_idle", "gpu_idle_computation", "gpu_idle_mpi"),
+    *("gpu_bytes", *_BYTES.values()),
     "gpu_wait_kernels",
-    *("late_sender_host", "late_sender_device"),
+    *("late_sender_host", "late_sender_device", "late_sender_transfer"),
 )
 
 
@@ -244,7 +245,7 @@ class _Adder:
                     "nccl": device.nccl.total,
                     "transfers": device.transfers.total,
                     "copies": device.copies.total,
-                    "busy": device.busy.total,
+                    "busy": float(self.values["gpu_busy"][:, device.first].sum()),
                     "idle": float(self.values["gpu_idle"][:, device.first].sum()),
                 }
             )
@@ -252,7 +253,10 @@ class _Adder:
     # --- late senders -----------------------------------------------------------------------
 
     def _late_senders(self, late: _Late) -> None:
-        """Share what each call path waited for its senders among their hosts and their GPUs."""
+        """Share what each call path waited for its senders among their hosts and their GPUs.
+
+        The waits may be the longest ones only: what they tell stands for the others.
+        """
         late.divide(self.held)
         due = np.zeros_like(self.visits)
         known = np.zeros_like(self.visits)
@@ -263,6 +267,15 @@ class _Adder:
         whole = self.result.value("late_sender") - self.result.value("late_sender_wrong_order")
         self.values["late_sender_device"] = np.maximum(whole, 0.0) * share
         self.values["late_sender_host"] = np.maximum(whole, 0.0) * (1.0 - share)
+        after = np.zeros_like(self.visits)
+        count = np.zeros_like(self.visits)
+        np.add.at(after, (late.nodes, late.locations), late.transfer)
+        np.add.at(count, (late.nodes, late.locations), 1.0)
+        mean = np.divide(after, count, out=after, where=count > 0)
+        calls = self.result.value("p2p_communication")
+        rest = calls - self.result.value("late_sender") - self.result.value("late_receiver")
+        transfers = self.result.value("late_senders") * mean
+        self.values["late_sender_transfer"] = np.clip(transfers, 0.0, np.maximum(rest, 0.0))
 
 
 class _Whole:
@@ -304,7 +317,9 @@ class _Host:
         begins, ends, nodes = begins[inside], ends[inside], nodes[inside]
         adder = self.adder
         for device in self.devices:
-            idle = np.maximum(ends - begins - device.busy.within(begins, ends), 0.0)
+            busy = device.busy.within(begins, ends)
+            idle = np.maximum(ends - begins - busy, 0.0)
+            adder._add("gpu_busy", device.first, nodes, busy)
             adder._add("gpu_idle", device.first, nodes, idle)
             adder._add("gpu_idle_computation", device.first, nodes, idle * adder.computes[nodes])
             adder._add("gpu_idle_mpi", device.first, nodes, idle * adder.in_mpi[nodes])

@@ -99,14 +99,6 @@ def devices(result: Result) -> list[dict[str, float]]:
     return found
 
 
-def busy_by_rank(result: Result) -> NDArray[np.float64]:
-    """Seconds in which the GPUs of each rank have work, summed over its GPUs, shape (ranks,)."""
-    seconds = np.zeros(result.size)
-    for one in devices(result):
-        seconds[int(one["rank"])] += one["busy"]
-    return seconds
-
-
 def _of_hosts(result: Result) -> NDArray[np.float64]:
     """The time of each rank's first thread, by what it calls."""
     first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)

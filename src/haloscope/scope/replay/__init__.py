@@ -14,6 +14,7 @@ import numpy as np
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
 from haloscope.scope.gpu import add_gpus
+from haloscope.scope.helper_threads import leave_helpers_out
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
@@ -89,6 +90,7 @@ def analyse(
     result = Result.empty(measurement)
     fill(result, measurement, replayed)
     add_gpus(result, measurement, knots)
+    leave_helpers_out(result)
     counts = replayed.counts
     cut = _cut(measurement, replayed)
     warnings = [*measurement.warnings, *cut, *_warnings(counts)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
+from haloscope.scope.metrics import BY_NAME
 from haloscope.scope.report.tables import cell, table
 from haloscope.scope.result import Result
 
+LATE_SENDERS = ("late_sender_host", "late_sender_device", "late_sender_transfer")
 _MOST_RANKS = 32
 _MOST_KERNELS = 12
 
@@ -71,6 +75,7 @@ def section(result: Result) -> list[str]:
                 for one in told[:_MOST_RANKS]
             ],
         )
+    lines += _late_senders(result)
     listed = kernels(result, _MOST_KERNELS)
     if listed:
         lines += table(
@@ -89,6 +94,22 @@ def section(result: Result) -> list[str]:
     return ["## GPUs", "", *lines]
 
 
+def _late_senders(result: Result) -> list[str]:
+    """What the ranks that receive waited for, and the transfers after it."""
+    parts = [result.by_rank(name) for name in LATE_SENDERS]
+    ranks = np.flatnonzero(sum(parts, np.zeros(result.size)))[:_MOST_RANKS].tolist()
+    if not ranks:
+        return []
+    rows = [("all ranks", *(wording.seconds(float(part.sum())) for part in parts))]
+    rows += [(str(rank), *(wording.seconds(float(part[rank])) for part in parts)) for rank in ranks]
+    titles = (BY_NAME[name].title for name in LATE_SENDERS)
+    return [
+        "Receives that wait for late senders, by the rank that receives:",
+        "",
+        *table(("rank", *titles), rows),
+    ]
+
+
 def as_json(result: Result) -> dict[str, Any] | None:
     """The same for programs; None for a run without GPUs."""
     if not has_gpus(result):
@@ -98,5 +119,6 @@ def as_json(result: Result) -> dict[str, Any] | None:
         "parts": list(found.parts),
         "seconds_by_rank": found.seconds.tolist(),
         "devices": devices(result),
+        "late_senders_by_rank": {name: result.by_rank(name).tolist() for name in LATE_SENDERS},
         "kernels": kernels(result, _MOST_KERNELS),
     }

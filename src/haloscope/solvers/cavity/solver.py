@@ -23,7 +23,7 @@ from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm, Largest
 from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition
-from haloscope.solvers.interface import Field, Followed, Work
+from haloscope.solvers.interface import Field, Followed, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
@@ -980,6 +980,17 @@ class CavitySolver:
         """What to change when the solution breaks."""
         table = self.flow.table
         return f"lower cavity.cfl (now {table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
+
+    def extras(self) -> dict[str, np.ndarray]:
+        """Nothing: a restart needs the fields and the time step only."""
+        return {}
+
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take over nothing."""
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """Nothing: the diagnostics are the results."""
+        return Results()
 
     def picture(self) -> PlanePicture | None:
         """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""

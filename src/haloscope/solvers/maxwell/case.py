@@ -16,6 +16,7 @@ from haloscope.solvers.maxwell.case_media import (
     Units,
     WaveTable,
 )
+from haloscope.solvers.maxwell.case_results import FarFieldTable, SpectrumTable
 from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
 from haloscope.solvers.maxwell.exact import TimeHarmonic, named
@@ -158,6 +159,15 @@ class Slice(Table):
     """Samples along its longer side."""
 
 
+class Krylov(Table):
+    """Space and accuracy of the exponential integrator."""
+
+    dimension: Annotated[int, Field(ge=2, le=200)] = 24
+    """Most vectors of the space, each as large as the fields."""
+    tolerance: Annotated[float, Field(ge=1e-14, le=1e-2)] = 1e-10
+    """Error of a step over the norm of the fields; a step is cut where it would be larger."""
+
+
 class Exact(Table):
     """A known solution: it gives the fields at step 0, and what errors are told against."""
 
@@ -187,8 +197,14 @@ class MaxwellTable(Table):
     """Type of the fields."""
     time_step: Literal["auto"] | Positive = "auto"
     """In s; refused above the stability bound. auto: cfl times that bound."""
-    cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    cfl: Annotated[float, Field(gt=0.0, le=0.95)] = 0.9
     """Share of the stability bound that the automatic time step takes."""
+    integrator: Literal["runge-kutta", "exponential"] = "runge-kutta"
+    """runge-kutta: fourth order, low storage. exponential: the operator's exponential in a Krylov
+    space, for steps of any length; the automatic one is ten times the bound. Not with media that
+    conduct or have memory, layers, sources and waves."""
+    krylov: Krylov = Krylov()
+    """Of the exponential integrator."""
     end_time: Positive | None = None
     """Run until this time in s, in place of run.steps; the time step is shortened to meet it."""
     box: Box | None = None
@@ -216,6 +232,10 @@ class MaxwellTable(Table):
     """Perfectly matched layers: a [maxwell.layer] table."""
     slice: Slice = Slice()
     """The plane of the picture."""
+    spectrum: SpectrumTable | None = None
+    """Spectra and resonances at probes: a [maxwell.spectrum] table."""
+    far_field: FarFieldTable | None = None
+    """Radiation and scattering: a [maxwell.far_field] table."""
     exact: Exact | None = None
     """A known solution in place of maxwell.initial."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
@@ -236,6 +256,11 @@ class MaxwellTable(Table):
             raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
         self.solution()
         self.additions()
+        if self.far_field is not None and not self.sources and not self.waves:
+            raise ValueError(
+                "maxwell.far_field tells what sources and waves send far away, and there are none; "
+                "give [[maxwell.sources]] or [[maxwell.waves]]"
+            )
         for each in self.materials:
             each.material(self.unit_system)
         names = [material.region for material in self.materials]
@@ -352,6 +377,11 @@ def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:
     """Least bytes of a node and stage: fields, increments, geometry, own and other traces."""
     traces = 2 * FACES * FACE_VALUES / (order + 1)
     return (4 if single else 8) * (4 * 6 + geometry + traces)
+
+
+def flops_a_step(order: int) -> int:
+    """Operations of a node and step, as NekCEM's authors count them: 180 (N + 1) + 420."""
+    return 180 * (order + 1) + 420
 
 
 def _elements_of_file(table: MaxwellTable) -> int:

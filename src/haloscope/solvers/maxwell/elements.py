@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import tangents
+from haloscope.numerics.basis import gll_nodes
+from haloscope.numerics.element_geometry import along_each, tangents
 
 Floats = NDArray[np.float64]
 
 FACE_VALUES = 4
 FACES = 6
-GEOMETRY_VALUES = 10
+# How the kernels know an element's shape: their constant GEOMETRY.
+STORED, COORDINATES, CORNERS = 0, 1, 2
+_STORED_VALUES = 10
+# Errors of rounding in units of the largest coordinate's last place that a straight element may have.
+_ROUNDING = 64
 # How much of the electric field a boundary reflects. Behind it lies the own trace times this, the
 # magnetic one with the other sign, so that upwind flux lets this share of the outgoing wave return.
 BOUNDARIES = {"pec": -1.0, "pmc": 1.0, "absorbing": 0.0}
@@ -41,8 +46,10 @@ class Material:
         return float(np.sqrt(self.permeability / self.permittivity))
 
 
-def geometry(coordinates: Floats, order: int) -> Floats:
-    """Derivatives of the coordinates and the inverse Jacobian determinant at the nodes.
+def geometry(
+    coordinates: Floats, order: int, mode: int = STORED, face_shapes: bool = False
+) -> Floats:
+    """What the kernels know of each element's shape, as geometry.hpp describes it.
 
     Parameters
     ----------
@@ -50,11 +57,19 @@ def geometry(coordinates: Floats, order: int) -> Floats:
         (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
     order
         N.
+    mode
+        The constant GEOMETRY of the kernels: :data:`STORED`, :data:`COORDINATES` or
+        :data:`CORNERS`.
+    face_shapes
+        Add what the upwind flux needs at the nodes of faces: the constant FACE_SHAPES.
 
     Returns
     -------
-    array of shape (elements, 10, (N + 1)^3)
-        x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J.
+    array of shape (elements, values), stored without face shapes (elements, 10, (N + 1)^3)
+        Stored: x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J, each at
+        the (N + 1)^3 nodes. Coordinates: x, y, z at the nodes. Corners: x, y, z at the eight
+        corners, i fastest. Behind these, with face shapes, for each face at its (N + 1)^2 nodes
+        the products of its two tangents over its area: pp, pq, qq.
 
     Raises
     ------
@@ -62,18 +77,67 @@ def geometry(coordinates: Floats, order: int) -> Floats:
         J is not positive somewhere.
     """
     elements = len(coordinates)
-    result = np.empty((elements, GEOMETRY_VALUES, (order + 1) ** 3))
-    for d, a in enumerate(tangents(coordinates)):
-        result[:, 3 * d : 3 * d + 3] = np.moveaxis(a, -1, 1).reshape(elements, 3, -1)
-    J = np.einsum("ecn,ecn->en", result[:, 0:3], np.cross(result[:, 3:6], result[:, 6:9], axis=1))
-    bad = np.flatnonzero(J.min(axis=1) <= 0)
+    a = np.stack([np.moveaxis(one, -1, 1) for one in tangents(coordinates)], axis=1)
+    J = np.einsum("ec...,ec...->e...", a[:, 0], np.cross(a[:, 1], a[:, 2], axis=1))
+    bad = np.flatnonzero(J.reshape(elements, -1).min(axis=1) <= 0)
     if len(bad):
         raise InputError(
             f"element {bad[0]} is turned inside out at a node of order {order} "
             f"({len(bad)} such elements); repair the mesh or raise its geometric order"
         )
-    result[:, 9] = 1 / J
-    return result
+    if mode == STORED:
+        parts = [a.reshape(elements, -1), 1 / J.reshape(elements, -1)]
+    else:
+        some = coordinates if mode == COORDINATES else corners(coordinates)
+        parts = [np.moveaxis(some, -1, 1).reshape(elements, -1)]
+    if face_shapes:
+        parts.append(_face_shapes(a))
+    result = np.concatenate(parts, axis=1)
+    return (
+        result.reshape(elements, _STORED_VALUES, -1)
+        if mode == STORED and not face_shapes
+        else result
+    )
+
+
+def _face_shapes(a: Floats) -> Floats:
+    """Products of each face's tangents over its area, from a [element, direction, xyz, k, j, i]."""
+    result = np.empty((len(a), FACES, 3, a.shape[-1] ** 2))
+    for face in range(FACES):
+        axis, end = divmod(face, 2)
+        there = np.take(a, -end, axis=5 - axis).reshape(len(a), 3, 3, -1)
+        p, q = (there[:, d] for d in range(3) if d != axis)
+        pp, pq, qq = ((one * other).sum(axis=1) for one, other in ((p, p), (p, q), (q, q)))
+        result[:, face] = np.stack([pp, pq, qq], axis=1) / np.sqrt(pp * qq - pq**2)[:, None]
+    return result.reshape(len(a), -1)
+
+
+def corners(coordinates: Floats) -> Floats:
+    """The eight corners of elements, (elements, 2, 2, 2, 3), indexed as their nodes."""
+    last = coordinates.shape[1] - 1
+    return coordinates[:, ::last, ::last, ::last]
+
+
+def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
+    """Tell which elements are known from their corners, up to rounding.
+
+    Parameters
+    ----------
+    coordinates
+        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
+
+    Returns
+    -------
+    array of shape (elements,)
+        Whether all nodes lie where the trilinear map of the corners puts them.
+    """
+    x = gll_nodes(coordinates.shape[1] - 1)
+    at = corners(coordinates)
+    size = np.ptp(at, axis=(1, 2, 3)).max(axis=1)
+    mapped = along_each(np.stack([1 - x, 1 + x], axis=1) / 2, at)
+    away = np.abs(mapped - coordinates).reshape(len(at), -1).max(axis=1)
+    largest = np.abs(at).reshape(len(at), -1).max(axis=1)
+    return np.asarray(away <= _ROUNDING * np.finfo(np.float64).eps * np.maximum(size, largest))
 
 
 def face_type(real: np.dtype) -> np.dtype:

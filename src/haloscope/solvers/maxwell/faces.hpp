@@ -22,9 +22,16 @@ struct Lifted {
 INLINE Lifted across(real side, real jump_p, real jump_q) {
   return {-side * jump_q, side * jump_p};
 }
-INLINE Lifted twice_across(real gpp, real gpq, real gqq, real jump_p, real jump_q) {
+// Products of a_p and a_q at a face's node over the area |a_p x a_q| there.
+struct FaceShape {
+  real pp, pq, qq;
+};
+INLINE FaceShape over_area(real gpp, real gpq, real gqq) {
   const real by_area = 1 / square_root(gpp * gqq - gpq * gpq);
-  return {by_area * (gpq * jump_q - gqq * jump_p), by_area * (gpq * jump_p - gpp * jump_q)};
+  return {by_area * gpp, by_area * gpq, by_area * gqq};
+}
+INLINE Lifted twice_across(const FaceShape &g, real jump_p, real jump_q) {
+  return {g.pq * jump_q - g.qq * jump_p, g.pq * jump_p - g.pp * jump_q};
 }
 
 // What a face adds to the right-hand sides of its node, along a_p and a_q: electric, magnetic.
@@ -32,21 +39,25 @@ struct Addition {
   real ep, eq, hp, hq;
 };
 INLINE Addition added(real side, real by_weight, const real *material, const Face &face, real Ep, real Eq,
-                      real Hp, real Hq, real gpp, real gpq, real gqq) {
+                      real Hp, real Hq, const FaceShape &g) {
   const real e = -by_weight / (material[2] + face.impedance);
   const real h = by_weight / (material[3] + face.admittance);
   const Lifted over_e = across(side, Ep, Eq), over_h = across(side, Hp, Hq);
   Addition sum = {face.impedance * over_h.p, face.impedance * over_h.q, face.admittance * over_e.p,
                   face.admittance * over_e.q};
   if (UPWIND) {
-    const Lifted twice_e = twice_across(gpp, gpq, gqq, Ep, Eq);
-    const Lifted twice_h = twice_across(gpp, gpq, gqq, Hp, Hq);
+    const Lifted twice_e = twice_across(g, Ep, Eq), twice_h = twice_across(g, Hp, Hq);
     sum.ep -= twice_e.p;
     sum.eq -= twice_e.q;
     sum.hp += twice_h.p;
     sum.hq += twice_h.q;
   }
   return {e * sum.ep, e * sum.eq, h * sum.hp, h * sum.hq};
+}
+INLINE Addition added(real side, real by_weight, const real *material, const Face &face, real Ep, real Eq,
+                      real Hp, real Hq, real gpp, real gpq, real gqq) {
+  return added(side, by_weight, material, face, Ep, Eq, Hp, Hq,
+               UPWIND ? over_area(gpp, gpq, gqq) : FaceShape{});
 }
 
 // How the neighbour's trace is read: which of its components goes with p, and with what signs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,17 +20,25 @@ from haloscope.numerics.element_fields import ElementFields, Found, Position
 from haloscope.numerics.element_geometry import check_jacobians, nodes
 from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
-from haloscope.solvers.interface import Field, Followed, Work
+from haloscope.solvers.interface import Field, Followed, Results, Work
 from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions, place
 from haloscope.solvers.maxwell.case import (
     FIELD_NAMES,
     MaxwellCase,
-    bytes_a_node,
     bytes_a_step,
+    flops_a_step,
 )
+from haloscope.solvers.maxwell.elements import CORNERS, STORED, trilinear
+from haloscope.solvers.maxwell.exponential import ExponentialSteps
 from haloscope.solvers.maxwell.meshes import open_mesh
-from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
-from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, require_stable
+from haloscope.solvers.maxwell.results import RunResults
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
+from haloscope.solvers.maxwell.time_step import (
+    find_bound,
+    geometric_bounds,
+    random_start,
+    require_stable,
+)
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import FieldPanel, SlicesPicture
@@ -37,13 +46,19 @@ if TYPE_CHECKING:
 _SETUP = Region("set-up")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
 _STAGES = 5
-# Kind of elements to which something is added, and their work over that of others.
-_CONCERNED = 1
+# From this order on, cores compute the shape of straight elements from their corners; GPUs always.
+_CORNERS_FROM = 9
+_NODES_AT_ONCE = 1 << 20
+# Work of elements to which something is added over that of others.
 _WEIGHT_OF_ADDITIONS = 1.5
-# Eigenvalues are looked at where the vectors that this needs are no matter, in nodes of all ranks;
-# what is found of them counts to so many digits after the first.
-_EIGENVALUES_UP_TO = 300_000
+# Vectors of the space in which the bound of the time step is sought; what is found counts to so
+# many digits after the first. Without memory for them the guess from the shape is halved: it may be
+# that much too long on sheared elements.
+_DIMENSION = 6
 _DIGITS = 3
+_CAUTION = 0.5
+# The automatic step of the exponential integrator over the bound of the other.
+_LONG_STEP = 10.0
 
 
 class MaxwellSolver:
@@ -100,7 +115,7 @@ class MaxwellSolver:
         weights = np.where(added.concerned, _WEIGHT_OF_ADDITIONS, 1.0)
         shared = partition(mesh, world.size, weights, method=table.partition)
         own = np.flatnonzero(shared.parts == world.rank)
-        self.part = part = take(mesh, own, added.concerned.astype(np.int64))
+        self.part = part = take(mesh, own, self._kinds(own, added.concerned))
         self.places = ElementFields(world, mesh, table.order, shared.parts, part.elements)
         if world.size > 1:
             self.notices.append(shared.describe())
@@ -126,11 +141,35 @@ class MaxwellSolver:
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
         self._add(added)
+        self.results = RunResults(
+            self._case,
+            mesh=mesh,
+            owners=shared.parts,
+            added=added,
+            part=part,
+            places=self.coordinates,
+            world=world,
+            device=device,
+        )
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         self._choose_step()
         self._set_initial()
         self.work = self._count_work()
         self._probes: dict[tuple[Position, ...], Found] = {}
+
+    def _kinds(self, own: np.ndarray, added: np.ndarray) -> np.ndarray:
+        """Kinds of own elements, as one for each element of the mesh."""
+        table = self._table
+        kinds = kind_of(STORED, added=False) + added.astype(np.int64)
+        cores = self._device.kind == "cpu"
+        if table.curl != "covariant" or (cores and table.order < _CORNERS_FROM):
+            return kinds
+        some = max(1, _NODES_AT_ONCE // (table.order + 1) ** 3)
+        for begin in range(0, len(own), some):
+            chosen = own[begin : begin + some]
+            straight = chosen[trilinear(nodes(self.mesh, table.order, chosen))]
+            kinds[straight] = kind_of(CORNERS, added=False) + added[straight]
+        return kinds
 
     def _add(self, added: PlacedAdditions) -> None:
         """Media with memory, layers, currents and waves."""
@@ -143,7 +182,7 @@ class MaxwellSolver:
             added,
             self.part,
             self.coordinates,
-            (_CONCERNED,),
+            tuple(kind_of(mode, added=True) for mode in (STORED, CORNERS)),
             self._device,
             dtype=self.dtype.type,
             upwind=self._table.flux == "upwind",
@@ -170,14 +209,35 @@ class MaxwellSolver:
         """The time step: the case's own, or a share of the bound; shortened to meet the end."""
         table = self._table
         bound = self._find_bound() / table.speed
-        dt = table.cfl * bound if table.time_step == "auto" else table.time_step
-        require_stable(dt, bound, "s" if table.units == "si" else "")
+        exponential = table.integrator == "exponential"
+        if table.time_step == "auto":
+            dt = bound * (_LONG_STEP if exponential else table.cfl)
+        else:
+            dt = table.time_step
+            if not exponential:
+                require_stable(dt, bound, "s" if table.units == "si" else "")
         self.last_step = self._case.run.steps
         if table.end_time is not None:
             self.last_step = max(1, math.ceil(table.end_time / dt * (1 - 1e-12)))
             dt = table.end_time / self.last_step
-        self.dt, self.bound = dt, bound
-        self.stepping.set_step(dt * table.speed)
+        self.bound = bound
+        self._set_step(dt)
+        self._exponential: ExponentialSteps | None = None
+        if exponential:
+            if self._additions is not None:
+                raise InputError(
+                    'maxwell.integrator = "exponential" is not possible with media that conduct or '
+                    'have memory, layers, sources or waves; take "runge-kutta"'
+                )
+            given = table.krylov
+            self._exponential = ExponentialSteps(
+                self.stepping, self._device, self._world, given.dimension, given.tolerance
+            )
+
+    def _set_step(self, dt: float) -> None:
+        self.dt = dt
+        self.stepping.set_step(dt * self._table.speed)
+        self.results.set_step(dt, self.last_step)
 
     def _find_bound(self) -> float:
         """Longest stable step in m, the same bits for any number of ranks."""
@@ -185,14 +245,23 @@ class MaxwellSolver:
         speeds = [1 / math.sqrt(each.permittivity * each.permeability) for each in media]
         own = geometric_bounds(self.coordinates, speeds).min(initial=math.inf)
         least = -self._world.largest(-float(own))
-        if self.mesh.count * (self._table.order + 1) ** 3 > _EIGENVALUES_UP_TO:
-            return self._with_additions(least)
-        rng = np.random.default_rng(self._world.rank)
-        start = self._device.from_host(
-            rng.standard_normal(len(self.stepping.fields)).astype(self.dtype)
-        )
+        free, _ = self._device.memory()
+        needed = (_DIMENSION + 3) * self.stepping.fields.nbytes * self._world.local_size
+        if self._world.any(needed > free / 2):
+            self.notices.append(
+                "there is no memory to seek the bound of the time step; half of what the shape of "
+                "the elements suggests is taken"
+            )
+            return self._with_additions(_CAUTION * least)
+        values = len(FIELD_NAMES) * (self._table.order + 1) ** 3
+        start = random_start(self.part.elements, values).ravel().astype(self.dtype)
         found = find_bound(
-            self.stepping.right_hand_side, start, least, self._device, self._world
+            self.stepping.right_hand_side,
+            self._device.from_host(start),
+            least,
+            self._device,
+            self._world,
+            dimension=_DIMENSION,
         ).largest
         # Sums over ranks differ in their last bits.
         unit = 10.0 ** (math.floor(math.log10(found)) - _DIGITS)
@@ -209,7 +278,11 @@ class MaxwellSolver:
 
     def advance(self, steps: int) -> None:
         """Take steps."""
-        self.stepping.advance(steps)
+        if self._exponential is not None:
+            self._exponential.advance(steps, self.dt * self._table.speed)
+        else:
+            take, fields = self.stepping.advance, self.stepping.fields
+            self.results.advance(self.step, steps, take, fields)
         self.step += steps
 
     # State
@@ -283,13 +356,12 @@ class MaxwellSolver:
             )
         self.stepping.set_fields(values)
         if scalars["dt"] != self.dt:
-            if scalars["dt"] > self.bound * (1 + 1e-12):
+            if self._exponential is None and scalars["dt"] > self.bound * (1 + 1e-12):
                 raise InputError(
                     f"the checkpoint's time step {scalars['dt']:.6g} s is above the stability "
                     f"bound {self.bound:.6g} s of this case; restart with the case it is from"
                 )
-            self.dt = scalars["dt"]
-            self.stepping.set_step(self.dt * self._table.speed)
+            self._set_step(scalars["dt"])
         self.step = step
         if self._additions is not None:
             state: dict[str, np.ndarray] = {"time": np.array([self.time * self._table.speed])}
@@ -300,6 +372,18 @@ class MaxwellSolver:
                 state[f"{name}_elements"] = self.part.elements
             self._additions.restore(state)
             self._additions.set_steps(step)
+
+    def extras(self) -> Mapping[str, np.ndarray]:
+        """Sums of the far field; see :class:`haloscope.solvers.interface.Solver`."""
+        return self.results.extras()
+
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take them over."""
+        self.results.restore(extras, self.step)
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """Spectra and resonances at probes, and the far field."""
+        return self.results.finish(out, probes)
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -396,13 +480,14 @@ class MaxwellSolver:
     def _count_work(self) -> Work:
         table = self._table
         count = self.mesh.count * (table.order + 1) ** 3
+        own = np.array([self.stepping.shape_values, self.stepping.nbytes], np.int64)
+        shapes, memory = self._world.sum(own).tolist()
         single = table.precision == "single"
-        flops = 180 * (table.order + 1) + 420
         return Work(
             cells=count,
             size=count,
-            bytes=float(_STAGES * count * bytes_a_step(table.order, single)),
-            flops=float(count * flops),
-            memory=int(count * bytes_a_node(table.order, single)),
+            bytes=float(_STAGES * count * bytes_a_step(table.order, single, shapes / count)),
+            flops=float(count * flops_a_step(table.order)),
+            memory=memory,
             unit="node",
         )

@@ -1,178 +1,267 @@
-// The stage on cores: an element at a time, each loop over its nodes a vector loop.
+// The stage on cores: an element at a time; rows of nodes are vectors, and what a few rows need stays
+// in registers from the derivatives to the update.
 
-INLINE void covariant(const real *u, const real *g, real *v) {
-#pragma omp simd
-  for (int n = 0; n < NP3; n++)
-    for (int d = 0; d < 3; d++) {
-      const real x = g[(3 * d) * NP3 + n], y = g[(3 * d + 1) * NP3 + n], z = g[(3 * d + 2) * NP3 + n];
-      v[d * NP3 + n] = fused(x, u[n], fused(y, u[NP3 + n], z * u[2 * NP3 + n]));
-      v[(3 + d) * NP3 + n] = fused(x, u[3 * NP3 + n], fused(y, u[4 * NP3 + n], z * u[5 * NP3 + n]));
-    }
+#include "lanes.hpp"
+#include "geometry.hpp"
+#include "shape_cores.hpp"
+
+#define ROWS (VECTORS == 1 ? 2 : 1)  // done at once: six components of them fill the registers
+// Rows of a plane that go through all planes together: their columns stay in the first-level cache.
+#define COLUMNS (NP2 * PITCH * sizeof(real) > 8192 ? 3 : NP)
+// While an element is computed the next one is fetched, if both fit the second-level cache.
+#define PREFETCH (22 * NP3 * sizeof(real) <= 1 << 18)
+
+// Covariant components of row (k, j), vector b, of fields u.
+INLINE void covariant(const Lanes *a, const Lanes *u, Lanes *v) {
+  UNROLLED for (int d = 0; d < 3; d++)
+    UNROLLED for (int field = 0; field < 2; field++)
+      v[3 * field + d] =
+          fused(a[3 * d], u[3 * field], fused(a[3 * d + 1], u[3 * field + 1], a[3 * d + 2] * u[3 * field + 2]));
+}
+INLINE void fields_of(const real *u, int b, Lanes *own) {
+  UNROLLED for (int c = 0; c < 6; c++) own[c] = load_row(u + c * NP3, b);
 }
 
-// r = curl of v in components along a_1, a_2, a_3, times J; turned round for the electric field, so
-// that r holds the right-hand sides: curl H first, then -curl E.
-INLINE void curls(const real *D, const real *DT, const real *v, real *r) {
-  const real *E = v, *H = v + 3 * NP3;
-  real *rE = r, *rH = r + 3 * NP3;
-  for (int row = 0; row < NP2; row++) {
-    real e1[NP] = {}, e2[NP] = {}, h1[NP] = {}, h2[NP] = {};
-    for (int m = 0; m < NP; m++) {
-      const real a = E[NP3 + row * NP + m], b = E[2 * NP3 + row * NP + m];
-      const real c = H[NP3 + row * NP + m], d = H[2 * NP3 + row * NP + m];
-#pragma omp simd
-      for (int i = 0; i < NP; i++) {
-        e1[i] = fused(DT[m * NP + i], a, e1[i]);
-        e2[i] = fused(DT[m * NP + i], b, e2[i]);
-        h1[i] = fused(DT[m * NP + i], c, h1[i]);
-        h2[i] = fused(DT[m * NP + i], d, h2[i]);
+// Adds J curl in components along a_1, a_2, a_3 of rows j to j + R - 1 of plane k: right-hand sides,
+// curl H first, then -curl E. v is [NP2][6][PITCH], DT [NP][PITCH].
+template <int R>
+INLINE void curls(const real *D, const real *DT, const real *v, int k, int j, Lanes r[R][6][VECTORS]) {
+  for (int m = 0; m < NP; m++) {
+    const Lanes dk = all_lanes(D[k * NP + m]);
+    UNROLLED for (int n = 0; n < R; n++) {
+      const Lanes dj = all_lanes(D[(j + n) * NP + m]);
+      const real *here = v + (k * NP + j + n) * 6 * PITCH + m;
+      const Lanes e1 = all_lanes(here[PITCH]), e2 = all_lanes(here[2 * PITCH]);
+      const Lanes h1 = all_lanes(here[4 * PITCH]), h2 = all_lanes(here[5 * PITCH]);
+      const Lanes *along_j = (const Lanes *)(v + (k * NP + m) * 6 * PITCH);
+      const Lanes *along_k = (const Lanes *)(v + (m * NP + j + n) * 6 * PITCH);
+      UNROLLED for (int b = 0; b < VECTORS; b++) {
+        const Lanes di = ((const Lanes *)(DT + m * PITCH))[b];
+        r[n][1][b] = fused_off(di, h2, r[n][1][b]);
+        r[n][2][b] = fused(di, h1, r[n][2][b]);
+        r[n][4][b] = fused(di, e2, r[n][4][b]);
+        r[n][5][b] = fused_off(di, e1, r[n][5][b]);
+        r[n][0][b] = fused(along_j[5 * VECTORS + b], dj, r[n][0][b]);
+        r[n][2][b] = fused_off(along_j[3 * VECTORS + b], dj, r[n][2][b]);
+        r[n][3][b] = fused_off(along_j[2 * VECTORS + b], dj, r[n][3][b]);
+        r[n][5][b] = fused(along_j[b], dj, r[n][5][b]);
+        r[n][0][b] = fused_off(along_k[4 * VECTORS + b], dk, r[n][0][b]);
+        r[n][1][b] = fused(along_k[3 * VECTORS + b], dk, r[n][1][b]);
+        r[n][3][b] = fused(along_k[VECTORS + b], dk, r[n][3][b]);
+        r[n][4][b] = fused_off(along_k[b], dk, r[n][4][b]);
       }
-    }
-#pragma omp simd
-    for (int i = 0; i < NP; i++) {
-      rE[NP3 + row * NP + i] = -h2[i];
-      rE[2 * NP3 + row * NP + i] = h1[i];
-      rH[NP3 + row * NP + i] = e2[i];
-      rH[2 * NP3 + row * NP + i] = -e1[i];
     }
   }
-  for (int k = 0; k < NP; k++)
-    for (int j = 0; j < NP; j++) {
-      real e0[NP] = {}, e2[NP] = {}, h0[NP] = {}, h2[NP] = {};
-      for (int m = 0; m < NP; m++) {
-        const real d = D[j * NP + m];
-        const int at = (k * NP + m) * NP;
-#pragma omp simd
-        for (int i = 0; i < NP; i++) {
-          e0[i] = fused(d, E[at + i], e0[i]);
-          e2[i] = fused(d, E[2 * NP3 + at + i], e2[i]);
-          h0[i] = fused(d, H[at + i], h0[i]);
-          h2[i] = fused(d, H[2 * NP3 + at + i], h2[i]);
-        }
-      }
-      const int at = (k * NP + j) * NP;
-#pragma omp simd
-      for (int i = 0; i < NP; i++) {
-        rE[at + i] = h2[i];
-        rE[2 * NP3 + at + i] -= h0[i];
-        rH[at + i] = -e2[i];
-        rH[2 * NP3 + at + i] += e0[i];
-      }
-    }
-  for (int k = 0; k < NP; k++)
-    for (int j = 0; j < NP; j++) {
-      real e0[NP] = {}, e1[NP] = {}, h0[NP] = {}, h1[NP] = {};
-      for (int m = 0; m < NP; m++) {
-        const real d = D[k * NP + m];
-        const int at = (m * NP + j) * NP;
-#pragma omp simd
-        for (int i = 0; i < NP; i++) {
-          e0[i] = fused(d, E[at + i], e0[i]);
-          e1[i] = fused(d, E[NP3 + at + i], e1[i]);
-          h0[i] = fused(d, H[at + i], h0[i]);
-          h1[i] = fused(d, H[NP3 + at + i], h1[i]);
-        }
-      }
-      const int at = (k * NP + j) * NP;
-#pragma omp simd
-      for (int i = 0; i < NP; i++) {
-        rE[at + i] -= h1[i];
-        rE[NP3 + at + i] += h0[i];
-        rH[at + i] += e1[i];
-        rH[NP3 + at + i] -= e0[i];
-      }
-    }
 }
 
-// Adds the flux through face f to the right-hand sides.
-INLINE void flux(int f, const Face &face, const real *traces, const real *g, const real *material,
-                 real by_weight, const real *v, real *r) {
-  const int p = direction_p(f), q = direction_q(f);
+// What face f adds at its nodes, [4][FACE_PITCH].
+INLINE void flux(int f, const Face &face, const real *own, const real *traces, const FaceShapes &g,
+                 const real *material, real by_weight, real *sums) {
   const real side = outward(f);
   const real *other = traces + (long)face.slot * 4 * NP2;
   const Reading read = reading(face.turned);
+  SHARED(real, in_order, 4 * NP2);
+  if (face.turned) {
+    const int swapped = read.first;
+    for (int b = 0; b < NP; b++)
+      for (int a = 0; a < NP; a++)
+        UNROLLED for (int c = 0; c < 4; c++)
+          in_order[(c ^ swapped) * NP2 + b * NP + a] = other[c * NP2 + met(face.turned, b, a)];
+    other = in_order;
+  }
   const real of_ep = face.electric * read.p, of_eq = face.electric * read.q;
   const real of_hp = face.magnetic * read.p, of_hq = face.magnetic * read.q;
-  for (int b = 0; b < NP; b++)
 #pragma omp simd
-    for (int a = 0; a < NP; a++) {
-      const int n = node_of(f, b, a), there = met(face.turned, b, a);
-      real gpp = 0, gpq = 0, gqq = 0;
-      for (int c = 0; UPWIND && c < 3; c++) {
-        const real ap = g[(3 * p + c) * NP3 + n], aq = g[(3 * q + c) * NP3 + n];
-        gpp = fused(ap, ap, gpp);
-        gpq = fused(ap, aq, gpq);
-        gqq = fused(aq, aq, gqq);
-      }
-      const Addition sum = added(side, by_weight, material, face,
-                                 v[p * NP3 + n] - of_ep * other[read.first * NP2 + there],
-                                 v[q * NP3 + n] - of_eq * other[(1 - read.first) * NP2 + there],
-                                 v[(3 + p) * NP3 + n] - of_hp * other[(2 + read.first) * NP2 + there],
-                                 v[(3 + q) * NP3 + n] - of_hq * other[(3 - read.first) * NP2 + there],
-                                 gpp, gpq, gqq);
-      r[p * NP3 + n] += sum.ep;
-      r[q * NP3 + n] += sum.eq;
-      r[(3 + p) * NP3 + n] += sum.hp;
-      r[(3 + q) * NP3 + n] += sum.hq;
-    }
-}
-
-INLINE void update(const real *r, const real *g, const real *material, real dt, real rka, real rkb,
-                   real *k, real *u) {
-#pragma omp simd
-  for (int n = 0; n < NP3; n++) {
-    const real by_j = dt * g[9 * NP3 + n];
-    for (int field = 0; field < 2; field++)
-      for (int c = 0; c < 3; c++) {
-        const int at = (3 * field + c) * NP3 + n;
-        const real *of = r + 3 * field * NP3 + n;
-        const real sum = fused(g[c * NP3 + n], of[0],
-                               fused(g[(3 + c) * NP3 + n], of[NP3], g[(6 + c) * NP3 + n] * of[2 * NP3]));
-        const real step = fused(rka, k[at], by_j * material[field] * sum);
-        k[at] = step;
-        u[at] = fused(rkb, step, u[at]);
-      }
+  for (int n = 0; n < NP2; n++) {
+    const FaceShape shape = {g.pp[n], g.pq[n], g.qq[n]};
+    const Addition sum = added(side, by_weight, material, face, own[n] - of_ep * other[n],
+                               own[NP2 + n] - of_eq * other[NP2 + n],
+                               own[2 * NP2 + n] - of_hp * other[2 * NP2 + n],
+                               own[3 * NP2 + n] - of_hq * other[3 * NP2 + n], shape);
+    sums[n] = sum.ep;
+    sums[FACE_PITCH + n] = sum.eq;
+    sums[2 * FACE_PITCH + n] = sum.hp;
+    sums[3 * FACE_PITCH + n] = sum.hq;
   }
 }
 
-INLINE void trace(int f, const real *u, const real *g, real *out) {
-  const int p = direction_p(f), q = direction_q(f);
-  for (int b = 0; b < NP; b++)
-#pragma omp simd
-    for (int a = 0; a < NP; a++) {
-      const int n = node_of(f, b, a);
-      for (int field = 0; field < 2; field++) {
-        const real x = u[(3 * field) * NP3 + n], y = u[(3 * field + 1) * NP3 + n], z = u[(3 * field + 2) * NP3 + n];
-        out[2 * field * NP2 + b * NP + a] =
-            fused(g[3 * p * NP3 + n], x, fused(g[(3 * p + 1) * NP3 + n], y, g[(3 * p + 2) * NP3 + n] * z));
-        out[(2 * field + 1) * NP2 + b * NP + a] =
-            fused(g[3 * q * NP3 + n], x, fused(g[(3 * q + 1) * NP3 + n], y, g[(3 * q + 2) * NP3 + n] * z));
-      }
+// Takes what the faces of a row add to its right-hand sides.
+INLINE void take_faces(const real *sums, int k, int j, int b, Lanes r[6][VECTORS]) {
+  const auto take = [&](int f, int at) {
+    const real *const from = place(sums + 4 * f * FACE_PITCH + at);
+    UNROLLED for (int c = 0; c < 4; c++) {
+      const int to = (c & 2 ? 3 : 0) + (c & 1 ? direction_q(f) : direction_p(f));
+      r[to][b] += ((const AnyLanes *)(from + c * FACE_PITCH))[b];
     }
+  };
+  if (k == 0) take(4, j * NP);
+  if (k == N) take(5, j * NP);
+  if (j == 0) take(2, k * NP);
+  if (j == N) take(3, k * NP);
+  const real *const ends = place(sums + k * NP + j);
+  UNROLLED for (int end = 0; end < 2; end++) {
+    if (b != (end ? LAST : 0)) continue;
+    Lanes at = {};
+    at[end ? REST - 1 : 0] = 1;
+    UNROLLED for (int c = 0; c < 4; c++) {
+      const int to = (c & 2 ? 3 : 0) + (c & 1 ? 2 : 1);
+      r[to][b] = fused(at, all_lanes(ends[(4 * end + c) * FACE_PITCH]), r[to][b]);
+    }
+  }
+}
+
+// Writes the traces of a row's covariant components; those of its two ends as pairs [4][NP2][2].
+INLINE void leave_traces(const Lanes v[VECTORS][6], int k, int j, real *traces, real *pairs) {
+  const auto leave = [&](int f, int at) {
+    real *const to = place(traces + 4 * f * NP2 + at);
+    UNROLLED for (int c = 0; c < 4; c++)
+      UNROLLED for (int b = 0; b < VECTORS; b++) {
+        const int from = (c & 2 ? 3 : 0) + (c & 1 ? direction_q(f) : direction_p(f));
+        store_row(to + c * NP2, b, v[b][from]);
+      }
+  };
+  if (k == 0) leave(4, j * NP);
+  if (k == N) leave(5, j * NP);
+  if (j == 0) leave(2, k * NP);
+  if (j == N) leave(3, k * NP);
+  real *const to = place(pairs + 2 * (k * NP + j));
+  UNROLLED for (int c = 0; c < 4; c++) {
+    const int from = (c & 2 ? 3 : 0) + (c & 1 ? 2 : 1);
+    const Pair ends = {v[0][from][0], v[LAST][from][REST - 1]};
+    *(Pair *)(to + 2 * c * NP2) = ends;
+  }
+}
+INLINE void part_pairs(const real *pairs, real *traces) {
+  UNROLLED for (int end = 0; end < 2; end++)
+#pragma omp simd
+    for (int n = 0; n < 4 * NP2; n++) traces[end * 4 * NP2 + n] = pairs[2 * n + end];
+}
+
+struct Coefficients {
+  real dt, rka, rkb;
+};
+
+INLINE void pad_rows(const real *matrix, real *rows) {
+  for (int m = 0; m < NP; m++)
+    for (int i = 0; i < PITCH; i++) rows[m * PITCH + i] = i < NP ? matrix[m * NP + i] : 0;
+}
+
+// Has values of a number of components fetched to the second-level cache.
+template <int COMPONENTS, int VALUES>
+INLINE void announce(const real *p) {
+  UNROLLED for (int c = 0; c < COMPONENTS; c++)
+    UNROLLED for (int n = 0; n < VALUES; n += 64 / sizeof(real)) __builtin_prefetch(p + c * NP3 + n, 0, 2);
+}
+
+template <int R>
+INLINE void rows(const Shape &shape, const real *D, const real *DT, const real *v, const real *sums,
+                 const real *material, const Coefficients &by, int k, int j, real *increments, real *u,
+                 real *traces, real *pairs) {
+  Lanes r[R][6][VECTORS] = {};
+  curls<R>(D, DT, v, k, j, r);
+  UNROLLED for (int n = 0; n < R; n++) {
+    real *const ur = place(u + (k * NP + j + n) * NP), *const kr = place(increments + (k * NP + j + n) * NP);
+    Lanes after[VECTORS][6];
+    UNROLLED for (int b = 0; b < VECTORS; b++) {
+      take_faces(sums, k, j + n, b, r[n]);
+      Lanes a[9], own[6], last[6] = {};
+      shape.tangents(k, j + n, b, a);
+      const Lanes by_j = by.dt * shape.by_jacobian(a, k, j + n, b);
+      fields_of(ur, b, own);
+      if (by.rka != 0) fields_of(kr, b, last);
+      UNROLLED for (int field = 0; field < 2; field++)
+        UNROLLED for (int c = 0; c < 3; c++) {
+          const int at = 3 * field + c;
+          const Lanes sum = fused(a[c], r[n][3 * field][b],
+                                  fused(a[3 + c], r[n][3 * field + 1][b], a[6 + c] * r[n][3 * field + 2][b]));
+          const Lanes step = fused(all_lanes(by.rka), last[at], by_j * material[field] * sum);
+          own[at] = fused(all_lanes(by.rkb), step, own[at]);
+          store_row(kr + at * NP3, b, step);
+          store_row(ur + at * NP3, b, own[at]);
+        }
+      covariant(a, own, after[b]);
+    }
+    leave_traces(after, k, j + n, traces, pairs);
+  }
 }
 
 KERNEL stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
              const real *traces_before, real *traces_after, const real *D, const real *DT, long first,
              long elements, double dt, double rka, double rkb) {
   const real by_weight = N * (N + 1) / real(2);
+  const Coefficients by = {(real)dt, (real)rka, (real)rkb};
   BLOCKS(number, elements) {
     const long e = first + number;
-    SHARED(real, v, 6 * NP3);
-    SHARED(real, r, 6 * NP3);
-    real *ue = u + e * 6 * NP3;
-    const real *g = geometry + number * 10 * NP3, *material = materials + 4 * e;
-    covariant(ue, g, v);
-    curls(D, DT, v, r);
-    for (int f = 0; f < 6; f++) flux(f, faces[6 * e + f], traces_before, g, material, by_weight, v, r);
-    update(r, g, material, (real)dt, (real)rka, (real)rkb, k + e * 6 * NP3, ue);
-    for (int f = 0; f < 6; f++) trace(f, ue, g, traces_after + (6 * e + f) * 4 * NP2);
+    SHARED(real, v, NP2 * 6 * PITCH);
+    SHARED(real, sums, 6 * 4 * FACE_PITCH);
+    SHARED(real, pairs, 2 * 4 * NP2);
+    SHARED(real, own_shapes, 3 * FACE_PITCH);
+    SHARED(real, turned, NP *PITCH);
+    real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3, *after = traces_after + e * 24 * NP2;
+    const real *stored = geometry + number * SHAPE_VALUES, *material = materials + 4 * e;
+    pad_rows(DT, turned);
+    Shape shape;
+    shape.open(stored, D, turned);
+    for (int kk = 0; kk < NP; kk++)
+      for (int j = 0; j < NP; j++)
+        UNROLLED for (int b = 0; b < VECTORS; b++) {
+          Lanes a[9], own[6], cov[6];
+          shape.tangents(kk, j, b, a);
+          fields_of(place(ue + (kk * NP + j) * NP), b, own);
+          covariant(a, own, cov);
+          UNROLLED for (int c = 0; c < 6; c++) ((Lanes *)(v + ((kk * NP + j) * 6 + c) * PITCH))[b] = cov[c];
+        }
+    for (int f = 0; f < 6; f++)
+      flux(f, faces[6 * e + f], traces_before + (6 * e + f) * 4 * NP2, traces_before,
+           face_shapes(f, shape, stored, own_shapes), material, by_weight, sums + 4 * f * FACE_PITCH);
+    for (int begin = 0; begin < NP; begin += COLUMNS)
+      for (int kk = 0; kk < NP; kk++) {
+        const int end = smaller(begin + COLUMNS, NP);
+        int j = begin;
+        for (; j + ROWS <= end; j += ROWS) {
+          if (PREFETCH) {
+            const int at = (kk * NP + j) * NP;
+            announce<6, ROWS * NP>(place(ue + 6 * NP3 + at));
+            announce<6, ROWS * NP>(place(ke + 6 * NP3 + at));
+            if (GEOMETRY < 2) announce<(GEOMETRY ? 3 : 10), ROWS * NP>(place(stored + SHAPE_VALUES + at));
+          }
+          rows<ROWS>(shape, D, turned, v, sums, material, by, kk, j, ke, ue, after, pairs);
+        }
+        for (; j < end; j++) rows<1>(shape, D, turned, v, sums, material, by, kk, j, ke, ue, after, pairs);
+      }
+    part_pairs(pairs, after);
   }
 }
 
-KERNEL first_traces(const real *u, const real *geometry, real *traces, long first, long elements) {
+// What another geometry than the stored one is computed by.
+#if GEOMETRY == 0
+#define BY_DERIVATIVES
+#else
+#define BY_DERIVATIVES const real *D, const real *DT,
+#endif
+KERNEL first_traces(const real *u, const real *geometry, real *traces, BY_DERIVATIVES long first, long elements) {
+#if GEOMETRY == 0
+  const real *const D = nullptr, *const DT = nullptr;
+#endif
   BLOCKS(number, elements) {
     const long e = first + number;
-    for (int f = 0; f < 6; f++)
-      trace(f, u + e * 6 * NP3, geometry + number * 10 * NP3, traces + (6 * e + f) * 4 * NP2);
+    SHARED(real, pairs, 2 * 4 * NP2);
+    SHARED(real, turned, NP *PITCH);
+    real *after = traces + e * 24 * NP2;
+    if (GEOMETRY == 1) pad_rows(DT, turned);
+    Shape shape;
+    shape.open(geometry + number * SHAPE_VALUES, D, turned);
+    for (int k = 0; k < NP; k++)
+      for (int j = 0; j < NP; j++) {
+        Lanes v[VECTORS][6];
+        UNROLLED for (int b = 0; b < VECTORS; b++) {
+          Lanes a[9], own[6];
+          shape.tangents(k, j, b, a);
+          fields_of(place(u + e * 6 * NP3 + (k * NP + j) * NP), b, own);
+          covariant(a, own, v[b]);
+        }
+        leave_traces(v, k, j, after, pairs);
+      }
+    part_pairs(pairs, after);
   }
 }

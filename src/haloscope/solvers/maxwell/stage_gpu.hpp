@@ -1,138 +1,369 @@
-// The stage on GPUs: a block of threads an element.
+// The stage on GPUs: blocks go from element to element, their threads through pairs of nodes. Covariant
+// components meet in shared memory; the copy engine brings an element while another is worked on.
 
-// One block an element, one thread a node where that many threads fit: covariant components meet in
-// shared memory, all else of a node stays in registers.
-INLINE void covariant_of(const real g[9], const real u[6], real v[6]) {
-  for (int d = 0; d < 3; d++) {
-    v[d] = fused(g[3 * d], u[0], fused(g[3 * d + 1], u[1], g[3 * d + 2] * u[2]));
-    v[3 + d] = fused(g[3 * d], u[3], fused(g[3 * d + 1], u[4], g[3 * d + 2] * u[5]));
+#include "gpu_pairs.hpp"
+
+// ---- Right-hand sides: curl H, then -curl E.
+#if MATRIX_UNITS && defined(__CUDACC__)
+// c += a b of a warp: a has 8 rows of 4, b 8 columns of 4, one value a lane; c 8 rows of 4 pairs.
+INLINE void multiply_add(double c[2], double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(c[0]), "+d"(c[1])
+               : "d"(a), "d"(b));
+}
+#endif
+INLINE void curls_of(const real *tables, const real *v, const Place &at, real r[6][2]) {
+#if MATRIX_UNITS
+  // This lane's row of D is that of its column along i and of its row along j.
+  const int row = threadIdx.x % 32 / 4, column = smaller(row, N);
+UNROLLED
+  for (int s = 0; s < STEPS; s++) {
+    const int m = 4 * s + threadIdx.x % 4, there = smaller(m, N);
+    const real d = tables[row * ROW + m];
+    const real *line = v + (at.k[0] * NP + at.j) * NP + there;
+    const real *across = v + (at.k[0] * NP + there) * NP + column;
+    multiply_add(r[1], -line[5 * NP3], d);
+    multiply_add(r[2], line[4 * NP3], d);
+    multiply_add(r[4], line[2 * NP3], d);
+    multiply_add(r[5], -line[NP3], d);
+    multiply_add(r[0], d, across[5 * NP3]);
+    multiply_add(r[2], d, -across[3 * NP3]);
+    multiply_add(r[3], d, -across[2 * NP3]);
+    multiply_add(r[5], d, across[0]);
   }
-}
-
-INLINE void load(const real *geometry, const real *fields, int n, real g[10], real u[6]) {
-  for (int c = 0; c < 10; c++) g[c] = geometry[c * NP3 + n];
-  for (int c = 0; c < 6; c++) u[c] = fields[c * NP3 + n];
-}
-
-INLINE void curls_of(const real *D, const real *v, int i, int j, int k, real r[6]) {
-  for (int c = 0; c < 6; c++) r[c] = 0;
+#endif
+#if defined(__CUDACC__)
+#pragma unroll(UNROLL)
+#endif
   for (int m = 0; m < NP; m++) {
-    const real di = D[i * NP + m], dj = D[j * NP + m], dk = D[k * NP + m];
-    const real *along_i = v + (k * NP + j) * NP + m, *along_j = v + (k * NP + m) * NP + i;
-    const real *along_k = v + (m * NP + j) * NP + i;
-    // Right-hand sides: curl H, then -curl E.
+    const int along_k[2] = {(m * NP + at.j) * NP + at.i[0], (m * NP + at.j) * NP + at.i[1]};
+    const int along_j[2] = {(at.k[0] * NP + m) * NP + at.i[0], (at.k[1] * NP + m) * NP + at.i[1]};
+    const int along_i[2] = {(at.k[0] * NP + at.j) * NP + m, (at.k[1] * NP + at.j) * NP + m};
+    real x[2], di[2] = {};
+    const real dk[2] = {tables[at.k[0] * ROW + m], tables[at.k[1] * ROW + m]}, dj = tables[at.j * ROW + m];
+    if (!MATRIX_UNITS) both(tables + TRANSPOSED + m * NP, at.i, di);
     for (int half = 0; half < 2; half++) {
-      const int from = half ? 0 : 3;
+      const real *of = half ? v : v + 3 * NP3;
       const real sign = half ? -1 : 1;
-      real *to = r + 3 * half;
-      to[1] = fused(-sign * di, along_i[(from + 2) * NP3], to[1]);
-      to[2] = fused(sign * di, along_i[(from + 1) * NP3], to[2]);
-      to[0] = fused(sign * dj, along_j[(from + 2) * NP3], to[0]);
-      to[2] = fused(-sign * dj, along_j[from * NP3], to[2]);
-      to[0] = fused(-sign * dk, along_k[(from + 1) * NP3], to[0]);
-      to[1] = fused(sign * dk, along_k[from * NP3], to[1]);
+      real(*to)[2] = r + 3 * half;
+      both(of + NP3, along_k, x);
+      for (int p = 0; p < 2; p++) to[0][p] = fused(-sign * dk[p], x[p], to[0][p]);
+      both(of, along_k, x);
+      for (int p = 0; p < 2; p++) to[1][p] = fused(sign * dk[p], x[p], to[1][p]);
+      if (MATRIX_UNITS) continue;
+      both(of + 2 * NP3, along_j, x);
+      for (int p = 0; p < 2; p++) to[0][p] = fused(sign * dj, x[p], to[0][p]);
+      both(of, along_j, x);
+      for (int p = 0; p < 2; p++) to[2][p] = fused(-sign * dj, x[p], to[2][p]);
+      for (int p = 0; p < 2; p++) to[1][p] = fused(-sign * di[p], of[2 * NP3 + along_i[p]], to[1][p]);
+      for (int p = 0; p < 2; p++) to[2][p] = fused(sign * di[p], of[NP3 + along_i[p]], to[2][p]);
     }
   }
 }
 
-INLINE void flux_of(int f, int b, int a, const Face &face, const real *traces, const real g[10],
-                    const real *material, real by_weight, const real v[6], real r[6]) {
-  const int p = direction_p(f), q = direction_q(f);
-  const real *other = traces + (long)face.slot * 4 * NP2 + met(face.turned, b, a);
+// ---- An element as its pairs see it.
+struct Element {
+  const real *v;         // covariant components [6][NP^3], in shared memory
+  const real *u;         // fields, there too unless they are far
+  const real *geometry;  // there too if it is near
+  const real *traces;    // what is behind its faces: [6][4][NP^2], or all slots
+  const Face *faces;
+  const real *material;
+  bool gathered;         // traces are those of its own faces
+};
+
+INLINE bool is_end(int at) { return at == 0 || at == N; }
+
+// Face at an end of direction d; (b, a): place on it.
+INLINE void flux_of(int d, int end, int b, int a, const Face &face, const real *other, const real g[OF_A_NODE],
+                    const real *material, const real v[6], real r[6]) {
+  const int p = d == 0 ? 1 : 0, q = d == 2 ? 1 : 2;
   const Reading read = reading(face.turned);
-  real gpp = 0, gpq = 0, gqq = 0;
-  for (int c = 0; UPWIND && c < 3; c++) {
-    gpp = fused(g[3 * p + c], g[3 * p + c], gpp);
-    gpq = fused(g[3 * p + c], g[3 * q + c], gpq);
-    gqq = fused(g[3 * q + c], g[3 * q + c], gqq);
-  }
+  other += met(face.turned, b, a);
   const Addition sum =
-      added(outward(f), by_weight, material, face,
+      added(outward(2 * d + end), N * (N + 1) / real(2), material, face,
             v[p] - face.electric * read.p * other[read.first * NP2],
             v[q] - face.electric * read.q * other[(1 - read.first) * NP2],
             v[3 + p] - face.magnetic * read.p * other[(2 + read.first) * NP2],
-            v[3 + q] - face.magnetic * read.q * other[(3 - read.first) * NP2], gpp, gpq, gqq);
+            v[3 + q] - face.magnetic * read.q * other[(3 - read.first) * NP2],
+            UPWIND ? product_of(g, p, p) : 0, UPWIND ? product_of(g, p, q) : 0, UPWIND ? product_of(g, q, q) : 0);
   r[p] += sum.ep;
   r[q] += sum.eq;
   r[3 + p] += sum.hp;
   r[3 + q] += sum.hq;
 }
-
-INLINE void trace_of(int f, int b, int a, const real v[6], real *traces) {
-  real *out = traces + (long)f * 4 * NP2 + b * NP + a;
-  out[0] = v[direction_p(f)];
-  out[NP2] = v[direction_q(f)];
-  out[2 * NP2] = v[3 + direction_p(f)];
-  out[3 * NP2] = v[3 + direction_q(f)];
+INLINE void fluxes_of(const Element &element, const real *tables, const Place &at, const real g[2][OF_A_NODE],
+                      real r[6][2]) {
+  // Along the pair's own direction one of the two is at an end, and which one is known only here.
+  const int apart = STACKED ? 2 : 0, ending = is_end(STACKED ? at.k[0] : at.i[0]) ? 0 : 1;
+  const int ends[3] = {at.i[STACKED ? 0 : ending], at.j, at.k[STACKED ? ending : 0]};
+  if (!at.inside[0]) return;
+UNROLLED
+  for (int d = 0; d < 3; d++) {
+    if (!is_end(ends[d])) continue;
+UNROLLED
+    for (int p = 0; p < 2; p++) {
+      const bool one = d == apart && N > 1;
+      if (one && p == 1) continue;
+      const int chosen = one ? ending : p;
+      if (!at.inside[chosen]) continue;
+      const int end = (d == 0 ? at.i[chosen] : ends[d]) == N, b = d == 2 ? at.j : at.k[chosen];
+      const Face &face = element.faces[2 * d + end];
+      const real *other = element.traces + (long)(element.gathered ? 2 * d + end : face.slot) * 4 * NP2;
+      real v[6], of[OF_A_NODE], sum[6] = {};
+      for (int c = 0; c < 6; c++) v[c] = element.v[c * NP3 + at.n[chosen]];
+      if (GEOMETRY_IS_NEAR)
+        geometry_of_node(element.geometry, tables, at, chosen, of);
+      else
+        for (int c = 0; c < OF_A_NODE; c++) of[c] = chosen ? g[1][c] : g[0][c];
+      flux_of(d, end, b, d == 0 ? at.j : at.i[chosen], face, other, of, element.material, v, sum);
+      for (int c = 0; c < 6; c++) {
+        if (c % 3 == d) continue;
+        r[c][0] += chosen ? 0 : sum[c];
+        r[c][1] += chosen ? sum[c] : 0;
+      }
+    }
+  }
+}
+INLINE void trace_of(int d, int end, int b, int a, const real v[6], real *traces) {
+  const int p = d == 0 ? 1 : 0, q = d == 2 ? 1 : 2;
+  real *out = traces + (2 * d + end) * 4 * NP2 + b * NP + a;
+  out[0] = v[p];
+  out[NP2] = v[q];
+  out[2 * NP2] = v[3 + p];
+  out[3 * NP2] = v[3 + q];
+}
+INLINE void traces_of(const Place &at, const real g[2][OF_A_NODE], const real u[2][6], real *traces) {
+  if (!at.inside[0]) return;
+  real v[2][6];
+  for (int p = 0; p < 2; p++) covariant_of(g[p], u[p], v[p]);
+UNROLLED
+  for (int d = 0; d < 3; d++) {
+    if (NP % 2 == 0 && d > 0) {
+      const int of = d == 1 ? at.j : at.k[0], b = d == 2 ? at.j : at.k[0], q = d == 2 ? 1 : 2;
+      if (!is_end(of)) continue;
+      Two *out = reinterpret_cast<Two *>(traces + (2 * d + (of == N)) * 4 * NP2 + b * NP + at.i[0]);
+      out[0] = {v[0][0], v[1][0]};
+      out[NP2 / 2] = {v[0][q], v[1][q]};
+      out[NP2] = {v[0][3], v[1][3]};
+      out[3 * NP2 / 2] = {v[0][3 + q], v[1][3 + q]};
+      continue;
+    }
+UNROLLED
+    for (int p = 0; p < 2; p++) {
+      const int of = d == 0 ? at.i[p] : d == 1 ? at.j : at.k[p];
+      if (!at.inside[p] || !is_end(of)) continue;
+      trace_of(d, of == N, d == 2 ? at.j : at.k[p], d == 0 ? at.j : at.i[p], v[p], traces);
+    }
+  }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
-      const real *traces_before, real *traces_after, const real *D, const real *, long first,
-      long elements, double dt, double rka, double rkb) {
-  DYNAMIC_SHARED(real, shared);
-  real *v = shared, *derivative = shared + 6 * NP3;
-  const real by_weight = N * (N + 1) / real(2);
-  THREADS(n, NP2) derivative[n] = D[n];
+// A pair's part of the stage; `ue`, `ke` and `traces` are the element's in the GPU's memory.
+template <bool LAST>
+INLINE void step_pair(const Element &element, const real *tables, const Place &at, real g[2][OF_A_NODE], real dt,
+                      real rka, real rkb, real *ue, real *ke, real *traces) {
+  real r[6][2], before[2][6], u[2][6];
+  for (int c = 0; c < 6; c++) r[c][0] = r[c][1] = before[0][c] = before[1][c] = 0;
+  fluxes_of(element, tables, at, g, r);
+  if (rka != 0) components_of<6>(ke, at, true, 6, before);  // the first stage has no increments yet
+  if (FIELDS_ARE_FAR) components_of<6>(ue, at, true, 6, u);
+  curls_of(tables, element.v, at, r);
+  if (GEOMETRY_IS_NEAR) geometry_of_pair(element.geometry, tables, at, false, OF_A_NODE, g);
+  if (!FIELDS_ARE_FAR) components_of<6>(element.u, at, false, 6, u);
+UNROLLED
+  for (int half = 0; half < 2; half++) {
+    const real by = dt * element.material[half];
+UNROLLED
+    for (int p = 0; p < 2; p++) {
+      const real of[3] = {r[3 * half][p], r[3 * half + 1][p], r[3 * half + 2][p]};
+      real rate[3];
+      rates_of(g[p], of, rate);
+UNROLLED
+      for (int c = 3 * half; c < 3 * half + 3; c++) {
+        before[p][c] = fused(rka, before[p][c], by * rate[c - 3 * half]);
+        u[p][c] = fused(rkb, before[p][c], u[p][c]);
+      }
+    }
+  }
+  for (int c = 0; c < 6; c++) {
+    const real step[2] = {before[0][c], before[1][c]}, after[2] = {u[0][c], u[1][c]};
+    if (!LAST) put_both(ke + c * NP3, at, step);
+    put_both(ue + c * NP3, at, after);
+  }
+  traces_of(at, g, u, traces);
+}
+
+// Covariant components of Cartesian fields.
+INLINE void transform(const real *geometry, const real *tables, const real *u, bool near_u, real *v) {
+  THREADS(q, PAIRS) {
+    const Place at = place_of(q);
+    real g[2][OF_A_NODE], own[2][6], cov[2][6];
+    geometry_of_pair(geometry, tables, at, !GEOMETRY_IS_NEAR, 9, g);  // all but 1/J
+    components_of<6>(u, at, !near_u, 6, own);
+    for (int p = 0; p < 2; p++) covariant_of(g[p], own[p], cov[p]);
+    for (int c = 0; c < 6; c++) {
+      const real two[2] = {cov[0][c], cov[1][c]};
+      put_both(v + c * NP3, at, two);
+    }
+  }
+}
+
+#if __CUDA_ARCH__ >= 900 && BUFFERS > 0
+// Where the copy engine lays an element down.
+#define AT_GEOMETRY (6 * NP3)
+#define AT_TRACES (AT_GEOMETRY + (NEAR ? OF_AN_ELEMENT : 0))
+#define AT_MATERIAL (AT_TRACES + (BEHIND ? 24 * NP2 : 0))
+#define AT_FACES (AT_MATERIAL + 4)
+#define OF_A_BUFFER (AT_FACES + 6 * sizeof(Face) / sizeof(real))
+
+// Six threads let it bring an element: number `number` of a launch from `first` on.
+INLINE void fetch(real *buffer, Gate *gate, long first, long number, const real *u, const real *geometry,
+                  const real *materials, const Face *faces, const real *traces) {
+  const int f = threadIdx.x;
+  const long e = first + number;
+  if (f >= 6) return;
+  if (f == 0) {
+    gate_expect(gate, OF_A_BUFFER * sizeof(real));
+    copy_row(buffer, u + e * 6 * NP3, 6 * NP3 * sizeof(real), gate);
+    if (NEAR) copy_row(buffer + AT_GEOMETRY, geometry + number * OF_AN_ELEMENT, OF_AN_ELEMENT * sizeof(real), gate);
+    copy_row(buffer + AT_MATERIAL, materials + 4 * e, 4 * sizeof(real), gate);
+    copy_row(buffer + AT_FACES, faces + 6 * e, 6 * sizeof(Face), gate);
+  }
+  if (BEHIND)
+    copy_row(buffer + AT_TRACES + f * 4 * NP2, traces + (long)faces[6 * e + f].slot * 4 * NP2,
+             4 * NP2 * sizeof(real), gate);
+}
+// What this thread wrote to shared memory is there before the copy engine writes over it.
+INLINE void copies_may_follow() {
+#if defined(__CUDACC__)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+template <bool LAST>
+INLINE void with_copy_engine(real *shared, real *u, real *k, const real *geometry, const real *materials,
+                             const Face *faces, const real *traces_before, real *traces_after, const real *D,
+                             long first, long elements, real dt, real rka, real rkb) {
+  Gate *gates = reinterpret_cast<Gate *>(shared);
+  real *buffers = shared + 16 / sizeof(real), *tables = buffers + BUFFERS * OF_A_BUFFER;
+  if (threadIdx.x == 0)
+    for (int b = 0; b < BUFFERS; b++) gate_open(gates + b);
+  fill_tables(D, tables);
+  gates_ready();
+  const auto bring = [&](long number, int buffer) {
+    if (number < elements)
+      fetch(buffers + buffer * OF_A_BUFFER, gates + buffer, first, number, u, geometry, materials, faces,
+            traces_before);
+  };
+  bring(blockIdx.x, 0);
+  int turn = 0;
   BLOCKS(number, elements) {
+    const int buffer = turn % BUFFERS;
+    const unsigned parity = turn / BUFFERS % 2;
+    real *here = buffers + buffer * OF_A_BUFFER, *v = COVARIANT || IN_PLACE ? here : tables + TABLES;
     const long e = first + number;
     real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3;
-    const real *ge = geometry + number * 10 * NP3, *material = materials + 4 * e;
-    THREADS(n, NP3) {
-      real g[10], own[6], cov[6];
-      load(ge, ue, n, g, own);
-      covariant_of(g, own, cov);
-      for (int c = 0; c < 6; c++) v[c * NP3 + n] = cov[c];
+    const real *ge = NEAR ? here + AT_GEOMETRY : geometry + number * OF_AN_ELEMENT;
+    const Element element = {v, here, ge, BEHIND ? here + AT_TRACES : traces_before,
+                             reinterpret_cast<const Face *>(here + AT_FACES), here + AT_MATERIAL, BEHIND > 0};
+    turn++;
+    if (BUFFERS == 2) bring(number + gridDim.x, turn % BUFFERS);
+    // Threads with one pair ask for its geometry before they wait.
+    const bool later = COVARIANT && !NEAR && ONE_PAIR_A_THREAD;
+    if (!later) gate_wait(gates + buffer, parity);
+    if (!COVARIANT) {
+      transform(ge, tables, here, true, v);
+      BARRIER();
+    }
+    THREADS(q, PAIRS) {
+      const Place at = place_of(q);
+      real g[2][OF_A_NODE];
+      if (!NEAR) geometry_of_pair(ge, tables, at, true, OF_A_NODE, g);
+      if (later) gate_wait(gates + buffer, parity);
+      step_pair<LAST>(element, tables, at, g, dt, rka, rkb, ue, ke, traces_after + e * 24 * NP2);
+    }
+    if (IN_PLACE) copies_may_follow();
+    BARRIER();
+    if (BUFFERS == 1) bring(number + gridDim.x, 0);
+  }
+}
+#endif
+
+template <bool LAST>
+INLINE void stage_of(real *shared, real *u, real *k, const real *geometry, const real *materials,
+                     const Face *faces, const real *traces_before, real *traces_after, const real *D, long first,
+                     long elements, real dt, real rka, real rkb) {
+#if __CUDA_ARCH__ >= 900 && BUFFERS > 0
+  if (WITH_COPY_ENGINE) {
+    with_copy_engine<LAST>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first,
+                           elements, dt, rka, rkb);
+    return;
+  }
+#endif
+  real *v = shared, *tables = shared + 6 * NP3;
+  fill_tables(D, tables);
+  BARRIER();
+  BLOCKS(number, elements) {
+    const long e = first + number;
+    const real *ge = geometry + number * OF_AN_ELEMENT;
+    real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3;
+    const Element element = {v, v, ge, traces_before, faces + 6 * e, materials + 4 * e, false};
+    if (COVARIANT) {
+      THREADS(n, 6 * NP3) v[n] = ue[n];
+    } else {
+      transform(ge, tables, ue, false, v);
     }
     BARRIER();
-    THREADS(n, NP3) {
-      const int i = n % NP, j = n / NP % NP, l = n / NP2;
-      real g[10], own[6], cov[6], r[6];
-      load(ge, ue, n, g, own);
-      for (int c = 0; c < 6; c++) cov[c] = v[c * NP3 + n];
-      curls_of(derivative, v, i, j, l, r);
-      const int ends[3] = {i, j, l};
-      for (int d = 0; d < 3; d++) {
-        if (ends[d] != 0 && ends[d] != N) continue;
-        const int f = 2 * d + (ends[d] == N), a = d == 0 ? j : i, b = d == 2 ? j : l;
-        flux_of(f, b, a, faces[6 * e + f], traces_before, g, material, by_weight, cov, r);
-      }
-      const real by_j = (real)dt * g[9];
-      for (int half = 0; half < 2; half++)
-        for (int c = 0; c < 3; c++) {
-          const real *of = r + 3 * half;
-          const real sum = fused(g[c], of[0], fused(g[3 + c], of[1], g[6 + c] * of[2]));
-          real *at = ke + (3 * half + c) * NP3 + n;
-          const real step = fused((real)rka, *at, by_j * material[half] * sum);
-          *at = step;
-          own[3 * half + c] = fused((real)rkb, step, own[3 * half + c]);
-          ue[(3 * half + c) * NP3 + n] = own[3 * half + c];
-        }
-      covariant_of(g, own, cov);
-      for (int d = 0; d < 3; d++) {
-        if (ends[d] != 0 && ends[d] != N) continue;
-        const int f = 2 * d + (ends[d] == N), a = d == 0 ? j : i, b = d == 2 ? j : l;
-        trace_of(f, b, a, cov, traces_after + e * 24 * NP2);
-      }
+    THREADS(q, PAIRS) {
+      const Place at = place_of(q);
+      real g[2][OF_A_NODE];
+      geometry_of_pair(ge, tables, at, true, OF_A_NODE, g);
+      step_pair<LAST>(element, tables, at, g, dt, rka, rkb, ue, ke, traces_after + e * 24 * NP2);
     }
     BARRIER();
   }
 }
 
-KERNEL first_traces(const real *u, const real *geometry, real *traces, long first, long elements) {
+#define STAGE extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
+STAGE stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
+            const real *traces_before, real *traces_after, const real *D, const real *, long first, long elements,
+            double dt, double rka, double rkb) {
+  DYNAMIC_SHARED(real, shared);
+  stage_of<false>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
+                  (real)dt, (real)rka, (real)rkb);
+}
+// The last stage of a step: nobody reads its increments, and they are not written.
+STAGE last_stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
+                 const real *traces_before, real *traces_after, const real *D, const real *, long first,
+                 long elements, double dt, double rka, double rkb) {
+  DYNAMIC_SHARED(real, shared);
+  stage_of<true>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
+                 (real)dt, (real)rka, (real)rkb);
+}
+
+// Where geometry is not stored the derivative matrix is told too, as on cores.
+#if GEOMETRY == 0
+#define DERIVATIVES_FOR_TRACES
+#else
+#define DERIVATIVES_FOR_TRACES const real *D, const real *,
+#endif
+KERNEL first_traces(const real *u, const real *geometry, real *traces, DERIVATIVES_FOR_TRACES long first,
+                    long elements) {
   BLOCKS(number, elements) {
     const long e = first + number;
+    const real *ge = geometry + number * OF_AN_ELEMENT;
     THREADS(n, NP3) {
-      const int i = n % NP, j = n / NP % NP, l = n / NP2;
-      real g[10], own[6], cov[6];
-      load(geometry + number * 10 * NP3, u + e * 6 * NP3, n, g, own);
-      covariant_of(g, own, cov);
-      const int ends[3] = {i, j, l};
-      for (int d = 0; d < 3; d++) {
-        if (ends[d] != 0 && ends[d] != N) continue;
-        const int f = 2 * d + (ends[d] == N), a = d == 0 ? j : i, b = d == 2 ? j : l;
-        trace_of(f, b, a, cov, traces + e * 24 * NP2);
-      }
+      const int i = n % NP, j = n / NP % NP, k = n / NP2, ends[3] = {i, j, k};
+      real g[OF_A_NODE] = {}, own[6], v[6];
+      for (int c = 0; c < 6; c++) own[c] = u[(e * 6 + c) * NP3 + n];
+#if !COVARIANT && GEOMETRY == 2
+      from_corners(ge, distance(D, i), distance(D, j), distance(D, k), g);
+#elif !COVARIANT
+      for (int c = 0; c < 9; c++) g[c] = ge[c * NP3 + n];
+#endif
+      covariant_of(g, own, v);
+      for (int d = 0; d < 3; d++)
+        if (is_end(ends[d])) trace_of(d, ends[d] == N, d == 2 ? j : k, d == 0 ? j : i, v, traces + e * 24 * NP2);
     }
   }
 }

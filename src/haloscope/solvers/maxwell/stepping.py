@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device, Graph, Launch
+from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
 from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import MeshPart, Range, take
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_pairing
 from haloscope.exchange.world import World
 from haloscope.numerics.basis import derivative_matrix
-from haloscope.numerics.element_geometry import volume_weights
+from haloscope.numerics.element_geometry import jacobians, volume_weights
 from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
-from haloscope.solvers.maxwell.elements import FACE_VALUES, FACES, Material, faces, geometry
+from haloscope.solvers.maxwell.elements import (
+    CORNERS,
+    FACE_VALUES,
+    FACES,
+    STORED,
+    Material,
+    faces,
+    geometry,
+)
+from haloscope.solvers.maxwell.gpu_shapes import launch_shape
 
 SOURCE = Path(__file__).with_name("maxwell.cpp")
 FIELDS = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
@@ -28,6 +38,8 @@ Floats = NDArray[np.float64]
 
 _WARP = 32
 _MOST_THREADS = 512
+# From this order on, cores take the shape of faces from memory rather than compute it.
+_FACE_SHAPES_FROM = 3
 # Steps of the graphs that a GPU replays: many pairs, then single ones. After two steps, ten stages,
 # traces lie where they lay before.
 _GRAPH_PAIRS = 10
@@ -36,6 +48,44 @@ _NODES_AT_ONCE = 1 << 21
 
 _BOUNDARY = Region("boundary elements")
 _INTERIOR = Region("interior elements")
+
+
+def kind_of(mode: int, added: bool) -> int:
+    """Kind of elements by how their shape is known, and whether anything is added in them."""
+    return 2 * mode + int(added)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Elements whose shape is known in one way: their kernels, and where their shapes lie.
+
+    Attributes
+    ----------
+    stage, first_traces
+        The kernels.
+    geometry
+        Shapes, one element after the other.
+    values
+        Numbers of an element there.
+    begins
+        Place of the first element of each range, by the range's first element.
+    threads, extent
+        Of a block; of a launch for a number of elements.
+    options
+        For the launch of a stage.
+    by_derivatives
+        Whether the first traces need derivatives.
+    """
+
+    stage: Kernel
+    first_traces: Kernel
+    geometry: Array
+    values: int
+    begins: Mapping[int, int]
+    threads: int
+    extent: Callable[[int], tuple[int, ...]]
+    options: Mapping[str, Any]
+    by_derivatives: bool
 
 
 class Additions(Protocol):
@@ -64,7 +114,7 @@ class Stepping:
     Parameters
     ----------
     part
-        This rank's elements; a mesh that is whole here will do.
+        This rank's elements, their kinds those of :func:`kind_of`; a mesh that is whole here will do.
     coordinates
         Their nodes (elements, N + 1, N + 1, N + 1, 3).
     order
@@ -89,11 +139,6 @@ class Stepping:
     transport, overlap, graphs, tell
         As in the case's table machine; `tell` is told lines on the choice of a transport.
     """
-
-    # How a GPU runs a stage: threads of a block (0: one a node, as far as they fit), and how many
-    # blocks a multiprocessor is to hold at least.
-    threads = 0
-    blocks_a_processor = 1
 
     def __init__(
         self,
@@ -120,16 +165,14 @@ class Stepping:
         self._device, self._overlap, self._graphs_wanted = device, overlap, graphs
         self._real = np.dtype(dtype)
         self._nodes = (order + 1) ** 3
-        shape = geometry(coordinates, order)
-        self.jacobian = 1 / shape[:, 9]
+        self.jacobian = jacobians(coordinates).reshape(self.elements, -1)
         self._set_materials(materials, boundaries or {}, regions_elsewhere)
         count = self.elements * len(FIELDS) * self._nodes
         self.fields = device.zeros((count,), self._real)
         self.increments = device.zeros((count,), self._real)
-        self._geometry = self._put(shape)
         D = derivative_matrix(order)
         self._D, self._DT = self._put(D), self._put(D.T)
-        self._open_kernels(upwind, chain_rule)
+        self._open_kernels(coordinates, upwind, chain_rule)
         self._open_traces(world, transport, tell)
         self.additions: Additions | None = None
         self._current = 0
@@ -158,25 +201,65 @@ class Stepping:
         self._faces = self._device.from_host(met.view(np.uint8).ravel())
         self._energy_weights = 0.5 * own[:, :2]
 
-    def _open_kernels(self, upwind: bool, chain_rule: bool) -> None:
+    def _open_kernels(self, coordinates: Floats, upwind: bool, chain_rule: bool) -> None:
+        """Kernels and shapes of elements, by how their shape is known."""
         device, order = self._device, self.order
-        self.constants: dict[str, int | float | str] = {
-            "real": "float" if self._real == np.float32 else "double",
-            "N": order,
-            "UPWIND": int(upwind),
-            "CHAIN_RULE": int(chain_rule),
+        self.constants: dict[str, int | float | str] = {}
+        self._shapes: dict[int, _Shapes] = {}
+        ranges = self.part.ranges
+        modes = [STORED if chain_rule else each.kind // 2 for each in ranges]
+        for mode in sorted(set(modes)):
+            constants, threads, extent, options = self._way(mode, chain_rule)
+            constants |= {"N": order, "UPWIND": int(upwind)}
+            constants["real"] = "float" if self._real == np.float32 else "double"
+            own = [each for each, of in zip(ranges, modes, strict=True) if of == mode]
+            ends = np.cumsum([each.count for each in own]).tolist()
+            face_shapes = bool(constants.get("FACE_SHAPES", 0))
+            parts = [
+                geometry(
+                    coordinates[each.first : each.first + each.count], order, mode, face_shapes
+                ).reshape(each.count, -1)
+                for each in own
+            ]
+            self._shapes[mode] = _Shapes(
+                device.kernel(SOURCE, "stage", constants),
+                device.kernel(SOURCE, "first_traces", constants),
+                self._put(np.concatenate(parts)),
+                parts[0].shape[1],
+                dict(zip((each.first for each in own), [0, *ends], strict=False)),
+                threads,
+                extent,
+                options,
+                device.kind == "cpu" and mode != STORED,
+            )
+            self.constants |= constants
+        self._shapes_of = {
+            each.first: self._shapes[mode] for each, mode in zip(ranges, modes, strict=True)
         }
-        self._threads = 1
-        self._options: dict[str, Any] = {}
-        if device.kind != "cpu":
-            whole_warps = -(-self._nodes // _WARP) * _WARP
-            self._threads = self.threads or min(_MOST_THREADS, whole_warps)
-            self.constants["THREADS_A_BLOCK"] = self._threads
-            self.constants["BLOCKS_A_PROCESSOR"] = self.blocks_a_processor
-            shared = 6 * self._nodes + (order + 1) ** 2
-            self._options["shared"] = shared * self._real.itemsize
-        self._stage = device.kernel(SOURCE, "stage", self.constants)
-        self._first_traces = device.kernel(SOURCE, "first_traces", self.constants)
+
+    def _way(
+        self, mode: int, chain_rule: bool
+    ) -> tuple[dict[str, int | float | str], int, Callable[[int], tuple[int, ...]], dict[str, Any]]:
+        """How a stage runs: constants of the kernel, threads of a block, extent and options."""
+        size = self._real.itemsize
+        if self._device.kind == "cpu":
+            faces_too = mode != CORNERS and not chain_rule and self.order >= _FACE_SHAPES_FROM
+            constants: dict[str, int | float | str] = {"GEOMETRY": mode}
+            constants |= {"FACE_SHAPES": int(faces_too), "CHAIN_RULE": int(chain_rule)}
+            return constants, 1, lambda elements: (elements,), {}
+        if chain_rule:
+            threads = min(_MOST_THREADS, -(-self._nodes // _WARP) * _WARP)
+            constants = {"CHAIN_RULE": 1, "THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
+            shared = (6 * self._nodes + (self.order + 1) ** 2) * size
+            return constants, threads, lambda elements: (elements * threads,), {"shared": shared}
+        found = launch_shape(self.order, size, mode, copy_engine=self._device.copy_engine)
+        processors = self._device.multiprocessors
+        return (
+            dict(found.constants),
+            found.threads,
+            lambda elements: found.extent(elements, processors),
+            {"shared": found.shared},
+        )
 
     def _open_traces(
         self, world: World | None, transport: str, tell: Callable[[str], None] | None
@@ -221,21 +304,33 @@ class Stepping:
 
     def _bound(self, each: Range, name: str, *rest: Any, stream: Any = None) -> Launch:
         """A kernel for a range of elements, with the arguments that follow the geometry."""
-        size = len(self._geometry) // max(1, self.elements)
-        shape = self._geometry[each.first * size :]
-        grid: dict[str, Any] = {"extent": (each.count * self._threads,), "block": (self._threads,)}
+        known = self._shapes_of[each.first]
+        shape = known.geometry[known.begins[each.first] * known.values :]
+        extent, block = known.extent(each.count), (known.threads,)
         if name == "first_traces":
-            return self._first_traces.bind(
-                self.fields, shape, *rest, each.first, each.count, stream=stream, **grid
-            )
+            between = (self._D, self._DT) if known.by_derivatives else ()
+            arguments = (self.fields, shape, *rest, *between, each.first, each.count)
+            return known.first_traces.bind(*arguments, stream=stream, extent=extent, block=block)
         trace_before, trace_after, *numbers = rest
-        return self._stage.bind(
+        return known.stage.bind(
             *(self.fields, self.increments, shape, self._materials, self._faces),
             *(trace_before, trace_after, self._D, self._DT, each.first, each.count, *numbers),
             stream=stream,
-            **grid,
-            **self._options,
+            extent=extent,
+            block=block,
+            **known.options,
         )
+
+    @property
+    def shape_values(self) -> int:
+        """Numbers that the shapes of this rank's elements take."""
+        return sum(len(each.geometry) for each in self._shapes.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of fields, increments, shapes and traces on this rank's device."""
+        values = self.shape_values + sum(len(trace) for trace in self._traces)
+        return int(2 * self.fields.nbytes + values * self._real.itemsize)
 
     # Time
 

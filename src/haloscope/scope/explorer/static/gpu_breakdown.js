@@ -19,12 +19,14 @@ const PARTS = {
   host: ["computation", "compute"],
 };
 const DEVICES = [
+  ["gpu_busy", "Devices busy"],
   ["gpu_idle", "Devices idle"],
   ["gpu_idle_computation", "… while the host computes"],
   ["gpu_idle_mpi", "… while the host is in MPI"],
   ["gpu_wait_kernels", "Host waits while kernels run"],
   ["late_sender_device", "Late senders, device was late"],
   ["late_sender_host", "Late senders, host was late"],
+  ["late_sender_transfer", "Late senders, transfer"],
   ["gpu_overlap", "Copies beside kernels"],
   ["gpu_bytes_to_host", "Bytes to host"],
   ["gpu_bytes_to_device", "Bytes to device"],
@@ -96,7 +98,6 @@ export class GpuBreakdown {
       element(
         "tbody",
         { class: "apart" },
-        this.row("Devices busy", "gpu_kernels", "s", (side) => model.sides[side].gpus?.busy ?? [], whole),
         ...metrics.map(([name, title]) => {
           const { unit } = model.metrics[model.metricByName.get(name)];
           return this.row(title, name, unit, (side) => this.ofMetric(side, name), unit === "s" ? whole : null);

@@ -150,7 +150,7 @@ export class Timeline {
   arrangeRows() {
     if (!this.meta) return;
     if (this.rows.only) this.rows.only = this.ranksOfInterest();
-    this.controls.onlyRows.setAttribute("aria-pressed", String(this.rows.only !== null));
+    this.controls.show();
     this.rows.arrange();
     this.refreshRows();
   }

@@ -1,7 +1,7 @@
 // What stands above and below the timeline's canvas: its buttons, and what the colours mean.
 
 import { KINDS } from "./colours.js";
-import { button, element, menu } from "./dom.js";
+import { button, element, menu, setText } from "./dom.js";
 
 function toggle(text, title, isOn, turn) {
   const node = button(text, title, () => {
@@ -11,7 +11,7 @@ function toggle(text, title, isOn, turn) {
   return node;
 }
 
-/** The buttons of a timeline: {node, sides, rows}, `rows` shows whether only some ranks are seen. */
+/** The buttons of a timeline: {node, sides, show}; `show` makes those of the rows tell how it is. */
 export function controls(timeline) {
   const { state, model, rows, looks } = timeline;
   const redrawn = (change) => (on) => {
@@ -26,6 +26,17 @@ export function controls(timeline) {
       rows.only = on ? timeline.ranksOfInterest() : null;
     }),
   );
+  const allRows = toggle("", "", () => !rows.folding, redrawn((on) => {
+    rows.folding = !on;
+  }));
+  const show = () => {
+    onlyRows.setAttribute("aria-pressed", String(rows.only !== null));
+    const many = rows.folded.size;
+    allRows.hidden = !many;
+    setText(allRows, `all rows (+${many})`);
+    allRows.title = "Show also streams with less than a tenth of the work of their device's busiest, and threads of libraries";
+    allRows.setAttribute("aria-pressed", String(!rows.folding));
+  };
   const sides = model.comparing
     ? menu(
         "Timeline of",
@@ -47,6 +58,7 @@ export function controls(timeline) {
     button("↕−", "Lower rows (alt-wheel)", () => timeline.resizeRows(0.7)),
     button("↕+", "Higher rows (alt-wheel)", () => timeline.resizeRows(1.4)),
     onlyRows,
+    allRows,
     toggle("stack", "Show callers above each other", () => rows.stacked, redrawn((on) => {
       rows.stacked = on;
     })),
@@ -64,7 +76,8 @@ export function controls(timeline) {
     button("›", "Next instance of the selection, the longest first (n)", () => timeline.instances.step(1)),
     timeline.instances.node,
   );
-  return { node, sides, onlyRows };
+  show();
+  return { node, sides, show };
 }
 
 /** What the colours mean, as far as the measurement has them, and `where` at the right. */

@@ -68,6 +68,7 @@ export class Instances {
     const apart = (causeRow >= 0 ? Math.abs(row - causeRow) : 0) + 1;
     rows.only = apart * READABLE > rows.room ? timeline.ranksOfInterest() : null;
     if (!rows.only) rows.atLeast(READABLE);
+    rows.unfold([row, causeRow]);
     timeline.arrangeRows();
     rows.centre([row, causeRow]);
     timeline.refreshRows();

@@ -8,6 +8,9 @@ const LOWEST = 4; // CSS pixels, unless someone wants them lower
 const HIGHEST = 26;
 const LIMITS = [1, 60]; // of what someone may want
 const DEEPEST = 8; // levels of the stack
+const [ON_STREAM, OF_LIBRARY] = [1, 2]; // kinds of locations; others are threads of the program
+const FEW_STREAMS = 4; // of a device: all are shown
+const NEARLY_EMPTY = 0.1; // of the work of a device's busiest stream: less is folded away
 const STREAM = STACK_BAR + 4; // CSS pixels of a stream beside stacks: nothing calls its kernels
 
 /** The rows of one side's timeline on a canvas. */
@@ -21,12 +24,46 @@ export class Rows {
     this.wanted = null;
     this.stacked = false;
     this.only = null; // ranks that are shown, null for all
+    this.folding = true; // of streams that are nearly empty, and of threads of libraries
+    this.folded = new Set(); // rows that folding takes away
   }
 
-  /** Takes the locations of a timeline: [[rank, number, place, on a stream], ...]. */
+  /** Takes the locations of a timeline: [[rank, number, place, kind, device, seconds of work], ...]. */
   take(locations) {
     this.locations = locations;
     this.rowOfPlace = new Map(locations.map(([, , place], row) => [place, row]));
+    this.order();
+  }
+
+  /** Puts the streams of a device that has many of them into the order of their work, and folds. */
+  order() {
+    const { locations } = this;
+    const devices = new Map();
+    this.folded = new Set();
+    locations.forEach(([rank, , , kind, device], row) => {
+      if (kind === OF_LIBRARY) this.folded.add(row);
+      if (kind !== ON_STREAM) return;
+      const key = `${rank}.${device}`;
+      if (!devices.has(key)) devices.set(key, []);
+      devices.get(key).push(row);
+    });
+    const behind = new Map(); // by the first stream of a device: all of them, in order
+    for (const streams of devices.values()) {
+      const work = (row) => locations[row][5];
+      if (streams.length > FEW_STREAMS) {
+        behind.set(streams[0], streams);
+        streams.sort((a, b) => work(b) - work(a) || a - b);
+        const least = NEARLY_EMPTY * work(streams[0]);
+        streams.filter((row) => work(row) < least).forEach((row) => this.folded.add(row));
+      }
+    }
+    const moved = new Set([...behind.values()].flat());
+    this.ordered = locations.flatMap((_, row) => behind.get(row) ?? (moved.has(row) ? [] : [row]));
+  }
+
+  /** Folds no more where one of some rows would not be seen. */
+  unfold(rows) {
+    if (rows.some((row) => this.folded.has(row))) this.folding = false;
   }
 
   get room() {
@@ -46,7 +83,8 @@ export class Rows {
   name(row, short = false) {
     const [rank, number, place] = this.locations[row];
     if (place < 0) return `rank ${rank}.${number}`;
-    const below = short && number > 0 && this.placeOfRow.has(row - 1) && this.locations[row - 1]?.[0] === rank;
+    const above = this.rows[this.placeOfRow.get(row) - 1];
+    const below = short && number > 0 && above !== undefined && this.locations[above][0] === rank;
     if (!below) return shown(this.model.placeName(place));
     const name = this.model.meta.places[place][3] || this.model.placeName(place, false);
     return shown(`↳ ${name.replace(/^(GPU \d+) stream /, "$1 · ")}`);
@@ -62,7 +100,7 @@ export class Rows {
 
   /** Whether a row shows callers above each other. */
   isStack(row) {
-    return this.stacked && !this.locations[row][3];
+    return this.stacked && this.locations[row][3] !== ON_STREAM;
   }
 
   heightOf(row) {
@@ -71,8 +109,9 @@ export class Rows {
   }
 
   arrange() {
-    const all = this.locations.map((_, row) => row);
-    this.rows = this.only ? all.filter((row) => this.only.has(this.rankOf(row))) : all;
+    this.rows = this.ordered.filter(
+      (row) => (!this.only || this.only.has(this.rankOf(row))) && !(this.folding && this.folded.has(row)),
+    );
     this.placeOfRow = new Map(this.rows.map((row, place) => [row, place]));
     this.levels = Math.min(DEEPEST, this.deepest());
     this.height = this.wanted ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));

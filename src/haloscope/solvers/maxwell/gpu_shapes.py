@@ -1,0 +1,234 @@
+"""How a GPU runs a stage of each order: threads, blocks, shared memory and ways of working, as measured."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from haloscope.errors import InputError
+
+STORED, TRILINEAR = 0, 2
+"""Values of the kernel's constant GEOMETRY."""
+
+_KILOBYTE = 1024
+# Largest shared memory of a block on GPUs with the copy engine and on those before, in kilobytes.
+_OF_A_BLOCK = {True: 227, False: 163}
+# What a processor's shared memory keeps for itself of each block.
+_KEPT = 1 * _KILOBYTE
+_FACE = {8: 40, 4: 24}  # bytes of the kernel's struct Face by those of its reals
+_WARP = 32
+_UNROLL = 4
+
+
+class Way(NamedTuple):
+    """A way to run a stage; constants as in gpu_pairs.hpp."""
+
+    threads: int
+    blocks: int
+    matrix_units: int = 0
+    buffers: int = 0
+    near: int = 0
+    behind: int = 1
+    unroll: int = _UNROLL
+
+
+class Shape(NamedTuple):
+    """Launch of a stage.
+
+    Attributes
+    ----------
+    threads
+        Of a block.
+    blocks
+        That a processor holds at once. A launch needs this many times the number of processors, or
+        one an element if that is less: blocks go from element to element.
+    shared
+        Bytes of dynamic shared memory of a block.
+    constants
+        Of the kernels, beside real, N and UPWIND.
+    """
+
+    threads: int
+    blocks: int
+    shared: int
+    constants: dict[str, int]
+
+    def extent(self, elements: int, processors: int) -> tuple[int]:
+        """Threads of a launch for a number of elements on a GPU with so many processors."""
+        return (self.threads * max(1, min(elements, self.blocks * processors)),)
+
+
+# The fastest of those that were tried on an H200 (bench/maxwell_gpu_variants.py): by covariant fields or
+# Cartesian ones, trilinear geometry or stored, bytes of a real; then by order. An order that is not there
+# goes as the next one above it.
+_WAYS: dict[tuple[bool, bool, int], dict[int, Way]] = {
+    (False, False, 8): {
+        2: Way(32, 14, 0, 1, 1),
+        3: Way(32, 12, 0, 1, 1),
+        4: Way(96, 4, 0, 1, 1),
+        5: Way(128, 2, 0, 2, 1),
+        6: Way(224, 2, 0, 1, 1),
+        7: Way(256, 1, 1, 2, 1),
+        9: Way(512, 1, 0, 1, 1),
+        15: Way(384, 1, 0, 1, 0, 0),
+    },
+    (False, True, 8): {
+        3: Way(32, 12, 0, 2, 1),
+        6: Way(128, 4, 0, 1),
+        7: Way(128, 3, 1, 1, 1),
+        11: Way(256, 2, 0, 1),
+        14: Way(384, 1, 0, 1),
+        15: Way(384, 1, 0, 1, 0, 0),
+    },
+    (True, False, 8): {
+        1: Way(32, 16, 0, 2),
+        2: Way(32, 16, 0, 1),
+        3: Way(32, 12, 0, 2),
+        4: Way(64, 8, 0, 1),
+        5: Way(128, 3, 0, 2),
+        6: Way(224, 2, 1, 2),
+        7: Way(256, 2, 1, 2, unroll=1),
+        8: Way(192, 2, 0, 1),
+        10: Way(256, 2, 0, 1, unroll=1),
+        11: Way(288, 1, 0, 2),
+        14: Way(384, 1, 0, 1),
+        15: Way(512, 1, 0, 1, 0, 0),
+    },
+    (True, True, 8): {
+        3: Way(32, 16, 0, 2, 0, 0),
+        5: Way(128, 4, 0, 2),
+        6: Way(224, 2, 1, 2),
+        7: Way(256, 2, 1, 2),
+        11: Way(256, 2, 0, 1),
+        14: Way(480, 1, 0, 1),
+        15: Way(512, 1, 0, 1, 0, 0),
+    },
+    (False, False, 4): {
+        3: Way(32, 16, 0, 1, 1),
+        5: Way(128, 4, 0, 2, 1),
+        7: Way(128, 4, 0, 1, 1),
+        9: Way(256, 2, 0, 1, 1),
+        11: Way(288, 2, 0, 1),
+        15: Way(512, 1, 0, 1),
+    },
+    (True, False, 4): {
+        3: Way(32, 16, 0, 2),
+        5: Way(128, 6, 0, 2),
+        7: Way(128, 5, 0, 1),
+        9: Way(256, 2, 0, 2),
+        11: Way(288, 2, 0, 1),
+        15: Way(512, 1, 0, 1),
+    },
+}
+_WAYS[False, True, 4] = _WAYS[False, False, 4]
+_WAYS[True, True, 4] = _WAYS[True, False, 4]
+# Where threads bring elements themselves: GPUs before sm_90, single precision of even orders.
+_WITHOUT_COPY_ENGINE = {
+    3: Way(32, 16),
+    4: Way(96, 5),
+    6: Way(128, 4),
+    7: Way(256, 2, 1),
+    11: Way(256, 2),
+    19: Way(384, 1),
+}
+
+
+def shape_of(
+    way: Way, order: int, real_size: int, geometry: int = STORED, *, covariant: bool = False
+) -> Shape:
+    """The launch for a way to run a stage.
+
+    Parameters
+    ----------
+    way
+        Threads, blocks and constants.
+    order
+        Polynomial order N.
+    real_size
+        Bytes of a value: 8 or 4.
+    geometry
+        :data:`STORED` or :data:`TRILINEAR`.
+    covariant
+        Fields on the device are covariant components, not Cartesian ones.
+    """
+    size = order + 1
+    fields, faces = 6 * size**3, 24 * size**2
+    if way.matrix_units:
+        steps = -(-size // 4)
+        tables = 8 * 4 * (steps + 1 - steps % 2)
+    else:
+        tables = 2 * size**2 + size % 2
+    if geometry == TRILINEAR:
+        tables += size + size % 2
+    in_place = not covariant and not way.near
+    if way.buffers and (way.buffers == 1 or not in_place) and _copied(order, real_size):
+        stored = 24 if geometry == TRILINEAR else (6 if covariant else 10) * size**3
+        one = fields + way.near * stored + way.behind * faces + 4
+        shared = 16 + way.buffers * (one * real_size + 6 * _FACE[real_size])
+        shared += (tables + (0 if covariant or in_place else fields)) * real_size
+    else:
+        shared = (fields + tables) * real_size
+    constants = {
+        "THREADS_A_BLOCK": way.threads,
+        "BLOCKS_A_PROCESSOR": way.blocks,
+        "COVARIANT": int(covariant),
+        "GEOMETRY": geometry,
+        "MATRIX_UNITS": way.matrix_units,
+        "BUFFERS": way.buffers,
+        "NEAR": way.near,
+        "BEHIND": way.behind,
+        "UNROLL": way.unroll,
+    }
+    return Shape(way.threads, way.blocks, shared, constants)
+
+
+def _copied(order: int, real_size: int) -> bool:
+    """Whether the copy engine can bring an element's fields: 16 bytes divide them."""
+    return 6 * (order + 1) ** 3 * real_size % 16 == 0
+
+
+def launch_shape(
+    order: int,
+    real_size: int,
+    geometry: int = STORED,
+    *,
+    covariant: bool = False,
+    copy_engine: bool = True,
+) -> Shape:
+    """The launch of a stage that was measured to be the fastest.
+
+    Parameters
+    ----------
+    order, real_size, geometry, covariant
+        As for :func:`shape_of`.
+    copy_engine
+        The GPU has it: :attr:`haloscope.device.interface.Device.copy_engine`.
+
+    Raises
+    ------
+    InputError
+        An element does not fit into the GPU's shared memory.
+    """
+    ways = _WITHOUT_COPY_ENGINE
+    if copy_engine and _copied(order, real_size):
+        ways = _WAYS[covariant, geometry == TRILINEAR, real_size]
+    way = ways[min((n for n in ways if n >= order), default=max(ways))]
+    if way.matrix_units and real_size != 8:
+        way = way._replace(matrix_units=0)
+    threads = -(-((order + 1) ** 2 * (order // 2 + 1)) // _WARP) * _WARP
+    if not way.matrix_units and threads < way.threads:
+        way = way._replace(threads=threads)
+    found = shape_of(way, order, real_size, geometry, covariant=covariant)
+    largest = _OF_A_BLOCK[copy_engine] * _KILOBYTE
+    if found.shared > largest:
+        precision = "double" if real_size == 8 else "single"
+        raise InputError(
+            f"order {order} in {precision} precision needs {-(-found.shared // _KILOBYTE)} kB of shared "
+            f"memory for an element, and this GPU has {largest // _KILOBYTE}; lower the order"
+            f"{', use single precision' if real_size == 8 else ''} or use --device cpu"
+        )
+    blocks = min(way.blocks, (largest + _KEPT) // (found.shared + _KEPT))
+    if blocks < way.blocks:
+        found = shape_of(
+            way._replace(blocks=blocks), order, real_size, geometry, covariant=covariant
+        )
+    return found

@@ -1,0 +1,400 @@
+"""The far field of a run: sums taken on a surface while it goes on, patterns and powers at its end.
+
+The transforms of the fields are divided by that of a waveform over the same samples, with the same
+weights. So amplitudes are those of the steady state in which this waveform has the amplitude 1,
+be it a pulse or a sine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.domain.hexes import HexMesh, Integers
+from haloscope.domain.mesh_parts import MeshPart
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.running_transform import RunningTransform
+from haloscope.solvers.maxwell.additions import PlacedAdditions
+from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
+from haloscope.solvers.maxwell.currents import PointDipole, in_regions
+from haloscope.solvers.maxwell.far_field import (
+    FarField,
+    enclosing_faces,
+    extinction_cross_section,
+    far_field,
+    power,
+    scattering_cross_section,
+    sphere_quadrature,
+    surface,
+)
+from haloscope.solvers.maxwell.incident import PlacedWave
+from haloscope.solvers.maxwell.waveform_spans import highest_frequency
+from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+_SAMPLES_A_PERIOD = 12
+# The sampling rate over the sum of the highest frequencies asked for and there.
+_ABOVE_ALIASES = 1.1
+# A waveform whose transform is below this part of the integral of its absolute value has nothing at
+# that frequency.
+_LEAST_CONTENT = 1e-4
+# Polar angles of the integral over all directions; where more are needed it is left out.
+_MORE_THAN_SIZE, _MOST_POLAR = 10, 48
+_NAMES = ("sums", "faces", "reference", "taken", "settings")
+
+
+@dataclass(frozen=True, eq=False)
+class Powers:
+    """What goes through the surface or comes from the pattern, for each frequency.
+
+    Natural units, at the waveform's amplitude 1. A wave makes the second group.
+
+    Attributes
+    ----------
+    radiated
+        Power out through the surface, (frequencies,).
+    of_pattern
+        The same by an integral over the pattern; None where that would take too long.
+    dipole_alone
+        Of a single point dipole in the unbounded medium; None with other sources.
+    scattering, extinction
+        Cross sections; None without a wave, or with more than one source of any kind.
+    """
+
+    radiated: Floats
+    of_pattern: Floats | None
+    dipole_alone: Floats | None
+    scattering: Floats | None
+    extinction: Floats | None
+
+
+class Radiation:
+    """What a table [maxwell.far_field] asks for.
+
+    Parameters
+    ----------
+    table
+        Of the case, with that table.
+    mesh, owners
+        The whole mesh, and the rank of each element.
+    added
+        What is added in it.
+    part, places
+        This rank's elements and their nodes.
+    world, device
+        The ranks, and where the fields are.
+
+    Raises
+    ------
+    InputError
+        The surface is not possible.
+    """
+
+    def __init__(
+        self,
+        table: MaxwellTable,
+        *,
+        mesh: HexMesh,
+        owners: NDArray[np.integer],
+        added: PlacedAdditions,
+        part: MeshPart,
+        places: Floats,
+        world: World,
+        device: Device,
+    ) -> None:
+        assert table.far_field is not None
+        self._wanted, self._speed = table.far_field, table.speed
+        self._world, self._device = world, device
+        _, self._currents, _ = table.additions()
+        self._waves = [drive for drive in added.drives if isinstance(drive, PlacedWave)]
+        self._scattered_alone = not any(each.wave.boundaries for each in self._waves)
+        self._faces, outside = self._enclose(mesh, added)
+        self._require_medium(mesh, added)
+        element = self._faces[0, 0]
+        self._permittivity = float(added.permittivity[element])
+        self._permeability = float(added.permeability[element])
+        order = places.shape[1] - 1
+        self._owners = owners[self._faces[:, 0]]
+        numbers = np.full(mesh.count, -1)
+        numbers[part.elements] = np.arange(len(part.elements))
+        own = self._faces[self._owners == world.rank]
+        local = np.stack([numbers[own[:, 0]], own[:, 1]], axis=1)
+        self._on = surface(part.mesh, order, local, places=places, from_outside=outside)
+        self._indices = device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
+        self.frequencies = np.array(self._wanted.frequencies) / table.speed
+        """In oscillations a unit of length."""
+
+    def _enclose(self, mesh: HexMesh, added: PlacedAdditions) -> tuple[Integers, bool]:
+        """Faces of the surface, and whether fields are taken outside it."""
+        wanted = self._wanted
+        total = np.zeros(mesh.count, bool)
+        for each in self._waves:
+            total |= each.inside
+        if wanted.box is not None:
+            low, high = np.array(wanted.box, float)
+            centres = mesh.centres
+            inside = np.asarray(((centres > low) & (centres < high)).all(axis=1))
+        elif wanted.regions:
+            inside = in_regions(mesh, wanted.regions)
+        else:
+            free = np.asarray(~added.axes.any(axis=1), bool)
+            inside = total if total.any() else free
+        faces = enclosing_faces(mesh, inside)
+        outside = bool(total[faces[:, 0]].any())
+        if outside:
+            faces = enclosing_faces(mesh, inside, from_outside=True)
+        if (total & ~inside).any():
+            raise InputError(
+                "maxwell.far_field: the surface leaves out elements that hold the total field of a "
+                "wave; let it enclose all of them, or leave out box and regions"
+            )
+        return faces, outside
+
+    def _require_medium(self, mesh: HexMesh, added: PlacedAdditions) -> None:
+        elements = self._faces[:, 0]
+        if added.axes[elements].any():
+            raise InputError(
+                "maxwell.far_field: the surface runs through the absorbing layer; enclose only "
+                "what is inside the layer"
+            )
+        lossy = [number for number, medium in added.media.items() if not medium.plain]
+        alike = all(np.ptp(of[elements]) == 0 for of in (added.permittivity, added.permeability))
+        if not alike or np.isin(added.regions[elements], lossy).any():
+            raise InputError(
+                "maxwell.far_field: the surface runs through several media, or one with loss or "
+                "memory; let it lie in one without"
+            )
+
+    # Samples
+
+    @property
+    def _waveform(self) -> Waveform:
+        """That whose amplitude is 1."""
+        given = [each.wave.waveform for each in self._waves]
+        return [*given, *(current.waveform for current in self._currents)][0]
+
+    @property
+    def _waveforms(self) -> list[Waveform]:
+        return [each.waveform for each in (*(w.wave for w in self._waves), *self._currents)]
+
+    def set_step(self, dt: float, last_step: int) -> None:
+        """Choose when samples are taken, and forget what there is.
+
+        Parameters
+        ----------
+        dt
+            Time step in natural units.
+        last_step
+            Where the run ends.
+
+        Raises
+        ------
+        InputError
+            Nothing is left of the run, or the waveform has no content at a frequency.
+        """
+        top = float(self.frequencies.max())
+        content = max(highest_frequency(each) for each in self._waveforms)
+        apart = min(1 / (_SAMPLES_A_PERIOD * top), 1 / (_ABOVE_ALIASES * (top + content)))
+        self.interval = self._wanted.interval or max(1, int(apart / dt))
+        self._dt, self._end = dt, last_step * dt
+        self._start = self._wanted.start * self._speed
+        rises = [each.rise for each in self._waveforms if isinstance(each, RampedSine)]
+        self._steady = bool(rises)
+        if self._steady and self._start < max(rises):
+            raise InputError(
+                f"maxwell.far_field.start = {self._wanted.start:g} is before a sine has risen; "
+                f"give the time, above {max(rises) / self._speed:g}, from which all is steady"
+            )
+        rates = 2 * np.pi * self.frequencies
+        count = self._on.points.shape[0] * len(FIELD_NAMES)
+        self._transform = RunningTransform(self._device, count, rates, self.interval * dt)
+        self._reference = np.zeros(len(rates), complex)
+        self._require_content(last_step)
+
+    def _require_content(self, last_step: int) -> None:
+        steps = np.arange(self.interval, last_step + 1, self.interval)
+        times = steps[steps * self._dt >= self._start] * self._dt
+        if not len(times):
+            raise InputError(
+                f"maxwell.far_field.start = {self._wanted.start:g} is after the run's end at "
+                f"{self._end / self._speed:g}; give an earlier one"
+            )
+        values = self._weight(times) * self._waveform(times)
+        for frequency, given in zip(self.frequencies, self._wanted.frequencies, strict=True):
+            found = abs((values * np.exp(2j * np.pi * frequency * times)).sum())
+            if not found > _LEAST_CONTENT * np.abs(values).sum():
+                raise InputError(
+                    f"maxwell.far_field.frequencies: at {given:g} the waveform has no content "
+                    f"({found / max(float(np.abs(values).sum()), 1e-300):.1g} of its size); choose "
+                    "a frequency that the source holds"
+                )
+
+    def _weight(self, times: ArrayLike) -> Floats:
+        """Weights of samples; a steady oscillation is faded in and out by Hann's window."""
+        t = np.asarray(times, np.float64)
+        if not self._steady:
+            return np.full(t.shape, self.interval * self._dt)
+        share = (t - self._start) / (self._end - self._start)
+        window = np.where((share > 0) & (share < 1), np.sin(np.pi * share) ** 2, 0.0)
+        return np.asarray(window * self.interval * self._dt)
+
+    def sample(self, fields: Array, step: int) -> None:
+        """Take the fields of a step whose number is a multiple of the interval."""
+        t = step * self._dt
+        if t < self._start:
+            return
+        weight = float(self._weight(t))
+        self._transform.accumulate(fields[self._indices], t, weight)
+        phases = np.exp(2j * np.pi * self.frequencies * t)
+        self._reference += weight * float(self._waveform(t)) * phases
+
+    # Checkpoints
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """Sums of all faces on rank 0, and what they belong to."""
+        state = self._transform.state()
+        own = state["sums"].reshape(len(state["sums"]), len(self._on.faces), -1)
+        own = np.ascontiguousarray(np.moveaxis(own, 1, 0))
+        if not self._world.is_root:
+            if len(own):
+                self._world.send(own, 0)
+            return {}
+        values = len(FIELD_NAMES) * self._on.nodes.shape[1]
+        sums = np.empty((len(self._faces), len(state["sums"]), values))
+        for rank in range(self._world.size):
+            rows = np.flatnonzero(self._owners == rank)
+            if rank == 0:
+                sums[rows] = own
+            elif len(rows):
+                sums[rows] = self._world.receive((len(rows), *sums.shape[1:]), np.float64, rank)
+        found = (sums, self._faces, self._reference, state["taken"], self._settings())
+        return {f"far_field_{name}": np.asarray(a) for name, a in zip(_NAMES, found, strict=True)}
+
+    def _settings(self) -> Floats:
+        return np.array([self.interval, self._start, self._end, *self.frequencies])
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
+        """Go on from a checkpoint.
+
+        Raises
+        ------
+        InputError
+            It holds no sums, or those of another surface or of other frequencies.
+        """
+        given = {name: extras.get(f"far_field_{name}") for name in _NAMES}
+        if given["sums"] is None:
+            if step * self._dt <= max(self._start, self.interval * self._dt):
+                return
+            raise InputError(
+                "the checkpoint holds no far field, which this case asks for from "
+                f"{self._start / self._speed:g} on; start anew, or give a later "
+                "maxwell.far_field.start"
+            )
+        faces, settings = given["faces"], given["settings"]
+        alike = np.array_equal(np.asarray(faces), self._faces)
+        wanted = self._settings()
+        alike = alike and settings is not None and settings.shape == wanted.shape
+        if alike and not self._steady:
+            # Without a window it is no matter where the run ends.
+            wanted[2] = np.asarray(settings, np.float64)[2]
+        if not alike or not np.allclose(np.asarray(settings, np.float64), wanted, rtol=1e-12):
+            raise InputError(
+                "the checkpoint's far field is of another surface, other frequencies, samples or "
+                "times; restart with the [maxwell.far_field] that wrote it, or start anew"
+            )
+        rows = np.asarray(given["sums"], np.float64)[self._owners == self._world.rank]
+        sums = np.moveaxis(rows, 0, 1).reshape(2 * len(self.frequencies), -1)
+        taken = np.asarray(given["taken"], np.float64)
+        self._transform.restore({"sums": np.ascontiguousarray(sums), "taken": taken})
+        self._reference = np.array(given["reference"], complex)
+
+    # Results
+
+    def _amplitudes(self) -> tuple[Complexes, Complexes]:
+        """E and H on the own part of the surface, (frequencies, points, 3)."""
+        if not (np.abs(self._reference) > 0).all():
+            raise InputError(
+                "the far field has no samples: the run ended before maxwell.far_field.start, or "
+                "before the waveform began; run longer"
+            )
+        found = self._transform.transforms() / self._reference[:, None]
+        shaped = found.reshape(len(found), -1, len(FIELD_NAMES))
+        return shaped[..., :3], shaped[..., 3:]
+
+    def pattern(self, theta: ArrayLike, phi: ArrayLike) -> FarField:
+        """The far field of all ranks in directions (rad), about the mesh's origin."""
+        own = far_field(
+            self._on,
+            *self._amplitudes(),
+            2 * np.pi * self.frequencies,
+            theta,
+            phi,
+            permittivity=self._permittivity,
+            permeability=self._permeability,
+        )
+        parts = np.stack([own.electric_theta, own.electric_phi])
+        total = self._world.sum(parts.view(np.float64)).view(np.complex128)
+        return replace(own, electric_theta=total[0], electric_phi=total[1])
+
+    @property
+    def incident(self) -> tuple[PlacedWave, Complexes] | None:
+        """The one wave that comes in, and its amplitude at the origin; None: there is no such."""
+        if len(self._waves) != 1 or self._currents:
+            return None
+        placed = self._waves[0]
+        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
+        away = -float(placed.start @ placed.wave.unit_direction)
+        size = float(np.linalg.norm(placed.wave.electric))
+        return placed, np.asarray(size * np.exp(1j * k * away))
+
+    def powers(self) -> Powers:
+        """Powers and cross sections; all ranks call this."""
+        flow = self._world.sum(power(self._on, *self._amplitudes()))
+        of_pattern = self._power_of_pattern()
+        scattering = extinction = None
+        incident = self.incident
+        if incident is not None:
+            placed, amplitude = incident
+            impedance = math.sqrt(self._permeability / self._permittivity)
+            scattered = flow if self._scattered_alone else of_pattern
+            if scattered is not None:
+                scattering = scattering_cross_section(scattered, amplitude, impedance)
+            x, y, z = placed.wave.unit_direction
+            forward = self.pattern(math.acos(min(1.0, max(-1.0, z))), math.atan2(y, x))
+            unit = placed.wave.electric / np.linalg.norm(placed.wave.electric)
+            extinction = extinction_cross_section(forward, amplitude, unit)
+        return Powers(flow, of_pattern, self._dipole_alone(), scattering, extinction)
+
+    def _power_of_pattern(self) -> Floats | None:
+        points = self._on.points
+        bounds = [self._world.largest(float(v)) for v in points.max(axis=0, initial=-math.inf)]
+        lower = [-self._world.largest(-float(v)) for v in points.min(axis=0, initial=math.inf)]
+        radius = math.dist(bounds, lower) / 2
+        index = math.sqrt(self._permittivity * self._permeability)
+        polar = math.ceil(2 * np.pi * float(self.frequencies.max()) * index * radius)
+        polar += _MORE_THAN_SIZE
+        if polar > _MOST_POLAR:
+            return None
+        theta, phi, solid = sphere_quadrature(polar)
+        return np.asarray((self.pattern(theta, phi).intensity * solid).sum(axis=(1, 2)))
+
+    def _dipole_alone(self) -> Floats | None:
+        """Z k^2 |moment|^2 / (12 pi), Jackson eq. 9.24; 1 / Z for a magnetic one."""
+        if self._waves or len(self._currents) != 1:
+            return None
+        dipole = self._currents[0]
+        if not isinstance(dipole, PointDipole):
+            return None
+        impedance = math.sqrt(self._permeability / self._permittivity)
+        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
+        square = float(np.sum(np.square(dipole.moment)))
+        factor = 1 / impedance if dipole.magnetic else impedance
+        return np.asarray(factor * k**2 * square / (12 * np.pi))

@@ -1,0 +1,155 @@
+"""What a Maxwell case asks to be worked out of its run, as the solver hands it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import MeshPart
+from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.world import World
+from haloscope.solvers.interface import Results
+from haloscope.solvers.maxwell.additions import PlacedAdditions
+from haloscope.solvers.maxwell.case import MaxwellCase
+from haloscope.solvers.maxwell.probe_spectra import ProbeSpectra
+from haloscope.solvers.maxwell.radiation import Radiation
+from haloscope.solvers.maxwell.radiation_files import far_field_results
+from haloscope.solvers.maxwell.waveform_spans import sources_end
+
+Floats = NDArray[np.float64]
+
+
+class RunResults:
+    """Spectra at probes and the far field, where the case asks for them.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    mesh, owners
+        The whole mesh, and the rank of each element.
+    added
+        What is added in it.
+    part, places
+        This rank's elements and their nodes.
+    world, device
+        The ranks, and where the fields are.
+
+    Raises
+    ------
+    InputError
+        The far field's surface is not possible.
+    """
+
+    def __init__(
+        self,
+        case: MaxwellCase,
+        *,
+        mesh: HexMesh,
+        owners: NDArray[np.integer],
+        added: PlacedAdditions,
+        part: MeshPart,
+        places: Floats,
+        world: World,
+        device: Device,
+    ) -> None:
+        self._case, self._world = case, world
+        slowness = float(np.sqrt((added.permittivity * added.permeability).max()))
+        corners = mesh.coordinates.reshape(-1, 3)
+        self._across = slowness * float(np.linalg.norm(np.ptp(corners, axis=0)))
+        self._spectra: ProbeSpectra | None = None
+        self.radiation: Radiation | None = None
+        """The far field; None where none is asked for."""
+        if case.maxwell.far_field is not None:
+            self.radiation = Radiation(
+                case.maxwell,
+                mesh=mesh,
+                owners=owners,
+                added=added,
+                part=part,
+                places=places,
+                world=world,
+                device=device,
+            )
+
+    def set_step(self, dt: float, last_step: int) -> None:
+        """Know the time step, in the units of the case, and where the run ends.
+
+        Raises
+        ------
+        InputError
+            What is asked for cannot be had from such a run.
+        """
+        table = self._case.maxwell
+        if table.spectrum is not None:
+            _, currents, waves = table.additions()
+            ends = sources_end(currents, waves, self._across) / table.speed
+            self._spectra = ProbeSpectra(self._case, dt, last_step, ends)
+        if self.radiation is not None:
+            self.radiation.set_step(dt * table.speed, last_step)
+
+    def advance(self, step: int, count: int, take: Callable[[int], None], fields: Array) -> None:
+        """Take steps, with stops for samples.
+
+        Parameters
+        ----------
+        step, count
+            Steps done, and to do.
+        take
+            Takes a number of steps.
+        fields
+            On the device.
+        """
+        if self.radiation is None:
+            take(count)
+            return
+        interval, end = self.radiation.interval, step + count
+        while step < end:
+            target = min(end, (step // interval + 1) * interval)
+            take(target - step)
+            step = target
+            if step % interval == 0:
+                self.radiation.sample(fields, step)
+
+    def extras(self) -> Mapping[str, NDArray[np.generic]]:
+        """What a checkpoint has to hold, whole on rank 0."""
+        return {} if self.radiation is None else self.radiation.extras()
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
+        """Go on from a checkpoint.
+
+        Raises
+        ------
+        InputError
+            It does not fit.
+        """
+        if self.radiation is not None:
+            self.radiation.restore(extras, step)
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """See :class:`haloscope.solvers.interface.Solver`."""
+        found = []
+        title = self._case.title
+        if self._spectra is not None:
+            folder = out if self._world.is_root else None
+            found.append(self._spectra.finish(folder, probes, title))
+        if self.radiation is not None:
+            found.append(self._far_field(self.radiation, out))
+        return Results(
+            {key: value for each in found for key, value in each.summary.items()},
+            {key: value for each in found for key, value in each.files.items()},
+            [line for each in found for line in each.lines],
+        )
+
+    def _far_field(self, radiation: Radiation, out: Path | None) -> Results:
+        title = self._case.title or "Far field"
+        try:
+            return far_field_results(radiation, self._case.maxwell, out, self._world.is_root, title)
+        except (InputError, SolutionError) as error:
+            # The run itself is good: its other results are kept.
+            return Results({"far_field": []}, {}, [f"no far field: {error}"])

@@ -1,0 +1,66 @@
+"""When waveforms have ended, and up to which frequency they have content, both to rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from haloscope.solvers.maxwell.currents import Current
+from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.waveforms import (
+    Gaussian,
+    ModulatedGaussian,
+    RampedSine,
+    Ricker,
+    Waveform,
+)
+
+# exp(-s^2) is below 2e-11 from here on; its spectrum exp(-(pi f w)^2) at pi f w likewise.
+_FADED = 5.0
+# The same for (1 - 2 s^2) exp(-s^2).
+_FADED_RICKER = 5.4
+# Of a table's spectrum what is below this part of its largest value counts for nothing.
+_LEAST = 1e-8
+
+
+def end(waveform: Waveform) -> float:
+    """Time from which a waveform is 0; inf for one that goes on."""
+    if isinstance(waveform, RampedSine):
+        return math.inf
+    if isinstance(waveform, Ricker):
+        return waveform.centre + _FADED_RICKER / (math.pi * waveform.frequency)
+    if isinstance(waveform, Gaussian | ModulatedGaussian):
+        return waveform.centre + _FADED * waveform.width
+    return waveform.start + waveform.spacing * (len(waveform.values) - 1)
+
+
+def highest_frequency(waveform: Waveform) -> float:
+    """Frequency above which a waveform has no content."""
+    if isinstance(waveform, RampedSine):
+        return waveform.frequency
+    if isinstance(waveform, Ricker):
+        return waveform.frequency * _FADED
+    if isinstance(waveform, Gaussian):
+        return _FADED / (math.pi * waveform.width)
+    if isinstance(waveform, ModulatedGaussian):
+        return waveform.frequency + _FADED / (math.pi * waveform.width)
+    heights = np.abs(np.fft.rfft(waveform.values))
+    last = np.flatnonzero(heights >= _LEAST * heights.max())
+    return float(last[-1]) / (len(waveform.values) * waveform.spacing) if len(last) else 0.0
+
+
+def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across: float) -> float:
+    """Time after which nothing drives the fields; 0 without sources.
+
+    Parameters
+    ----------
+    currents, waves
+        What drives them.
+    across
+        Longest time in which a wave crosses the mesh.
+    """
+    ends = [end(current.waveform) for current in currents]
+    ends += [end(wave.waveform) + across for wave in waves]
+    return max([0.0, *ends])

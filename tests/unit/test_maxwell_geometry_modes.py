@@ -1,0 +1,94 @@
+"""Checks that Maxwell's stage finds the same fields however it knows the shapes of elements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from turned_meshes import turned
+
+from haloscope.device import open_device
+from haloscope.domain.hex_generators import box
+from haloscope.domain.hexes import HexMesh
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell.elements import (
+    COORDINATES,
+    CORNERS,
+    STORED,
+    geometry,
+    trilinear,
+)
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+
+WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
+DT, STEPS = 2e-3, 2
+
+
+def straight(mesh: HexMesh) -> HexMesh:
+    """The mesh with its corners moved: skewed elements with straight edges."""
+    x, y, z = np.moveaxis(mesh.coordinates, -1, 0)
+    s = np.sin
+    moved = np.stack([x + 0.1 * s(3 * y + z), y + 0.08 * s(2 * z - x), z + 0.1 * s(2 * x + y)], -1)
+    return replace(mesh, coordinates=moved, mapping=None)
+
+
+def stepped(
+    mesh: HexMesh, order: int, mode: int, face_shapes: bool, upwind: bool, threads: int = 2
+) -> np.ndarray:
+    """Fields, increments and traces after some steps from random fields, one after the other."""
+    places = nodes(mesh, order)
+    device = open_device("cpu", threads=threads)
+    start = Stepping(mesh, places, order, device, boundaries=WALLS, upwind=upwind)
+    values = np.random.default_rng(7).standard_normal(start.values().shape)
+    start.set_fields(values)
+    constants = {"real": "double", "N": order, "UPWIND": int(upwind)}
+    constants |= {"GEOMETRY": mode, "FACE_SHAPES": int(face_shapes)}
+    shape = device.from_host(geometry(places, order, mode, face_shapes).ravel())
+    traces = [np.zeros_like(one) for one in start._traces]
+    by = (start._D, start._DT)
+    end = (0, mesh.count)
+    first = device.kernel(SOURCE, "first_traces", constants)
+    first.bind(start.fields, shape, traces[0], *(by if mode else ()), *end, extent=(1,))()
+    stage = device.kernel(SOURCE, "stage", constants)
+    for _ in range(STEPS):
+        for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
+            own = (start.fields, start.increments, shape, start._materials, start._faces)
+            stage.bind(*own, *traces, *by, *end, DT, a, b, extent=(1,))()
+            traces.reverse()
+    assert np.abs(start.values() - values).max() > 0.1
+    return np.concatenate([start.fields, start.increments, traces[0]])
+
+
+# Orders whose rows fill vectors, leave some lanes empty, take two vectors; on cores of any width.
+@pytest.mark.parametrize(("order", "upwind"), [(4, True), (7, False), (8, True)])
+def test_all_ways_to_know_straight_elements_agree(order, upwind):
+    mesh = straight(turned(box((2, 2, 2)), 5))
+    assert trilinear(nodes(mesh, order)).all()
+    stored = stepped(mesh, order, STORED, False, upwind)
+    for mode, face_shapes in [(STORED, True), (COORDINATES, True), (CORNERS, False)]:
+        other = stepped(mesh, order, mode, face_shapes, upwind)
+        assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
+
+
+@pytest.mark.parametrize("face_shapes", [False, True])
+def test_curved_elements_known_from_coordinates_agree_with_stored_ones(face_shapes):
+    mesh = turned(box((2, 2, 2), warp=0.03), 5)
+    assert not trilinear(nodes(mesh, 4)).any()
+    stored = stepped(mesh, 4, STORED, False, True)
+    other = stepped(mesh, 4, COORDINATES, face_shapes, True)
+    assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
+
+
+def test_the_number_of_threads_changes_no_bit():
+    mesh = straight(box((3, 2, 2)))
+    for mode in (STORED, COORDINATES, CORNERS):
+        one, three = (stepped(mesh, 4, mode, False, True, threads) for threads in (1, 3))
+        assert np.array_equal(one, three)
+
+
+def test_one_curved_element_is_told_from_straight_ones():
+    places = nodes(straight(box((2, 2, 1))), 4)
+    places[2, 1, 2, 3, 0] += 1e-9
+    assert trilinear(places).tolist() == [True, True, False, True]

@@ -1,0 +1,185 @@
+"""Claims about how GPUs run a stage: every way gives what cores give, in the shared memory it asks for."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from turned_meshes import turned
+
+from haloscope.device import jit, open_device
+from haloscope.domain.hex_generators import box
+from haloscope.errors import InputError
+from haloscope.numerics.basis import derivative_matrix, gll_nodes
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.timestep import LSERK4
+from haloscope.solvers.maxwell.elements import geometry
+from haloscope.solvers.maxwell.gpu_shapes import (
+    STORED,
+    TRILINEAR,
+    Shape,
+    Way,
+    launch_shape,
+    shape_of,
+)
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+
+BOUNDARIES = {
+    side: ("pec", "pmc", "absorbing")[n % 3]
+    for n, side in enumerate(("x-", "x+", "y-", "y+", "z-", "z+"))
+}
+DT = 1e-3
+_LAUNCHES = """
+extern "C" int run_stage(int last, int blocks, long shared, real *u, real *k, const real *geometry,
+                         const real *materials, const Face *faces, const real *before, real *after,
+                         const real *D, long count, double dt, double a, double b) {
+  return launch(blocks, THREADS_A_BLOCK, shared, [=] {
+    (last ? last_stage : stage)(u, k, geometry, materials, faces, before, after, D, nullptr, 0, count, dt, a, b);
+  });
+}
+extern "C" void run_first_traces(const real *u, const real *geometry, real *traces, const real *D, long count) {
+  launch(1, 32, 0, [=] {
+#if GEOMETRY
+    first_traces(u, geometry, traces, D, nullptr, 0, count);
+#else
+    first_traces(u, geometry, traces, 0, count);
+#endif
+  });
+}
+"""
+
+
+def bent_corners(order: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of elements with straight edges, and the nodes between them."""
+    corners = places[:, [0, -1]][:, :, [0, -1]][:, :, :, [0, -1]]
+    corners = corners + 0.05 * np.sin(3 * corners[..., [1, 2, 0]] + 1)
+    s = (gll_nodes(order) + 1) / 2
+    w = np.stack([1 - s, s])
+    return corners, np.einsum("ak,bj,ci,eabcx->ekjix", w, w, w, corners)
+
+
+def library(shape: Shape, order: int, real: str, folder: Path) -> ctypes.CDLL:
+    constants = {"real": real, "N": order, "UPWIND": 1, **shape.constants}
+    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    prelude = Path(__file__).with_name("threads_gpu.hpp").read_text()
+    source, built = folder / "stage.cpp", folder / "stage.so"
+    source.write_text(defined + prelude + jit.source_text(SOURCE) + _LAUNCHES)
+    flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread")
+    command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(built))
+
+
+def aligned(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy that begins at a multiple of 64 bytes."""
+    flat = np.ascontiguousarray(values, dtype).ravel()
+    room = np.empty(flat.size + 64 // dtype.itemsize, dtype)
+    first = -room.ctypes.data % 64 // dtype.itemsize
+    room[first : first + flat.size] = flat
+    return room[first : first + flat.size]
+
+
+@pytest.mark.parametrize(
+    ("order", "real", "mode", "covariant", "way"),
+    [
+        (3, "double", STORED, False, Way(32, 1, buffers=1)),
+        (4, "double", TRILINEAR, False, Way(64, 1, buffers=1)),
+        (5, "double", STORED, False, Way(64, 1, matrix_units=1, buffers=2, near=1)),
+        (3, "double", STORED, True, Way(128, 1, matrix_units=1, buffers=2, unroll=1)),
+        (3, "float", TRILINEAR, True, Way(32, 1, buffers=2, behind=0)),
+    ],
+)
+def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):
+    dtype = np.dtype(np.float32 if real == "float" else np.float64)
+    shape = shape_of(way, order, dtype.itemsize, mode, covariant=covariant)
+    kernels = library(shape, order, real, tmp_path)
+    mesh = turned(box((2, 2, 1), warp=0.02), 5)
+    places = nodes(mesh, order)
+    corners, straight = bent_corners(order, places)
+    places = straight if mode == TRILINEAR else places
+    stepping = Stepping(
+        mesh, places, order, open_device("cpu"), boundaries=BOUNDARIES, dtype=dtype.type
+    )
+    stepping.set_fields(np.random.default_rng(order).standard_normal(stepping.values().shape))
+    stored = geometry(places, order)
+    a = stored[:, :9].reshape(mesh.count, 3, 3, -1)
+    start = stepping.values().reshape(mesh.count, 2, 3, -1)
+    if covariant:
+        start = np.einsum("edxn,ehxn->ehdn", a, start)
+        G = np.einsum("edxn,efxn->edfn", a, a) * stored[:, 9][:, None, None]
+        stored = np.stack([G[:, d, e] for d in range(3) for e in range(d, 3)], axis=1)
+    u = aligned(start, dtype)
+    k = aligned(np.full(u.size, np.nan), dtype)
+    traces = [aligned(np.asarray(one), dtype) for one in stepping._traces]
+    wanted = traces[0].copy()
+    traces[0][:] = traces[1][:] = np.nan
+    fixed = [
+        aligned(np.moveaxis(corners, -1, 1) if mode == TRILINEAR else stored, dtype),
+        aligned(np.asarray(stepping._materials), dtype),
+        aligned(np.asarray(stepping._faces), np.dtype(np.uint8)),
+    ]
+    D = aligned(derivative_matrix(order), dtype)
+    pointers = [ctypes.c_void_p(one.ctypes.data) for one in (u, fixed[0], traces[0], D)]
+    kernels.run_first_traces(*pointers, ctypes.c_long(mesh.count))
+    assert np.abs(traces[0] - wanted).max() < (1e-13 if real == "double" else 1e-5)
+    for stage, numbers in enumerate(zip(LSERK4.a, LSERK4.b, strict=True)):
+        arrays = (u, k, *fixed, *traces, D)
+        within = kernels.run_stage(
+            *(int(stage == LSERK4.stages - 1), 2, ctypes.c_long(shape.shared)),
+            *(ctypes.c_void_p(one.ctypes.data) for one in arrays),
+            *(ctypes.c_long(mesh.count), *map(ctypes.c_double, (DT, *numbers))),
+        )
+        assert within, "it wrote beyond the shared memory that it asked for"
+        traces.reverse()
+    found = u.astype("f8").reshape(start.shape)
+    if covariant:
+        matrices = np.moveaxis(a, 3, 1)[:, None]
+        found = np.linalg.solve(matrices, np.moveaxis(found, 3, 2)[..., None])[..., 0]
+        found = np.moveaxis(found, 2, 3)
+    stepping.set_step(DT)
+    before = stepping.values()
+    stepping.advance(1)
+    assert np.abs(stepping.values() - before).max() > 0.01
+    most = 1e-13 if real == "double" else 1e-5
+    assert np.abs(stepping.values().reshape(start.shape) - found).max() < most
+    assert np.isfinite(traces[0]).all()
+
+
+@pytest.mark.parametrize("copy_engine", [True, False])
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("geometry", [STORED, TRILINEAR])
+@pytest.mark.parametrize("covariant", [True, False])
+def test_every_launch_fits_its_processor(covariant, geometry, size, copy_engine):
+    most = 227 << 10 if copy_engine else 163 << 10
+    for order in range(1, 15):
+        shape = launch_shape(order, size, geometry, covariant=covariant, copy_engine=copy_engine)
+        assert shape.threads % 32 == 0
+        assert (shape.shared + 1024) * shape.blocks <= most + 1024
+        assert shape.extent(5, 132) == (5 * shape.threads,)
+        assert shape.extent(10**6, 132) == (132 * shape.blocks * shape.threads,)
+
+
+def test_an_element_that_is_too_large_is_told():
+    with pytest.raises(InputError, match=r"order 16 in double precision needs \d+ kB"):
+        launch_shape(16, 8)
+
+
+def _nvrtc_is_there() -> bool:
+    try:
+        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not _nvrtc_is_there(), reason="NVRTC is not installed")
+@pytest.mark.parametrize(("covariant", "target"), [(True, 90), (False, 80)])
+def test_the_kernels_compile(covariant, target):
+    order = 7
+    shape = launch_shape(order, 8, covariant=covariant, copy_engine=target >= 90)
+    constants = {"real": "double", "N": order, "UPWIND": 1, **shape.constants}
+    code = jit.compile_for_gpu(SOURCE, constants, f"sm_{target}")
+    assert b".text.last_stage\0" in code
