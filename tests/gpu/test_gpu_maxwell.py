@@ -9,15 +9,19 @@ import pytest
 
 from haloscope.domain.hex_generators import box, cylinder
 from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import MeshPart, take
 from haloscope.numerics.element_geometry import nodes
-from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.elements import CORNERS, Material
+from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
 
-def stepped(device: Any, mesh: HexMesh, order: int, steps: int, **options: Any) -> np.ndarray:
+def stepped(
+    device: Any, part: HexMesh | MeshPart, order: int, steps: int, **options: Any
+) -> np.ndarray:
     """Random fields after some steps."""
+    mesh = part if isinstance(part, HexMesh) else part.mesh
     kinds = {name: ("pec", "pmc", "absorbing")[n % 3] for n, name in enumerate(mesh.boundary_names)}
-    stepping = Stepping(mesh, nodes(mesh, order), order, device, boundaries=kinds, **options)
+    stepping = Stepping(part, nodes(mesh, order), order, device, boundaries=kinds, **options)
     shape = (mesh.count, 6, (order + 1) ** 3)
     stepping.set_fields(np.random.default_rng(7).standard_normal(shape))
     stepping.set_step(1e-4)
@@ -31,6 +35,17 @@ def test_steps_on_curved_elements(gpu, cores, assert_close, order, dtype, within
     mesh = cylinder(1.0, 0.0, 1.0, core=1, rings=1, layers=2)
     results = [{"fields": stepped(device, mesh, order, 3, dtype=dtype)} for device in (gpu, cores)]
     assert_close(*results, within=within)
+
+
+@pytest.mark.parametrize("order", [1, 3, 6, 7, 9, 14])
+def test_steps_on_straight_elements_known_by_their_corners(gpu, cores, assert_close, order):
+    mesh = box((3, 2, 2))
+    part = take(mesh, np.arange(mesh.count), np.full(mesh.count, kind_of(CORNERS, added=False)))
+    results = [
+        {"fields": stepped(gpu, part, order, 5)},
+        {"fields": stepped(cores, mesh, order, 5)},
+    ]
+    assert_close(*results, within=1e-12)
 
 
 @pytest.mark.parametrize("upwind", [True, False])

@@ -18,6 +18,7 @@ from haloscope.device.absent import AbsentDevice
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.domain.blocks import Blocks
 from haloscope.domain.hex_generators import box
+from haloscope.domain.mesh_parts import take
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
 from haloscope.exchange.halo import Layout, halo_plan
@@ -26,7 +27,8 @@ from haloscope.numerics.basis import gll_nodes
 from haloscope.numerics.krylov import KrylovSpace
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
-from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.elements import CORNERS, STORED
+from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
 _TARGET = "sm_90"
 _SOURCES = Path(haloscope.__file__).parent
@@ -121,8 +123,12 @@ def test_maxwell_compiles_for_every_kind_of_element(order, dtype, upwind):
     device = _AbsentGpu()
     mesh = box((1, 1, 1), periodic=(True, True, True))
     nodes = np.stack(np.meshgrid(*[gll_nodes(order)] * 3, indexing="ij")[::-1], axis=-1)[None]
-    Stepping(mesh, nodes, order, device, upwind=upwind, dtype=dtype).set_step(1e-3)
-    assert device.kernels == {("maxwell.cpp", name) for name in ("stage", "first_traces")}
+    kinds = [kind_of(mode, added=False) for mode in (STORED, CORNERS)]
+    for kind in kinds:
+        part = take(mesh, np.arange(1), np.array([kind]))
+        Stepping(part, nodes, order, device, upwind=upwind, dtype=dtype).set_step(1e-3)
+    names = ("stage", "last_stage", "first_traces")
+    assert device.kernels == {("maxwell.cpp", name) for name in names}
 
 
 @pytest.mark.parametrize("order", [1, 7, 15])

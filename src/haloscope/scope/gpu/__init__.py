@@ -326,8 +326,8 @@ class _Host:
         of_kernels = self.whole.up_to[0].within(begins, ends)
         adder._add("gpu_wait_kernels", self.index, nodes, of_kernels * adder.waits[nodes])
         before = np.zeros(len(begins))
-        for part, busy in enumerate(self.whole.up_to):
-            within = busy.within(begins, ends)
+        for part, work in enumerate(self.whole.up_to):
+            within = work.within(begins, ends)
             self.row[part] += float((within - before).sum())
             before = within
         rest = np.maximum(ends - begins - before, 0.0)

@@ -17,7 +17,6 @@ from haloscope.scope import maps
 from haloscope.scope.diagnosis import answer, wording
 from haloscope.scope.diagnosis.findings import Finding, View
 from haloscope.scope.diagnosis.waits import WAITS
-from haloscope.scope.helper_threads import HELPERS
 from haloscope.scope.maps import Distances, Traffic
 from haloscope.scope.maps.placement import Placement
 from haloscope.scope.metrics import BY_NAME, Metric, children
@@ -200,21 +199,10 @@ def _tree(view: View) -> list[str]:
     walk(BY_NAME["time"], 0)
     told = [
         "All threads and ranks together; the least and the most of a rank, with its number.",
-        *_helpers(view.result),
+        *gpus.left_out(view.result),
         "",
     ]
     return told + table(("", "seconds", "share", "least (rank)", "most (rank)"), rows)
-
-
-def _helpers(result: Result) -> list[str]:
-    """What is left out of the time."""
-    count, seconds = result.about.get(HELPERS), result.total(HELPERS)
-    if not isinstance(count, int) or not seconds:
-        return []
-    return [
-        f"Left out: {wording.things(count, 'thread')} that libraries keep, such as NCCL's, with "
-        f"{wording.seconds(seconds)}; nothing in them is MPI, a region or the start of a kernel."
-    ]
 
 
 def _efficiencies(result: Result) -> list[str]:

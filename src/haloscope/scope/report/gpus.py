@@ -8,6 +8,7 @@ import numpy as np
 
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
+from haloscope.scope.helper_threads import HELPERS
 from haloscope.scope.metrics import BY_NAME
 from haloscope.scope.report.tables import cell, table
 from haloscope.scope.result import Result
@@ -20,6 +21,17 @@ _MOST_KERNELS = 12
 def has_gpus(result: Result) -> bool:
     """Whether anything of the run was done on a GPU."""
     return any(place.kind == "stream" for place in result.locations)
+
+
+def left_out(result: Result) -> list[str]:
+    """One line about threads that are left out of the time; nothing where there are none."""
+    count, seconds = result.about.get(HELPERS), result.total(HELPERS)
+    if not isinstance(count, int) or not seconds:
+        return []
+    return [
+        f"Left out: {wording.things(count, 'thread')} that libraries keep, such as NCCL's, with "
+        f"{wording.seconds(seconds)}; nothing in them is MPI, a region or the start of a kernel."
+    ]
 
 
 def section(result: Result) -> list[str]:

@@ -61,8 +61,8 @@ class _Shapes:
 
     Attributes
     ----------
-    stage, first_traces
-        The kernels.
+    stage, last_stage, first_traces
+        The kernels; the last stage of a step may leave the increments as they are.
     geometry
         Shapes, one element after the other.
     values
@@ -78,6 +78,7 @@ class _Shapes:
     """
 
     stage: Kernel
+    last_stage: Kernel
     first_traces: Kernel
     geometry: Array
     values: int
@@ -221,8 +222,11 @@ class Stepping:
                 ).reshape(each.count, -1)
                 for each in own
             ]
+            stage = device.kernel(SOURCE, "stage", constants)
+            no_next = device.kind != "cpu" and not chain_rule
             self._shapes[mode] = _Shapes(
-                device.kernel(SOURCE, "stage", constants),
+                stage,
+                device.kernel(SOURCE, "last_stage", constants) if no_next else stage,
                 device.kernel(SOURCE, "first_traces", constants),
                 self._put(np.concatenate(parts)),
                 parts[0].shape[1],
@@ -230,7 +234,7 @@ class Stepping:
                 threads,
                 extent,
                 options,
-                device.kind == "cpu" and mode != STORED,
+                mode != STORED,
             )
             self.constants |= constants
         self._shapes_of = {
@@ -312,7 +316,8 @@ class Stepping:
             arguments = (self.fields, shape, *rest, *between, each.first, each.count)
             return known.first_traces.bind(*arguments, stream=stream, extent=extent, block=block)
         trace_before, trace_after, *numbers = rest
-        return known.stage.bind(
+        stage = known.last_stage if name == "last_stage" else known.stage
+        return stage.bind(
             *(self.fields, self.increments, shape, self._materials, self._faces),
             *(trace_before, trace_after, self._D, self._DT, each.first, each.count, *numbers),
             stream=stream,
@@ -348,12 +353,13 @@ class Stepping:
         """Launches for the elements that others wait for, and for the rest."""
         prepared = self.additions.kinds if self.additions is not None else ()
         found: tuple[list[Launch], list[Launch]] = ([], [])
+        name = "last_stage" if stage == LSERK4.stages - 1 else "stage"
         for each in self.part.ranges:
             a = 1.0 if each.kind in prepared else LSERK4.a[stage]
             side = each.waited_for and self._overlap and self._exchange is not None
             launch = self._bound(
                 each,
-                "stage",
+                name,
                 *(self._traces[turn], self._traces[1 - turn], float(dt), float(a), LSERK4.b[stage]),
                 stream=self._device.side if side else None,
             )
