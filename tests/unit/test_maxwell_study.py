@@ -163,12 +163,19 @@ def _measured(points: int, seconds: float, **changes: Any) -> dict[str, Any]:
     return {**row, **changes}
 
 
+def test_a_step_without_a_fixed_number_of_stages_has_no_rate_of_stages():
+    module = registry.sweeping("maxwell")
+    case = {"maxwell": {"order": 7, "integrator": "exponential"}}
+    assert module.rates(case, 4096, 1e-3) == {"mpoints_s": pytest.approx(4.096)}
+
+
 def test_half_of_the_peak_is_where_a_start_up_time_and_a_cost_a_point_have_it():
     own = registry.sweeping("maxwell").COLUMNS
     start, peak = 1000.0, 64000
     rows = [_measured(n, n + start) for n in (16000, 64, 256, peak, 4000, 1000)]
     rows.append(_measured(1000, 500.0, status="failed"))
     rows.append(_measured(1000, 500.0, ranks=2))
+    rows.append(_measured(1000, 500.0, gflop_s=None))
     ((label, line),) = sizes.lines_over_sizes(rows, own).items()
     assert label == "a: order 2, 1 rank"
     assert [row["points"] for row in line] == [64, 256, 1000, 4000, 16000, peak]

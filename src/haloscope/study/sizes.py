@@ -37,7 +37,7 @@ def lines_over_sizes(rows: Sequence[Values], own: Columns) -> dict[str, list[Val
     machines = {(row["host"], row["device_name"]) for row in done}
     found: dict[str, dict[int, Values]] = {}
     for row in done:
-        if row["growth"] != "strong":
+        if row["growth"] != "strong" or row[own.peak] is None:
             continue
         options = [part for part in (row["line"] or "").split(", ") if not part.endswith(_AXIS)]
         label = ": ".join(filter(None, (row["series"], ", ".join(options))))

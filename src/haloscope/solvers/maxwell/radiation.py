@@ -228,6 +228,9 @@ class Radiation:
                 f"{self._end / self._speed:g}; give an earlier one"
             )
         values = self._weight(times) * self._waveform(times)
+        # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
+        mean = abs(float(values.sum())) / max(float(np.abs(values).sum()), 1e-300)
+        self.leaves_charges = not self._steady and bool(self._currents) and mean > _LEAST_CONTENT
         for frequency, given in zip(self.frequencies, self._wanted.frequencies, strict=True):
             found = abs((values * np.exp(2j * np.pi * frequency * times)).sum())
             if not found > _LEAST_CONTENT * np.abs(values).sum():

@@ -67,7 +67,13 @@ def far_field_results(
         if write:
             _write_table(files["far field"], table, field, values, quantity)
             _draw(files["far field picture"], table, theta, values, label, title)
-    return Results({"far_field": summary}, files, _lines(table, summary))
+    lines = _lines(table, summary)
+    if radiation.leaves_charges:
+        lines.append(
+            "far field: the current's integral over time is not 0, so charges and their field stay "
+            "behind and disturb it; take a waveform such as ricker"
+        )
+    return Results({"far_field": summary}, files, lines)
 
 
 def _summary(

@@ -1,0 +1,224 @@
+"""Claims about what is worked out of Maxwell runs: resonances at probes, radiation, scattering."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.run import Simulation
+from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
+from haloscope.solvers.maxwell.scattering import sphere_case
+
+_CASES = Path(__file__).parents[2] / "cases"
+_SIDES = ("x-", "x+", "y-", "y+", "z-", "z+")
+
+
+def opened(data: dict[str, Any]) -> Simulation:
+    case = check(data, MaxwellCase, "test")
+    return Simulation(case, device=open_device("cpu", threads=1), world=World())
+
+
+def resonator(**spectrum: Any) -> dict[str, Any]:
+    """A dipole's pulse in a conducting cube of edge 1, in natural units."""
+    source = {
+        "kind": "dipole",
+        "position": [0.23, 0.31, 0.17],
+        "moment": [0.1, 0.0, 1.0],
+        "waveform": {"kind": "ricker", "centre": 3.5, "frequency": 0.5},
+    }
+    return {
+        "solver": "maxwell",
+        "maxwell": {
+            "units": "natural",
+            "order": 5,
+            "end_time": 36.0,
+            "box": {"elements": [2, 2, 2]},
+            "boundaries": dict.fromkeys(_SIDES, "pec"),
+            "sources": [source],
+            "spectrum": {"band": [0.6, 0.95], **spectrum},
+        },
+        "run": {"diagnostics_interval": 100},
+        "output": {
+            "fields": False,
+            "picture": False,
+            "probe_interval": 8,
+            "probes": [{"name": "p", "position": [0.71, 0.64, 0.77]}],
+        },
+    }
+
+
+def antenna(**far_field: Any) -> dict[str, Any]:
+    """A short dipole along z in a box with absorbing layers, in SI units."""
+    source = {
+        "kind": "dipole",
+        "position": [0.0, 0.0, 0.0],
+        "moment": [0.0, 0.0, 1e-2],
+        "waveform": {"kind": "ricker", "centre": 2.2e-9, "frequency": 5e8},
+    }
+    half = 2.5
+    return {
+        "solver": "maxwell",
+        "maxwell": {
+            "order": 3,
+            "end_time": 6e-9,
+            "box": {"elements": [5, 5, 5], "lower": [-half * 0.12] * 3, "upper": [half * 0.12] * 3},
+            "boundaries": dict.fromkeys(_SIDES, "absorbing"),
+            "layer": {"thickness": dict.fromkeys(_SIDES, 0.12), "reflection": 1e-3},
+            "sources": [source],
+            "far_field": {"frequencies": [5e8], "theta": 19, **far_field},
+        },
+        "run": {"diagnostics_interval": 100},
+        "output": {"fields": False, "picture": False},
+    }
+
+
+def _table(path: Path) -> Any:
+    lines = path.read_text().splitlines()
+    return np.genfromtxt([line for line in lines if line[0] != "#"], delimiter=",", names=True)
+
+
+def test_resonances_of_a_box_are_found_at_a_probe_within_1e_4(tmp_path):
+    summary = opened(resonator()).run(out=tmp_path, ceilings=False)
+    # (1, 1, 0) and its like at sqrt(2) / 2, (1, 1, 1) at sqrt(3) / 2.
+    exact = np.array([math.sqrt(2) / 2, math.sqrt(3) / 2])
+    found = summary["spectrum"]["p"]
+    assert set(found) == {"Ex", "Ey", "Ez", "Hx", "Hy", "Hz"}
+    for name in ("Ex", "Ez"):
+        strongest = sorted(found[name], key=lambda peak: -peak["amplitude"])[:2]
+        frequencies = np.sort([peak["frequency"] for peak in strongest])
+        np.testing.assert_allclose(frequencies, exact, rtol=1e-4)
+    rows = [
+        line
+        for line in (tmp_path / "resonances-p.csv").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    table = list(csv.DictReader(rows))
+    assert float(table[0]["frequency"]) == found[table[0]["component"]][0]["frequency"]
+    assert (tmp_path / "spectrum-p.png").stat().st_size > 1000
+    spectrum = _table(tmp_path / "spectrum-p.csv")
+    peak = spectrum["frequency"][np.abs(spectrum["Ezreal"] + 1j * spectrum["Ezimag"]).argmax()]
+    assert np.abs(exact - peak).min() < 0.02
+    assert any(line.startswith("probe p rings at 0.") for line in summary["headline"])
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["spectrum"] == summary["spectrum"]
+    assert written["files"]["resonances p"] == str(tmp_path / "resonances-p.csv")
+
+
+def test_a_short_dipole_radiates_its_exact_pattern_and_power(tmp_path):
+    data = antenna()
+    data["maxwell"]["order"] = 4
+    summary = opened(data).run(out=tmp_path, ceilings=False)
+    (found,) = summary["far_field"]
+    k = 2 * math.pi * 5e8 / LIGHT
+    exact = IMPEDANCE * k**2 * 1e-4 / (12 * math.pi)
+    assert found["power_of_dipole_alone"] == pytest.approx(exact, rel=1e-9)
+    assert found["radiated_power"] == pytest.approx(exact, rel=0.02)
+    assert found["power_of_pattern"] == pytest.approx(exact, rel=0.02)
+    assert found["largest_directivity"] == pytest.approx(1.5, rel=0.02)
+    table = _table(tmp_path / "far-field.csv")
+    wanted = 1.5 * np.sin(np.radians(table["theta_degrees"])) ** 2
+    np.testing.assert_allclose(table["directivity"], wanted, atol=0.03)
+    amplitude = np.hypot(table["E_theta_Vreal"], table["E_theta_Vimag"])
+    intensity = (amplitude**2 + np.hypot(table["E_phi_Vreal"], table["E_phi_Vimag"]) ** 2) / 2
+    np.testing.assert_allclose(table["intensity_W_per_sr"], intensity / IMPEDANCE, rtol=1e-9)
+    assert (tmp_path / "far-field.png").stat().st_size > 1000
+    assert (
+        "directivity 1.5" in summary["headline"][-1] or "directivity 1.4" in summary["headline"][-1]
+    )
+
+
+def test_a_restart_gives_the_same_far_field(tmp_path):
+    data = antenna()
+    data["maxwell"]["end_time"] = 3e-9
+    whole = opened(data).run(ceilings=False)
+    kept = {**data, "checkpoint": {"at_end": True}}
+    half = whole["steps"] // 2 + 1
+    opened(kept).run(half, out=tmp_path, ceilings=False)
+    second = opened(kept).run(out=tmp_path, restart=True, ceilings=False)
+    assert second["far_field"] == whole["far_field"]
+    changed = copy.deepcopy(data)
+    changed["maxwell"]["far_field"]["frequencies"] = [6e8]
+    with pytest.raises(InputError, match="the checkpoint's far field is of another surface, other"):
+        opened(changed).run(out=tmp_path, restart=True, ceilings=False)
+
+
+def test_a_checkpoint_without_a_far_field_is_refused(tmp_path):
+    data = antenna()
+    del data["maxwell"]["far_field"]
+    opened({**data, "checkpoint": {"at_end": True}}).run(40, out=tmp_path, ceilings=False)
+    with pytest.raises(InputError, match="the checkpoint holds no far field, which this case asks"):
+        opened(antenna()).run(out=tmp_path, restart=True, ceilings=False)
+
+
+def test_a_sine_gives_the_power_that_a_pulse_gives():
+    data = antenna(start=2e-9)
+    data["maxwell"]["sources"][0]["waveform"] = {"kind": "sine", "frequency": 5e8, "rise": 2e-9}
+    data["maxwell"]["end_time"] = 12e-9
+    (found,) = opened(data).run(ceilings=False)["far_field"]
+    assert found["radiated_power"] == pytest.approx(found["power_of_dipole_alone"], rel=0.02)
+
+
+def test_the_case_of_the_sphere_is_the_one_that_is_verified():
+    with (_CASES / "maxwell-sphere-scattering.toml").open("rb") as file:
+        assert tomllib.load(file) == sphere_case()
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "words"),
+    [
+        (resonator, {"band": [0.9, 0.6]}, "the lowest frequency is not below the highest"),
+        (
+            resonator,
+            {"probes": ["q"]},
+            "maxwell.spectrum.probes: there is no probe 'q'; there is p",
+        ),
+        (resonator, {"band": [1.0, 90.0]}, "output.probe_interval = 8 steps of"),
+        (
+            resonator,
+            {"start": 35.0},
+            "maxwell.spectrum: from its start at 35 to the end of the run",
+        ),
+        (
+            antenna,
+            {"box": [[0.5] * 3, [0.6] * 3]},
+            "the surface for the far field encloses no elem",
+        ),
+        (antenna, {"box": [[-1.0] * 3, [1.0] * 3]}, "the surface runs through the absorbing layer"),
+        (antenna, {"regions": ["inner"]}, "the mesh has no region 'inner'"),
+        (
+            antenna,
+            {"frequencies": [5e9]},
+            "maxwell.far_field.frequencies: at 5e+09 the waveform has",
+        ),
+        (
+            antenna,
+            {"start": 1e-6},
+            "maxwell.far_field.start = 1e-06 is after the run's end at 6e-09",
+        ),
+        (antenna, {"frequencies": []}, "maxwell.far_field.frequencies"),
+    ],
+)
+def test_what_cannot_be_worked_out_is_told_before_the_run(make, changes, words):
+    with pytest.raises(InputError) as caught:
+        opened(make(**changes))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_surface_within_the_total_field_is_refused():
+    data = sphere_case(2)
+    data["maxwell"]["far_field"]["regions"] = ["inner"]
+    with pytest.raises(InputError, match="leaves out elements that hold the total field of a wave"):
+        opened(data)
