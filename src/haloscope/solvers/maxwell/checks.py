@@ -11,6 +11,7 @@ from haloscope.device.interface import Device
 from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import resonance_runs, verification
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.scattering import mie_scattering
 from haloscope.solvers.maxwell.verification import Errors
 
 Solve = Callable[[dict[str, Any]], Any]
@@ -121,6 +122,11 @@ def sphere_check(
     }
 
 
+def mie_check(solve: Solve) -> dict[str, Comparison]:
+    """Bistatic cross section of a dielectric sphere beside the Mie series."""
+    return {"largest relative deviation from the series": _below(mie_scattering(solve), 0.01)}
+
+
 CHECKS = (
     Check(
         "maxwell-periodic-box",
@@ -184,5 +190,12 @@ CHECKS = (
         f"{_JACKSON}, section 9.8 and problem 9.22",
         True,
         partial(sphere_check, resonance_runs.frequencies_by_probe, 7),
+    ),
+    Check(
+        "maxwell-mie",
+        "plane wave scattered by a dielectric sphere: cross section in all directions of two planes",
+        "C. F. Bohren, D. R. Huffman, Absorption and Scattering of Light by Small Particles (1983)",
+        True,
+        mie_check,
     ),
 )
