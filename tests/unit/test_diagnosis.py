@@ -539,3 +539,16 @@ def test_every_wait_of_the_diagnosis_is_a_metric_and_none_is_within_another() ->
     assert {*WAITS} <= {metric.name for metric in METRICS}
     for name in WAITS:
         assert not {*with_ancestors(name)[1:]} & {*WAITS}
+
+
+@pytest.mark.parametrize(("number", "several"), [(0, False), (1, True)])
+def test_times_of_several_threads_of_a_rank_are_called_a_sum(number: int, several: bool) -> None:
+    made = Made(2)
+    reduce = made.mpi("MPI_Allreduce", "all_to_all")
+    for place in range(2):
+        made.spend(reduce, place, 8.0)
+    result = made.result()
+    result.locations = [Location(0, 0), Location(1 - number, number)]
+    found = diagnose(result)[0]
+    assert found.seconds == pytest.approx(16.0)
+    assert ("(sum over threads)" in found.figure) is several

@@ -46,12 +46,13 @@ def _result(pairs: list[tuple[Any, ...]], size: int) -> Result:
         Node(1, 3),
         Node(2, 4),
         Node(3, 3),
+        Node(0, 3),
     ]
     locations = [Location(rank, 0) for rank in range(size)]
     return Result({}, size, regions, nodes, [], locations, {}, np.array(pairs, PAIRS))
 
 
-GATHER, GATHER_ELSEWHERE, SCATTER = 4, 5, 6
+GATHER, GATHER_ELSEWHERE, SCATTER, SENDS_BY_ITSELF = 4, 5, 6, 7
 
 
 def test_messages_of_a_pair_are_summed_over_call_paths() -> None:
@@ -80,6 +81,13 @@ def test_routine_holds_the_messages_of_all_functions_and_sites_that_it_sends_by(
     assert [one.path for one in found] == [("program", "scatter"), ("program", "gather")]
     assert found[1].nodes == (GATHER, GATHER_ELSEWHERE)
     assert found[1].links.tolist() == [(0, 1, 10, 0, 200, 0.2, 0.2)]
+
+
+def test_messages_that_no_routine_is_known_for_are_not_called_a_routine() -> None:
+    result = _result([(SENDS_BY_ITSELF, 0, 1, 5, 0, 100, 0.1, 0.1)], 2)
+    (found,) = maps.routines(result)
+    assert found.path == ("(outside of any routine)",)
+    assert "program" not in maps.routines_csv([found])
 
 
 def test_pairs_of_ranks_that_are_not_there_are_left_out() -> None:

@@ -130,6 +130,11 @@ def test_a_short_dipole_radiates_its_exact_pattern_and_power(tmp_path):
     table = _table(tmp_path / "far-field.csv")
     wanted = 1.5 * np.sin(np.radians(table["theta_degrees"])) ** 2
     np.testing.assert_allclose(table["directivity"], wanted, atol=0.03)
+    # i omega times the vector potential of a current I l along z, J. D. Jackson, eq. 9.16.
+    sine = np.sin(np.radians(table["theta_degrees"]))
+    size = k * IMPEDANCE * 1e-2 / (4 * math.pi)
+    np.testing.assert_allclose(table["E_theta_Vreal"], 0.0, atol=0.02 * size)
+    np.testing.assert_allclose(table["E_theta_Vimag"], -size * sine, atol=0.02 * size)
     amplitude = np.hypot(table["E_theta_Vreal"], table["E_theta_Vimag"])
     intensity = (amplitude**2 + np.hypot(table["E_phi_Vreal"], table["E_phi_Vimag"]) ** 2) / 2
     np.testing.assert_allclose(table["intensity_W_per_sr"], intensity / IMPEDANCE, rtol=1e-9)

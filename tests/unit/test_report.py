@@ -284,6 +284,14 @@ def test_shares_are_never_rounded_to_all_or_nothing(share: float, text: str) -> 
     assert wording.percent(share) == text
 
 
+def test_sizes_of_messages_have_the_units_of_all_other_sizes() -> None:
+    result = _result()
+    result.sizes[SENDRECV, 11] = 60  # more than 512 bytes, at most 1024
+    page = report.page(_analysis(result))
+    assert "| up to 1.02 kB | 60 |" in page
+    assert not re.search(r"\d [KMGT]iB", page)
+
+
 def test_sizes_and_counts_are_shortened_with_units() -> None:
     assert wording.size(9.6e6) == "9.6 MB"
     assert wording.size(512) == "512 B"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.categories import metric_of_role, with_ancestors
+from haloscope.scope.efficiencies import efficiencies
 from haloscope.scope.helper_threads import leave_helpers_out
 from haloscope.scope.measurement import MOST_LINE, Location, Measurement
 from haloscope.scope.result import PAIRS, Result
@@ -234,23 +235,3 @@ def _counts(given: Any, wanted: int | None = None) -> list[int]:
 
 def _longest(result: Result) -> float:
     return float(result.by_first_thread("time").max(initial=0.0))
-
-
-def efficiencies(result: Result) -> dict[str, float]:
-    """POP efficiencies as far as a profile tells them: load balance and communication.
-
-    Load balance is the mean computation of the ranks over the largest, communication efficiency
-    the largest computation over the run's time; their product is the parallel efficiency
-    (POP Centre of Excellence, standard metrics). Ranks without data are left out.
-    """
-    time = result.by_first_thread("time")
-    work = result.by_first_thread("computation")[time > 0]
-    longest = float(time.max(initial=0.0))
-    most = float(work.max(initial=0.0))
-    if longest <= 0 or most <= 0:
-        return {}
-    return {
-        "parallel_efficiency": float(work.mean()) / longest,
-        "load_balance": float(work.mean()) / most,
-        "communication_efficiency": most / longest,
-    }

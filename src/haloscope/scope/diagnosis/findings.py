@@ -16,6 +16,7 @@ from haloscope.scope.result import Result
 # Ranks are "all" where none takes more than this many times the mean.
 _EVEN = 2.0
 _COUNTS_AS_TAKING_PART = 0.25  # of the mean
+_COUNTS_AS_THREAD = 0.05  # of the time of its rank
 
 
 @dataclass
@@ -173,6 +174,14 @@ class View:
         numbers = [NUMBER[name] for name in BY_NAME if any(_is_below(name, one) for one in metrics)]
         return np.isin(self.result.waits["metric"], numbers)
 
+    def _of_threads(self, by_location: NDArray[np.float64]) -> str:
+        """What to say of values by location where several threads of a rank take part."""
+        threads = np.array([place.kind != "stream" for place in self.result.locations], np.bool_)
+        least = _COUNTS_AS_THREAD * self.by_rank(by_location)[self.rank_of]
+        taking_part = threads & (by_location > 0) & (by_location >= least)
+        several = bool((self.by_rank(taking_part.astype(np.float64)) > 1).any())
+        return " (sum over threads)" if several else ""
+
     def finding(
         self,
         metric: str,
@@ -194,7 +203,7 @@ class View:
             self.ranks(self.by_rank(values.sum(axis=0))),
             self.names(node),
             title,
-            figure,
+            figure + self._of_threads(values.sum(axis=0)),
             f"{self.places(by_node)} {cause}".strip(),
             remedy or BY_NAME[metric].remedy,
             node,

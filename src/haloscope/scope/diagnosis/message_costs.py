@@ -186,7 +186,7 @@ def _messages(view: View) -> Finding | None:
         return view.finding(
             "p2p_communication",
             values,
-            f"Many small messages: {wording.percent(tiny / number)} have 1 KiB or less",
+            f"Many small messages: {wording.percent(tiny / number)} have {wording.size(2**SMALL_MESSAGE)} or less",
             figure,
             f"Half of the messages have at most {wording.size(2**middle)}: their time is that of "
             "starting them, not of their bytes.",
@@ -238,7 +238,7 @@ def _collectives(view: View) -> Finding | None:
         title,
         figure,
         "The calls carry little: their time is that of starting them." if small else "",
-        "Put several small reductions into one, ask for results one step later (non-blocking), or "
+        "Put several small operations into one, ask for results one step later (non-blocking), or "
         "test for convergence less often."
         if small
         else "",

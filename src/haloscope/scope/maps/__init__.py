@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from haloscope.scope.measurement import Communicator
 from haloscope.scope.result import Result
 
+OUTSIDE = "(outside of any routine)"
 SUMMED = ("messages", "empty", "bytes", "seconds", "receive_seconds")
 LINKS = np.dtype(
     [
@@ -129,7 +130,8 @@ def routines(result: Result) -> list[Traffic]:
     """Messages of each routine that sends, the most expensive one first.
 
     A routine is the call path of the caller of the MPI functions; call sites and the functions
-    that it uses are put together. Sorted by receive time, then bytes, then messages.
+    that it uses are put together; what no routine is known for is called :data:`OUTSIDE`. Sorted
+    by receive time, then bytes, then messages.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     nodes = result.pairs["node"]
@@ -139,7 +141,10 @@ def routines(result: Result) -> list[Traffic]:
         caller = node
         if result.regions[result.nodes[node].region].paradigm == "mpi":
             caller = max(result.nodes[node].parent, 0)
-        groups.setdefault(result.path_of(caller), []).append(node)
+        root = result.nodes[caller].parent < 0
+        outside = root and result.regions[result.nodes[caller].region].paradigm == "program"
+        path = (OUTSIDE,) if outside else result.path_of(caller)
+        groups.setdefault(path, []).append(node)
     group_of = np.full(len(result.nodes) + 1, len(groups), np.int64)
     for number, members in enumerate(groups.values()):
         group_of[members] = number

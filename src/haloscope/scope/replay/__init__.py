@@ -13,6 +13,7 @@ import numpy as np
 
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
+from haloscope.scope.efficiencies import efficiencies
 from haloscope.scope.gpu import add_gpus
 from haloscope.scope.helper_threads import leave_helpers_out
 from haloscope.scope.measurement import Measurement
@@ -23,8 +24,6 @@ from haloscope.scope.result import Result
 
 # Root causes need all wait states at hand; this is what they take where nearly every message waits.
 BYTES_A_WORD_FOR_CAUSES = 24
-_GIB = 2.0**30
-_PARTLY = 0.9  # of the run: a trace that holds less was recorded in part
 
 
 def analyse(
@@ -96,8 +95,8 @@ def analyse(
     warnings = [*measurement.warnings, *cut, *_warnings(counts)]
     if not causes:
         warnings.append(
-            f"root causes were left out: they may need {needed / _GIB:.1f} GiB of memory and "
-            f"{free / _GIB:.1f} GiB are free"
+            f"root causes were left out: they may need {needed / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB are free"
         )
     used = np.array([bool(place.events) for place in measurement.locations])
     begin = float(replayed.begins[used].min()) if used.any() else 0.0
@@ -116,7 +115,7 @@ def analyse(
         "scans_synchronising": counts["scans_synchronising"],
         "critical_path": replayed.critical_path,
         "causes_explained": replayed.explained,
-        "pop": efficiencies(result, end - begin),
+        "pop": efficiencies(result),
     }
     return result
 
@@ -153,43 +152,3 @@ def _warnings(counts: dict[str, int]) -> list[str]:
         "unknown": "events name what was never defined",
     }
     return [f"{counts[name]} {text}" for name, text in said.items() if counts[name]]
-
-
-def efficiencies(result: Result, span: float) -> dict[str, float]:
-    """Efficiencies of a run as the POP project defines them, from 0 to 1.
-
-    Parallel efficiency is load balance times communication efficiency, which is serialisation
-    times transfer. What the run would take on an ideal network is taken as the time on the
-    critical path outside of MPI. Where a rank waits while a kernel of its GPUs runs, that is
-    work. Of a rank its first thread counts, and of a run that is recorded in part that part.
-
-    Parameters
-    ----------
-    result
-        With `time`, `computation`, `gpu_wait_kernels` and, for the last two, `critical_path`.
-    span
-        Seconds from the first event to the last.
-    """
-    useful = result.by_first_thread("computation") + result.by_first_thread("gpu_wait_kernels")
-    longest = float(result.by_first_thread("time").max(initial=0.0))
-    if longest < _PARTLY * span:
-        span = longest
-    if span <= 0 or not useful.any():
-        return {}
-    found = {
-        "parallel_efficiency": float(useful.mean() / span),
-        "load_balance": float(useful.mean() / useful.max()),
-        "communication_efficiency": float(useful.max() / span),
-    }
-    outside = np.array(
-        [
-            result.regions[node.region].paradigm not in ("mpi", "measurement")
-            for node in result.nodes
-        ]
-    )
-    ideal = float(result.value("critical_path")[outside].sum())
-    if ideal > 0:
-        ideal = min(max(ideal, float(useful.max())), span)
-        found["serialisation_efficiency"] = float(useful.max() / ideal)
-        found["transfer_efficiency"] = ideal / span
-    return found

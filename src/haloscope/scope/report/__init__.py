@@ -214,7 +214,11 @@ def _efficiencies(result: Result) -> list[str]:
     ]
     if not rows:
         return []
-    lines = ["Efficiencies as the POP project defines them:", ""]
+    lines = [
+        "Efficiencies as the POP project defines them, of the time outside of MPI_Init and "
+        "MPI_Finalize:",
+        "",
+    ]
     header = "| | | meaning |\n|---|---:|---|"
     return [*lines, header, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
@@ -286,19 +290,12 @@ def _sizes(sizes: NDArray[np.int64]) -> list[str]:
     whole = int(counts.sum())
     rows = []
     for index in np.flatnonzero(counts).tolist():
-        upper = "empty" if index == 0 else f"up to {_power(index - 1)}"
+        upper = "empty" if index == 0 else f"up to {wording.size(2 ** (index - 1))}"
         share = counts[index] / whole
         bar = "█" * max(1, round(30 * share))
         rows.append((upper, wording.count(float(counts[index])), wording.percent(share), bar))
     header = "| size | messages | share | |\n|---|---:|---:|:---|"
     return [header, *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
-def _power(exponent: int) -> str:
-    for unit, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if exponent >= unit:
-            return f"{2 ** (exponent - unit)} {name}"
-    return f"{2**exponent} B"
 
 
 def _routines(analysis: Analysis) -> list[str]:
