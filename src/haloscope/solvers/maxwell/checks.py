@@ -12,6 +12,7 @@ from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import resonance_runs, verification
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.scattering import mie_scattering
+from haloscope.solvers.maxwell.studies import warped_energy
 from haloscope.solvers.maxwell.verification import Errors
 
 Solve = Callable[[dict[str, Any]], Any]
@@ -122,6 +123,26 @@ def sphere_check(
     }
 
 
+def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
+    """A pulse on absorbing layers comes back below -60 dB, and whole without them."""
+    device = _device(solve)
+    return {
+        "comes back from layers": _below(verification.reflected_pulse(order, device), 1e-3),
+        "comes back without them": Comparison(
+            verification.reflected_pulse(order, device, layers=False), 1.0, 0.1
+        ),
+    }
+
+
+def energy_check(order: int, solve: Solve) -> dict[str, Comparison]:
+    """Random fields on warped elements: energy until T = 60 with the covariant curl."""
+    found = warped_energy(order, 0.06, 60.0, False, _device(solve))
+    return {
+        "instants at which the energy has grown": _below(float(found.grows), 0.0),
+        "energy at the end over that at the begin": Comparison(found.final, 0.5, 0.5),
+    }
+
+
 def mie_check(solve: Solve) -> dict[str, Comparison]:
     """Bistatic cross section of a dielectric sphere beside the Mie series."""
     return {"largest relative deviation from the series": _below(mie_scattering(solve), 0.01)}
@@ -190,6 +211,20 @@ CHECKS = (
         f"{_JACKSON}, section 9.8 and problem 9.22",
         True,
         partial(sphere_check, resonance_runs.frequencies_by_probe, 7),
+    ),
+    Check(
+        "maxwell-layer",
+        "pulse on perfectly matched layers, N = 8: below -60 dB; whole without them",
+        "J.-P. Berenger, J. Comput. Phys. 114 (1994) 185",
+        False,
+        partial(layer_check, 8),
+    ),
+    Check(
+        "maxwell-warped-energy",
+        "energy of random fields on elements warped by 6 % never grows, N = 7, T = 60",
+        "summation by parts of the covariant curl",
+        True,
+        partial(energy_check, 7),
     ),
     Check(
         "maxwell-mie",

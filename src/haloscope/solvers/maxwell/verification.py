@@ -25,6 +25,7 @@ from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.exact import TAU, Floats, Solution, TimeHarmonic
 from haloscope.solvers.maxwell.fresnel import Response, slab_wave
 from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.layers import Layer
 from haloscope.solvers.maxwell.media import Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.waveforms import RampedSine
@@ -77,8 +78,9 @@ class Run:
         boundaries: Mapping[str, str | float] | None = None,
         materials: Sequence[Material] = (Material(),),
         waves: Sequence[PlaneWave] = (),
+        layer: Layer | None = None,
     ) -> None:
-        placed = place(mesh, order, media=materials, waves=waves)
+        placed = place(mesh, order, media=materials, layer=layer, waves=waves)
         part = take(mesh, np.arange(mesh.count), placed.concerned.astype(int))
         coordinates = nodes(part.mesh, order)
         self.stepping = Stepping(
@@ -165,6 +167,23 @@ def conducting_box(
     """Standing wave in the unit cube with perfectly conducting walls."""
     run = Run(box(elements), order, device, boundaries=_WALLS)
     return run.errors(exact.conducting_box(), until, share)
+
+
+def reflected_pulse(order: int, device: Device, *, layers: bool = True) -> float:
+    """What comes back of a pulse that meets the ends of a column, over its height.
+
+    Six elements of width 0.5, periodic to the sides; the outermost are absorbing layers before
+    perfectly conducting walls.
+    """
+    mesh = box((6, 1, 1), (-1.5, 0.0, 0.0), (1.5, 0.5, 0.5), periodic=(False, True, True))
+    layer = Layer({"x-": 0.5, "x+": 0.5}) if layers else None
+    walls = {"x-": "pec", "x+": "pec"}
+    run = Run(mesh, order, device, boundaries=walls, layer=layer)
+    x = run.points[0]
+    start = np.zeros((mesh.count, 6, x.shape[1]))
+    start[:, 1] = start[:, 5] = np.exp(-((x / 0.22) ** 2))
+    run.stepping.advance(run.start(start, 3.0, 0.8))
+    return float(np.abs(run.stepping.values()[:, 1][np.abs(x) < 1.0]).max())
 
 
 def guide_mesh(*, layers: int, length: float, radius: float) -> HexMesh:
