@@ -2,6 +2,8 @@
 
 # The Python (3.11 or newer) that makes .venv, and that runs gpu-test.
 PYTHON ?= python3
+# How many test files are run at once.
+WORKERS ?= 2
 # The solver that bench-peers compares, and the peer of each.
 SOLVER ?= cavity
 PEER_cavity := devito
@@ -36,12 +38,13 @@ help:
 	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity'
 	@echo 'make clean        remove environments and caches; runs/ is kept'
 	@echo 'PYTHON=...        another Python than python3'
+	@echo 'WORKERS=...       test files at once; 2 unless told otherwise'
 
 demo: $(RUN_STAMP)
 	$(VENV)/bin/haloscope run cases/cavity-demo.toml
 
 test: lint
-	$(RUN) pytest
+	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile
 
 lint: $(TEST_STAMP)
 	$(RUN) ruff check .
