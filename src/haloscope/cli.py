@@ -347,8 +347,10 @@ def verify(
     from haloscope.verify import verify as verified
 
     if listing:
-        for check in select(names or [], slow=True):
-            print(f"{check.name:<20}{'slow' if check.slow else 'quick':<7}{check.about}")
+        chosen = select(names or [], slow=True)
+        width = 2 + max(len(check.name) for check in chosen)
+        for check in chosen:
+            print(f"{check.name:<{width}}{'slow' if check.slow else 'quick':<7}{check.about}")
         return
 
     def show(check: Any, done: dict[str, Any]) -> None:
