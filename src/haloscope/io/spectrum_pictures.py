@@ -277,14 +277,22 @@ def _mark_peaks(
     named = sorted(shown, key=lambda peak: -top(peak[0]))[:MOST_LABELS]
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** 0.22)
-    last, level = -math.inf, 0
+    bottom, ceiling = axes.get_ylim()
+    points = axes.bbox.height / axes.figure.dpi * 72
+    taken: list[tuple[float, float]] = []
     for frequency, text in sorted(shown):
         at = (frequency / factor, top(frequency))
         axes.plot(*at, marker="v", markersize=4, color=INK, linestyle="", zorder=3)
         if (frequency, text) not in named:
             continue
-        level = (level + 1) % MOST_LEVELS if frequency - last < 0.16 * width else 0
-        last = frequency
+        place = points * math.log(at[1] / bottom) / math.log(ceiling / bottom)
+        near = [y for x, y in taken if frequency - x < 0.16 * width]
+        level = 0
+        while level < MOST_LEVELS and any(
+            abs(place + LABEL_STEP * level - y) < LABEL_STEP for y in near
+        ):
+            level += 1
+        taken.append((frequency, place + LABEL_STEP * level))
         axes.annotate(
             text,
             at,
