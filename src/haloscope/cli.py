@@ -319,7 +319,7 @@ def build(
     def show(done: Any) -> None:
         real = f" ({done.constants['real']})" if "real" in done.constants else ""
         state = "in the cache already" if done.cached else f"compiled in {done.seconds:.2f} s"
-        print(f"{done.file + real:<24}{done.target:<8}{state}", flush=True)
+        print(f"{done.file + real:<28}{done.target:<8}{state}", flush=True)
 
     result = built(
         read_case(case, settings or [], registry.case_model),

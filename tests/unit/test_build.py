@@ -16,6 +16,7 @@ from small_cavities import TEXT, simulate, small_case
 
 from haloscope import cli
 from haloscope.build import build
+from haloscope.case import read_case
 from haloscope.commands import world as commands_world
 from haloscope.device import jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
@@ -409,3 +410,13 @@ def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(given, monke
     monkeypatch.setattr("haloscope.build.architectures_in_sight", lambda: given)
     result = build(small_case(), device="auto")
     assert list(dict.fromkeys(file["target"] for file in result["files"])) == given
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_maxwell_case_is_built_with_all_that_is_added(ranks):
+    path = Path(__file__).parents[2] / "cases" / "maxwell-antenna.toml"
+    case = read_case(path, (), registry.case_model)
+    found = build(case, device="cpu", ranks=ranks)["kernels"]
+    assert {"stage", "first_traces"} <= set(found["maxwell.cpp"])
+    assert {"layers.cpp", "driven.cpp", "krylov.cpp"} <= set(found)
+    assert ("gather_scatter.cpp" in found) == (ranks > 1)

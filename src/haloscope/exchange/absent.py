@@ -23,6 +23,7 @@ class AbsentWorld(World):
     """
 
     library = "no MPI (ranks that are not there)"
+    present = False
 
     def __init__(self, size: int) -> None:
         self.size = self.local_size = size

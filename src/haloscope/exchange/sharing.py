@@ -225,6 +225,8 @@ def check_pairs(world: World, sharing: Sharing) -> None:
         Numbers occur once or more than twice; the same on every rank, with how many do, the first
         of them and a rank that holds it.
     """
+    if not world.present:  # nobody holds the other copies
+        return
     copies = sharing.everywhere
     lowest = np.full(len(sharing.numbers), world.rank)
     np.minimum.at(lowest, sharing.groups, sharing.ranks)

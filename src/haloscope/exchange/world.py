@@ -28,6 +28,8 @@ class World:
     local_rank = 0
     local_size = 1
     library = "no MPI (one process)"
+    present = True
+    """Whether the other ranks are there; see :mod:`haloscope.exchange.absent`."""
 
     @property
     def is_root(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
+from haloscope.numerics.krylov import KrylovSpace
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.solver import MaxwellSolver
 
@@ -15,7 +16,8 @@ class _Unfilled(MaxwellSolver):
         pass
 
     def _find_bound(self) -> float:
-        return 1.0
+        KrylovSpace(self._device, 1, 1, self.dtype)
+        return self._with_additions(self._guess_bound())
 
 
 def ask_for_kernels(case: MaxwellCase, device: Device, world: World) -> None:
