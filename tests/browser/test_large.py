@@ -12,9 +12,11 @@ import pytest
 
 from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.measurement import Communicator, Location, Node, Region
+from haloscope.scope.measurement import Communicator, Location, Node, Region, open_measurement
 from haloscope.scope.metrics import BY_NAME, METRICS, children
+from haloscope.scope.replay import analyse
 from haloscope.scope.result import FILE, Result
+from haloscope.scope.synthetic import events_of, write_synthetic
 
 Show = Callable[..., Any]
 
@@ -102,3 +104,49 @@ def _clicks(page: Any, what: str) -> None:
     )
     taken = sorted(page.evaluate(_CLICK, f"#{row}") for row in rows)
     print(f"{what}: click on a metric {taken[len(taken) // 2]:.0f} ms, at most {taken[-1]:.0f} ms")
+
+
+_FRAMES = """async (steps) => {
+    const canvas = document.querySelector('canvas.timeline');
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [box.left + 0.6 * box.width, box.top + 0.5 * box.height];
+    const taken = [];
+    let last = await new Promise(requestAnimationFrame);
+    for (let step = 0; step < steps; step++) {
+        const deltaY = step < steps / 2 ? -120 : 120;
+        canvas.dispatchEvent(new WheelEvent('wheel',
+            {deltaY, clientX: x, clientY: y, bubbles: true, cancelable: true}));
+        const now = await new Promise(requestAnimationFrame);
+        taken.push(now - last);
+        last = now;
+    }
+    return taken;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_timeline_of_ten_million_events_can_be_zoomed(
+    show: Show, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "trace"
+    each = events_of(64, functions=4)
+    write_synthetic(folder, 64, round(1e7 / each), functions=4)
+    analyse(open_measurement(folder)).save(folder / FILE)
+    begun = time.perf_counter()
+    page = show(folder, link="d=timeline")
+    page.wait_for_function(
+        "() => Number(document.querySelector('canvas.timeline')?.dataset.lines) > 0", timeout=60_000
+    )
+    first = time.perf_counter() - begun
+    label = page.locator("canvas.timeline").get_attribute("aria-label")
+    taken = sorted(page.evaluate(_FRAMES, 120))
+    assert len(taken) == 120
+    page.wait_for_timeout(1000)
+    assert page.locator("canvas.timeline").get_attribute("aria-label") == label
+    print(
+        f"timeline after {first:.1f} s; a frame while zooming takes {taken[60]:.0f} ms in the "
+        f"median, {taken[113]:.0f} ms for 95 %, {taken[-1]:.0f} ms at most"
+    )
+    with capsys.disabled():
+        print("\n" + capsys.readouterr().out)
