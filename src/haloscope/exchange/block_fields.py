@@ -120,7 +120,6 @@ class BlockFields:
         """
         from haloscope.io.vtkhdf import ImageWriter
 
-        components = {name for group in vectors.values() for name in group}
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
@@ -133,26 +132,16 @@ class BlockFields:
                         time=time,
                     )
                 )
-            for name, own in values.items():
-                if name in components:
-                    continue
-                owned = own()
+            for name, begin, part in arrays_of(self, values, vectors, writer, axis=-1):
                 if writer is not None:
-                    writer.create(name, owned.dtype)
-                for begin, part in gathered(self, owned):
-                    if writer is not None and part is not None:
-                        writer.write(name, (begin, 0, 0), part)
-            for vector, names in vectors.items():
-                parts = [values[name]() for name in names]
-                if writer is not None:
-                    writer.create(vector, parts[0].dtype, 3)
-                for group in zip(*(gathered(self, own) for own in parts), strict=True):
-                    if writer is None:
-                        continue
-                    found = [part for _, part in group if part is not None]
-                    while len(found) < 3:
-                        found.append(np.zeros_like(found[0]))
-                    writer.write(vector, (group[0][0], 0, 0), np.stack(found, axis=-1))
+                    writer.write(name, (begin, 0, 0), part)
+
+
+class Creating(Protocol):
+    """A writer of files."""
+
+    def create(self, name: str, dtype: np.dtype, components: int = 1) -> None:
+        """Add an array of scalars or vectors."""
 
 
 class Collected(Protocol):
@@ -176,3 +165,47 @@ def gathered(fields: Collected, owned: np.ndarray) -> Iterator[tuple[int, np.nda
     for begin in range(0, fields.shape[0], step):
         end = min(begin + step, fields.shape[0])
         yield begin, fields.collect(owned, begin, end)
+
+
+def arrays_of(
+    fields: Collected,
+    values: Mapping[str, Callable[[], np.ndarray]],
+    vectors: Mapping[str, Sequence[str]],
+    writer: Creating | None,
+    *,
+    axis: int,
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """What goes to a file: scalars and vectors piece by piece, each array made before its first.
+
+    Parameters
+    ----------
+    fields
+        Where the values lie.
+    values
+        Gives this rank's own values of each field.
+    vectors
+        Fields that become one vector, by its name; missing components are 0.
+    writer
+        On rank 0 the file; None on other ranks, which must go through it, too.
+    axis
+        Where components stand.
+
+    Yields
+    ------
+    name, begin, part
+        On rank 0 alone.
+    """
+    components = {name for group in vectors.values() for name in group}
+    groups = {name: (name,) for name in values if name not in components}
+    for array, names in {**groups, **vectors}.items():
+        owned = [values[name]() for name in names]
+        if writer is not None:
+            writer.create(array, owned[0].dtype, 1 if array in groups else 3)
+        for pieces in zip(*(gathered(fields, own) for own in owned), strict=True):
+            found = [part for _, part in pieces if part is not None]
+            if not found:
+                continue
+            if array not in groups:
+                found += [np.zeros_like(found[0])] * (3 - len(found))
+            part = found[0] if array in groups else np.stack(found, axis=axis)
+            yield array, pieces[0][0], part

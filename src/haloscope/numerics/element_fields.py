@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.domain.hexes import Floats, HexMesh, Integers
 from haloscope.errors import InputError
-from haloscope.exchange.block_fields import gathered
+from haloscope.exchange.block_fields import arrays_of
 from haloscope.exchange.world import World
 from haloscope.numerics.cell_output import open_cells
 from haloscope.numerics.element_geometry import nodes
@@ -224,7 +224,6 @@ class ElementFields:
         time
             Of the fields; goes into the file.
         """
-        components = {name for group in vectors.values() for name in group}
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
@@ -236,20 +235,6 @@ class ElementFields:
                 for begin in range(0, self.shape[0], _AT_ONCE):
                     some = np.arange(begin, min(begin + _AT_ONCE, self.shape[0]))
                     writer.place(begin, nodes(self._mesh, self._order, some))
-            for name, own in values.items():
-                if name in components:
-                    continue
-                owned = own()
+            for name, begin, part in arrays_of(self, values, vectors, writer, axis=1):
                 if writer is not None:
-                    writer.create(name, owned.dtype)
-                for begin, part in gathered(self, owned):
-                    if writer is not None and part is not None:
-                        writer.write(name, begin, part)
-            for vector, names in vectors.items():
-                parts = [values[name]() for name in names]
-                if writer is not None:
-                    writer.create(vector, parts[0].dtype, 3)
-                for group in zip(*(gathered(self, own) for own in parts), strict=True):
-                    if writer is not None:
-                        found = [part for _, part in group if part is not None]
-                        writer.write(vector, group[0][0], np.stack(found, axis=1))
+                    writer.write(name, begin, part)

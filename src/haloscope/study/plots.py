@@ -171,8 +171,20 @@ def _draw_line(axes: Axes, key: str, label: str, line: Sequence[Values], number:
         return
     values = [row[key] for row in line]
     ranges = [range_of(value, row) for value, row in zip(values, line, strict=True)]
+    draw_bars(axes, [row["ranks"] for row in line], values, ranges, label, number)
+
+
+def draw_bars(
+    axes: Axes,
+    x: Sequence[float],
+    values: Sequence[float],
+    ranges: Sequence[tuple[float, float]],
+    label: str,
+    number: int,
+) -> None:
+    """The n-th line of a picture, with bars so far below and above its values."""
     axes.errorbar(
-        [row["ranks"] for row in line],
+        x,
         values,
         yerr=list(zip(*ranges, strict=True)),
         color=SERIES_COLOURS[number % len(SERIES_COLOURS)],

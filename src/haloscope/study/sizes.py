@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.io.pictures import PADDING, SERIES_COLOURS, SERIES_STYLES
+from haloscope.io.pictures import PADDING
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (
     GRID,
-    MARKERS,
     PANEL_SIZE,
+    draw_bars,
     new_figure,
     range_of,
     save,
@@ -135,22 +135,10 @@ def _draw_line(
     """One line with bars from the fastest to the slowest block of steps."""
     values = [scale * row[y] for row in line]
     if y == "seconds_per_step":
-        low = [scale * (row[y] - row["seconds_min"]) for row in line]
-        high = [scale * (row["seconds_max"] - row[y]) for row in line]
+        ranges = [
+            (scale * (row[y] - row["seconds_min"]), scale * (row["seconds_max"] - row[y]))
+            for row in line
+        ]
     else:
         ranges = [range_of(value, row) for value, row in zip(values, line, strict=True)]
-        low, high = map(list, zip(*ranges, strict=True))
-    axes.errorbar(
-        [row[x] for row in line],
-        values,
-        yerr=(low, high),
-        color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
-        linestyle=SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
-        marker=MARKERS[number % len(MARKERS)],
-        markersize=4.5,
-        markerfacecolor="white" if number % 2 else None,
-        linewidth=1.1,
-        elinewidth=0.8,
-        capsize=2.5,
-        label=label,
-    )
+    draw_bars(axes, [row[x] for row in line], values, ranges, label, number)
