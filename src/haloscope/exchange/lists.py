@@ -1,0 +1,372 @@
+"""Exchange of listed entries of flat arrays: owners' values to copies, and copies' back to owners.
+
+:func:`haloscope.exchange.list_finding.find_lists` makes the lists from global numbers;
+:func:`open_lists` opens an exchange that copies what they list, forward from owners to copies and,
+where it is asked for, backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.errors import InputError
+from haloscope.exchange.choice import open_by_name
+from haloscope.exchange.copies import BLOCK
+from haloscope.exchange.list_finding import Listed, Lists
+from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region
+
+_SOURCE = Path(__file__).with_name("gather_scatter.cpp")
+_GATHER = Region("gather")
+_SEND = Region("exchange send")
+_WAIT = Region("exchange wait")
+_SCATTER = Region("scatter")
+_LARGEST_INT = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What exchanges of lists that follow each other have in common; see :func:`open_lists`."""
+
+    device: Device
+    dtype: Any
+    fields: int
+    field_stride: int
+    stream: Any
+    graphs: bool
+    tell: Callable[[str], None] | None
+    kernels: dict[tuple[str, str], Kernel] = field(default_factory=dict)
+
+    def kernel(self, name: str, index: np.dtype[Any]) -> Kernel:
+        """A kernel; it is looked for once, which takes longer than all the rest of an opening."""
+        found = self.kernels.get((name, index.name))
+        if found is None:
+            constants: dict[str, int | float | str] = {
+                "real": "float" if np.dtype(self.dtype) == np.float32 else "double",
+                "index": "int" if index == np.int32 else "long",
+                "FIELDS": self.fields,
+                "OPERATION": "SUM",
+            }
+            found = self.device.kernel(_SOURCE, name, constants)
+            self.kernels[name, index.name] = found
+        return found
+
+
+class OneWay:
+    """Repeated copying of listed entries to other ranks, one message to each.
+
+    Contract: all ranks call `start` and `finish` in turn and in the same order, and leave what goes
+    out alone in between. What comes in is in place for kernels launched after `finish` on the same
+    stream. Part of :class:`ListExchange`.
+
+    Parameters
+    ----------
+    settings
+        What lists that follow each other have in common.
+    lists
+        What goes out and what comes in.
+    transport
+        Opened with what :func:`plan_of_lists` gives.
+    """
+
+    def __init__(self, settings: Settings, lists: Lists, transport: Transport) -> None:
+        device, fields, field_stride = settings.device, settings.fields, settings.field_stride
+        self._device, self._settings, self._transport = device, settings, transport
+        self._dtype = np.dtype(settings.dtype)
+        self._values = values_needed(lists, fields, field_stride)
+        plan = plan_of_lists(lists, fields, both_ways=device.kind != "cpu")
+        self._index = np.dtype(np.int32 if self._values < _LARGEST_INT else np.int64)
+        sends, self._sends = self._chunks(plan.sends, lists.sends, fields, transport.outgoing)
+        came, self._receives = self._chunks(
+            plan.receives, lists.receives, fields, transport.incoming
+        )
+        # Each entry of a message is made of one value of each field: ranges of one.
+        starts = self._on_device(np.arange(len(lists.sent) + 1))
+        sent, received = (
+            device.zeros((max(1, chunks),), np.int64) for chunks in (self._sends, self._receives)
+        )
+        self._out = (starts, self._on_device(lists.sent), sends, self._sends, sent)
+        self._into = (self._on_device(lists.received), came, self._receives, received)
+        self._launches: dict[int, tuple[Array, Launch, Launch]] = {}
+        self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
+        self.messages_sent = len(plan.sends)
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport in use."""
+        return self._transport.name
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `start` and `finish` may be captured into a graph."""
+        return self._transport.capturable
+
+    def prepare(self, *states: Array) -> None:
+        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
+        for state in states:
+            self._bound(state)
+
+    def start(self, state: Array) -> None:
+        """Pack the entries that go out and begin to send them."""
+        with _GATHER:
+            self._bound(state)[1]()
+        with _SEND:
+            self._transport.start()
+
+    def progress(self) -> None:
+        """Give messages that are under way a chance to go on."""
+        self._transport.progress()
+
+    def finish(self, state: Array) -> None:
+        """Wait for what comes in and put it into the array."""
+        with _WAIT:
+            self._transport.finish()
+        with _SCATTER:
+            self._bound(state)[2]()
+
+    def swap(self, state: Array) -> None:
+        """Start and finish with nothing in between."""
+        self.start(state)
+        self.finish(state)
+
+    def _bound(self, state: Array) -> tuple[Array, Launch, Launch]:
+        found = self._launches.get(id(state))
+        if found is None:
+            self._check(state)
+            launches = []
+            for name, chunks, arguments in (
+                ("gather", self._sends, self._out),
+                ("place", self._receives, self._into),
+            ):
+                launches.append(
+                    self._settings.kernel(name, self._index).bind(
+                        state,
+                        self._settings.field_stride,
+                        *arguments,
+                        extent=(BLOCK * max(1, chunks),),
+                        block=(BLOCK,),
+                        stream=self._settings.stream,
+                    )
+                )
+            found = self._launches[id(state)] = (state, launches[0], launches[1])
+        return found
+
+    def _check(self, array: Array) -> None:
+        """An array that does not fit would be read or written beyond its end."""
+        values = array.nbytes // array.itemsize
+        if array.dtype != self._dtype or values < self._values:
+            raise ValueError(
+                f"an array of {values} values of {array.dtype} is given to an exchange of lists "
+                f"that needs {self._values} of {self._dtype}"
+            )
+        flags = getattr(array, "flags", None)
+        if flags is not None and not flags.c_contiguous:
+            raise ValueError("an exchange of lists needs an array without gaps; give the whole")
+
+    def _on_device(self, values: np.ndarray) -> Array:
+        return self._device.from_host(np.ascontiguousarray(values, self._index))
+
+    def _chunks(
+        self, messages: Sequence[Message], listed: Listed, fields: int, slots: Sequence[Slot]
+    ) -> tuple[Array, int]:
+        """Rows for the kernels, see gather_scatter.cpp, and how many. Cores take whole messages."""
+        size, rows, first = self._dtype.itemsize, [], 0
+        entries = dict(listed)
+        for message, slot in zip(messages, slots, strict=True):
+            # A message that only keeps two ranks in step has flags, and nothing to pack.
+            wanted = fields * len(entries.get(message.rank, ()))
+            pieces = [(0, wanted)]
+            if self._device.kind != "cpu":
+                pieces = [(begin, count) for _, begin, count in cut(message)]
+            for number, (begin, count) in enumerate(pieces):
+                flag = slot.flags + 8 * number if slot.flags else 0
+                places = (slot.even + begin * size, slot.odd + begin * size, flag)
+                rows.append((first + begin, min(count, wanted), *places))
+            first += wanted
+        return self._device.from_host(np.array(rows, np.int64).reshape(len(rows), 5)), len(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ListExchange:
+    """Copying between owners and those who hold copies.
+
+    Attributes
+    ----------
+    forward
+        Owners' values to all copies.
+    backward
+        Copies' values to their owners; None where it was not asked for.
+    """
+
+    forward: OneWay
+    backward: OneWay | None
+    settings: Settings
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport in use."""
+        return self.forward.transport
+
+    @property
+    def capturable(self) -> bool:
+        """Whether both ways may be captured into a graph."""
+        return self.forward.capturable
+
+    def renew(self, world: World, lists: Lists, field_stride: int | None = None) -> ListExchange:
+        """Open an exchange of other lists in the same way; all ranks call this.
+
+        Cheap enough for lists that change every few steps: the transport is known, the kernels are
+        at hand, and what is left is some collective calls of a few bytes each, new buffers, and
+        the lists' way to the device.
+
+        Parameters
+        ----------
+        world
+            The ranks.
+        lists
+            What :func:`find_lists` has made.
+        field_stride
+            Where values of an entry have another distance now.
+
+        Raises
+        ------
+        InputError, MachineError
+            As :func:`open_lists`.
+        """
+        settings = self.settings
+        if field_stride is not None:
+            settings = replace(settings, field_stride=field_stride)
+        return _open(world, settings, lists, self.transport, self.backward is not None, None)
+
+
+def open_lists(
+    world: World,
+    device: Device,
+    lists: Lists,
+    dtype: Any,
+    transport: str = "auto",
+    *,
+    fields: int = 1,
+    field_stride: int = 0,
+    backward: bool = False,
+    state: Array | None = None,
+    stream: Any = None,
+    graphs: bool = True,
+    tell: Callable[[str], None] | None = None,
+) -> ListExchange:
+    """Open an exchange of listed entries; all ranks call this.
+
+    Parameters
+    ----------
+    world, device, dtype, transport, state, stream, graphs, tell
+        As for :func:`haloscope.exchange.choice.open_exchange`.
+    lists
+        What :func:`find_lists` has made.
+    fields, field_stride
+        Values of an entry: value f of the entry at index i is at i + f field_stride.
+    backward
+        Whether values go back, too: then each entry of an owner has one copy.
+
+    Raises
+    ------
+    InputError
+        `fields`, `field_stride` or `dtype` is not possible, an entry that is to come back has several copies, two
+        ranks have lists that do not match, or the transport does not suit the device.
+    MachineError
+        The transport cannot be used here.
+    """
+    if fields < 1:
+        raise InputError(f"{fields} fields cannot be exchanged; give 1 or more")
+    if fields > 1 and field_stride < 1:
+        raise InputError(
+            f"{fields} fields that lie {field_stride} values apart cannot be exchanged; give the "
+            "distance from one to the next, 1 or more"
+        )
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise InputError(f"values of {np.dtype(dtype)} are given; use float32 or float64")
+    settings = Settings(device, dtype, fields, field_stride, stream, graphs, tell)
+    return _open(world, settings, lists, transport, backward, state)
+
+
+def _open(
+    world: World,
+    settings: Settings,
+    lists: Lists,
+    transport: str,
+    backward: bool,
+    state: Array | None,
+) -> ListExchange:
+    if backward:
+        _require_single_copies(world, lists)
+    forward = _open_one(world, settings, lists, transport, state)
+    back = None
+    if backward:
+        back = _open_one(world, settings, lists.reversed, forward.transport, state)
+    return ListExchange(forward, back, settings)
+
+
+def _open_one(
+    world: World, settings: Settings, lists: Lists, transport: str, state: Array | None
+) -> OneWay:
+    device, fields = settings.device, settings.fields
+    if state is None and transport == "auto" and device.kind != "cpu":
+        state = device.zeros((values_needed(lists, fields, settings.field_stride),), settings.dtype)
+    return open_by_name(
+        world,
+        device,
+        plan_of_lists(lists, fields, both_ways=device.kind != "cpu"),
+        settings.dtype,
+        transport,
+        lambda made: OneWay(settings, lists, made),
+        state=state,
+        stream=settings.stream,
+        graphs=settings.graphs,
+        tell=settings.tell,
+    )
+
+
+def plan_of_lists(lists: Lists, fields: int, *, both_ways: bool) -> Plan:
+    """One message to each rank that is sent to, and one from each that is received from.
+
+    With `both_ways` a rank that only sends to another gets a message of one entry from it that
+    nobody reads: transports between GPUs keep in step by what comes back.
+    """
+    ranks = {rank for rank, _ in (*lists.sends, *lists.receives)} if both_ways else set()
+
+    def messages(listed: Listed) -> tuple[Message, ...]:
+        entries = {**dict.fromkeys(ranks, 1), **{rank: len(at) for rank, at in listed}}
+        return tuple(
+            Message(rank, (Box(0, (fields, n, 1), (1, fields, fields * n)),))
+            for rank, n in sorted(entries.items())
+        )
+
+    return Plan(messages(lists.sends), messages(lists.receives))
+
+
+def values_needed(lists: Lists, fields: int, field_stride: int) -> int:
+    """Values that an array must have."""
+    last = max(int(at.max(initial=-1)) for at in (lists.sent, lists.received))
+    return last + 1 + (fields - 1) * field_stride if last >= 0 else 0
+
+
+def _require_single_copies(world: World, lists: Lists) -> None:
+    indices = np.sort(lists.sent)
+    twice = indices[1:][np.diff(indices) == 0]
+    fault = ""
+    if len(twice):
+        fault = (
+            f"entry {twice[0]} of rank {world.rank} has several copies, {len(np.unique(twice))} "
+            f"entr{'y' if len(np.unique(twice)) == 1 else 'ies'} in all: they cannot all come "
+            "back to it; want each entry on one rank, once"
+        )
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise InputError(faults[0])
