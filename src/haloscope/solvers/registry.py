@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from haloscope.solvers.sweeping import Sweeping
 
 _PARTS = {
+    "blood": ("BloodCase", "BloodSolver"),
     "cavity": ("CavityCase", "CavitySolver"),
     "maxwell": ("MaxwellCase", "MaxwellSolver"),
 }

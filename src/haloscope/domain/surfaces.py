@@ -1,0 +1,287 @@
+"""Closed surfaces of triangles with named parts, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.domain.connected_parts import connected_parts, spread
+from haloscope.domain.hexes import point_text
+from haloscope.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Share of the diagonal of the bounding box within which two points are one: single precision,
+# in which most files are written, keeps about seven digits.
+MERGE_TOLERANCE = 1e-6
+# A triangle is degenerate if its height is below this share of its longest side.
+_FLATTEST = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """A surface of triangles.
+
+    Attributes
+    ----------
+    points
+        Positions in m, shape (points, 3).
+    triangles
+        Points of each triangle, counter-clockwise seen from outside, shape (triangles, 3).
+    groups
+        Group of each triangle, shape (triangles,).
+    names
+        Names of the groups.
+    notices
+        What was mended when the surface was made, one line each.
+    """
+
+    points: Floats
+    triangles: NDArray[np.int32]
+    groups: NDArray[np.int32]
+    names: tuple[str, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Lower and upper corner of the bounding box."""
+        used = self.points[self.triangles.ravel()]
+        return used.min(axis=0), used.max(axis=0)
+
+    @cached_property
+    def corners(self) -> Floats:
+        """Positions of the corners, shape (triangles, 3, 3): triangle, corner, component."""
+        return self.points[self.triangles]
+
+    @cached_property
+    def normals(self) -> Floats:
+        """Outward normals times area, shape (triangles, 3)."""
+        a, b, c = np.moveaxis(self.corners, 1, 0)
+        return np.asarray(np.cross(b - a, c - a) / 2)
+
+    @property
+    def volume(self) -> float:
+        """Enclosed volume, negative where triangles face inward."""
+        # About the middle of the box: far from it the tetrahedra would cancel badly.
+        corners = self.corners - np.mean(self.bounds, axis=0)
+        return float(np.einsum("ij,ij->i", corners[:, 0], self.normals).sum() / 3)
+
+    def group(self, name: str) -> Integers:
+        """Triangles of a group.
+
+        Raises
+        ------
+        InputError
+            There is no such group.
+        """
+        if name not in self.names:
+            raise InputError(
+                f"the surface has no group '{name}'; its groups are {', '.join(self.names)}"
+            )
+        return np.flatnonzero(self.groups == self.names.index(name))
+
+    def without(self, names: ArrayLike) -> Surface:
+        """The surface less some groups, on the same points."""
+        dropped = [self.names.index(str(name)) for name in np.atleast_1d(names)]
+        kept = ~np.isin(self.groups, dropped)
+        return replace(self, triangles=self.triangles[kept], groups=self.groups[kept])
+
+
+@dataclass(frozen=True)
+class SurfaceCheck:
+    """What `check` has found.
+
+    Attributes
+    ----------
+    faults
+        One line each; empty for a closed surface without bad triangles.
+    leaks
+        The faults that let a fluid out: edges met by an odd number of triangles.
+    parts
+        How many parts of the surface do not touch.
+    """
+
+    faults: tuple[str, ...]
+    leaks: tuple[str, ...]
+    parts: int
+
+
+def make_surface(
+    corners: ArrayLike,
+    groups: ArrayLike,
+    names: tuple[str, ...],
+    tolerance: float | None = None,
+) -> Surface:
+    """Build a surface from triangles that do not know their neighbours.
+
+    Points closer than the tolerance become one, triangles that collapse by that are dropped, and
+    all triangles are turned if the surface encloses a negative volume.
+
+    Parameters
+    ----------
+    corners
+        Positions in m, shape (triangles, 3, 3): triangle, corner, component.
+    groups
+        Group of each triangle, shape (triangles,).
+    names
+        Names of the groups.
+    tolerance
+        Distance within which points are one; without it 1e-6 of the bounding box's diagonal.
+    """
+    corners = np.asarray(corners, np.float64)
+    groups = np.asarray(groups, np.int32)
+    points, triangles = merged(corners.reshape(-1, 3), tolerance)
+    triangles = triangles.reshape(-1, 3)
+    a, b, c = triangles.T
+    whole = (a != b) & (b != c) & (c != a)
+    notices = []
+    if not whole.all():
+        lost = int((~whole).sum())
+        notices.append(
+            f"{lost} triangles whose corners fall together were dropped, the first at "
+            f"{point_text(corners[~whole][0, 0])}"
+        )
+    surface = Surface(points, triangles[whole].astype(np.int32), groups[whole], names)
+    if not len(surface.triangles):
+        raise InputError("the surface has no triangles with an area; give a closed surface")
+    if surface.volume < 0:
+        notices.append("the triangles faced inward and were turned")
+        surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
+    return replace(surface, notices=tuple(notices))
+
+
+def merged(points: Floats, tolerance: float | None = None) -> tuple[Floats, Integers]:
+    """Make one of points that lie together.
+
+    Parameters
+    ----------
+    points
+        Shape (n, 3).
+    tolerance
+        Distance within which points are one; without it 1e-6 of the bounding box's diagonal.
+
+    Returns
+    -------
+    tuple
+        The points left, shape (m, 3), and which of them each given point became, shape (n,).
+    """
+    if not len(points):
+        return points, np.empty(0, np.int64)
+    # Adding 0 makes -0 equal to 0 in every bit.
+    rows = np.ascontiguousarray(points + 0.0)
+    _, first, exact = np.unique(
+        rows.view(np.dtype((np.void, 24))).ravel(), return_index=True, return_inverse=True
+    )
+    distinct = points[first]
+    if tolerance is None:
+        tolerance = MERGE_TOLERANCE * float(np.linalg.norm(np.ptp(distinct, axis=0)))
+    if tolerance <= 0:
+        return distinct, exact.reshape(-1)
+    one, other = _close_pairs(distinct, tolerance)
+    part = connected_parts(len(distinct), one, other)
+    keep = np.unique(part, return_index=True)[1]
+    return distinct[keep], part[exact.reshape(-1)]
+
+
+def _close_pairs(points: Floats, distance: float) -> tuple[Integers, Integers]:
+    """Pairs of points within a distance: each is looked for in the cells around its own."""
+    cells = np.floor((points - points.min(axis=0)) / distance).astype(np.int64)
+    hashes = _mix(cells)
+    order = np.argsort(hashes, kind="stable")
+    keys = hashes[order]
+    found_one, found_other = [], []
+    for shift in np.ndindex(3, 3, 3):
+        wanted = _mix(cells + (np.array(shift) - 1))
+        begin, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+        one, number = spread(end - begin)
+        other = order[begin[one] + number]
+        near = (one < other) & (((points[one] - points[other]) ** 2).sum(axis=1) <= distance**2)
+        found_one.append(one[near])
+        found_other.append(other[near])
+    return np.concatenate(found_one), np.concatenate(found_other)
+
+
+def _mix(cells: Integers) -> NDArray[np.uint64]:
+    """Hash of cells; that two cells share one costs time only."""
+    x, y, z = cells.astype(np.uint64).T
+    return np.asarray(
+        x * np.uint64(0x9E3779B97F4A7C15)
+        ^ y * np.uint64(0xC2B2AE3D27D4EB4F)
+        ^ z * np.uint64(0x165667B19E3779F9)
+    )
+
+
+def check(surface: Surface) -> SurfaceCheck:
+    """Look for what keeps a surface from enclosing a volume.
+
+    Parameters
+    ----------
+    surface
+        Points that lie together must be one, as `make_surface` sees to.
+
+    Returns
+    -------
+    SurfaceCheck
+        Each fault says how many there are, where the first is and what to do.
+    """
+    triangles = surface.triangles.astype(np.int64)
+    count = len(surface.points)
+    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
+    key = np.minimum(tail, head) * count + np.maximum(tail, head)
+    edges, inverse, met = np.unique(key, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    middle = surface.points[np.stack([edges // count, edges % count])].mean(axis=0)
+
+    def told(bad: NDArray[np.bool_], what: str, remedy: str) -> list[str]:
+        if not bad.any():
+            return []
+        place = point_text(middle[bad.argmax()])
+        return [f"{int(bad.sum())} edges {what}, the first at {place}; {remedy}"]
+
+    leaks = told(
+        met == 1, "have a triangle on one side only", "close the holes, as with a mesh repair tool"
+    )
+    leaks += told(
+        (met > 2) & (met % 2 == 1),
+        "are met by an odd number of triangles",
+        "remove the inner or doubled sheets",
+    )
+    faults = told(
+        (met > 2) & (met % 2 == 0),
+        "are met by four or more triangles",
+        "separate the parts that touch there",
+    )
+    balance = np.bincount(inverse, np.where(tail < head, 1.0, -1.0), len(edges))
+    faults += told(
+        (balance != 0) & (met == 2),
+        "join triangles that face opposite ways",
+        "orient all triangles outward",
+    )
+    corners = surface.corners
+    sides = np.linalg.norm(corners - np.roll(corners, -1, axis=1), axis=2).max(axis=1)
+    flat = 2 * np.linalg.norm(surface.normals, axis=1) <= _FLATTEST * sides**2
+    if flat.any():
+        faults.append(
+            f"{int(flat.sum())} triangles have no area, the first at "
+            f"{point_text(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
+        )
+    part = connected_parts(count, tail, head)
+    parts = int((np.bincount(part[tail]) > 0).sum())
+    return SurfaceCheck((*leaks, *faults), tuple(leaks), parts)
+
+
+def require_closed(surface: Surface) -> None:
+    """Refuse a surface that leaks.
+
+    Raises
+    ------
+    InputError
+        Some edge is met by an odd number of triangles; says where.
+    """
+    leaks = check(surface).leaks
+    if leaks:
+        raise InputError("the surface leaks: " + "; ".join(leaks))

@@ -1,0 +1,314 @@
+"""The sparse lattice of fluid points inside a surface or a shape, made by all ranks together.
+
+Each rank finds the runs of points in its slab of planes z; the runs, a few bytes for a row of the
+lattice, are then gathered, so that what hangs together is known to all. Points themselves are
+listed only for the slab that is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.domain.blocks import Triple
+from haloscope.domain.hexes import point_text
+from haloscope.domain.lattice_runs import Flags, Runs, unraster
+from haloscope.domain.narrow_places import narrow_place
+from haloscope.domain.openings import Opening, OpeningPlane, cut_openings, grid_of
+from haloscope.domain.scan_conversion import crossings
+from haloscope.domain.shapes import Grid, Shape
+from haloscope.domain.surfaces import Surface, check, require_closed
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LEAST_ACROSS = 5
+"""Fewest points across a vessel, unless said otherwise."""
+
+_MOST_ROWS = 2**31
+# Points of a shape that are tested at a time.
+_CHUNK = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Fluid points of a lattice; walls lie between them and their missing neighbours.
+
+    Attributes
+    ----------
+    grid
+        The box of points: shape, origin, spacing, periodic axes. Point (i, j, k) is at
+        origin + spacing * (i, j, k).
+    runs
+        The fluid points of the whole, as runs of raster numbers; the same on every rank.
+    openings
+        Inlets and outlets in the order asked for; their points are fluid points.
+    slab
+        First plane z of this rank, and the one after its last.
+    notices
+        What the user should know, one line each.
+    """
+
+    grid: Grid
+    runs: Runs
+    openings: tuple[Opening, ...]
+    slab: tuple[int, int]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Triple:
+        """Points of the box along x, y, z."""
+        return self.grid.shape
+
+    @property
+    def spacing(self) -> float:
+        """Distance between points in m."""
+        return self.grid.spacing
+
+    @property
+    def origin(self) -> Floats:
+        """Position in m of point (0, 0, 0), shape (3,)."""
+        return self.grid.origin
+
+    @property
+    def periodic(self) -> Flags:
+        """Whether the box closes on itself along x, y, z."""
+        return self.grid.periodic
+
+    @property
+    def count(self) -> int:
+        """Fluid points of the whole."""
+        return self.runs.points
+
+    @property
+    def points(self) -> Integers:
+        """Raster numbers of the fluid points in the slab, ascending; made anew at each call."""
+        return self.runs.slab(*self.slab).numbers()
+
+    def contains(self, numbers: ArrayLike) -> NDArray[np.bool_]:
+        """Whether raster numbers, of any slab, are those of fluid points."""
+        return self.runs.contains(numbers)
+
+    def coordinates(self, numbers: ArrayLike) -> Integers:
+        """Coordinates (n, 3) of raster numbers, in spacings from the first point of the box."""
+        return unraster(self.shape, numbers)
+
+    def positions(self, numbers: ArrayLike) -> Floats:
+        """Positions (n, 3) in m of raster numbers."""
+        return self.origin + self.spacing * self.coordinates(numbers)
+
+    def opening_numbers(self, numbers: ArrayLike) -> NDArray[np.int32]:
+        """Opening on which points lie, by its place in `openings`; -1 elsewhere."""
+        numbers = np.asarray(numbers, np.int64)
+        tags = np.full(numbers.shape, -1, np.int32)
+        for tag, opening in enumerate(self.openings):
+            place = np.searchsorted(opening.numbers, numbers)
+            place = np.minimum(place, len(opening.numbers) - 1)
+            tags[opening.numbers[place] == numbers] = tag
+        return tags
+
+
+def voxelise(
+    geometry: Surface | Shape,
+    spacing: float,
+    openings: Sequence[str | OpeningPlane] = (),
+    least_across: int = LEAST_ACROSS,
+    world: World | None = None,
+) -> Lattice:
+    """Fill a geometry with lattice points. Collective over the ranks.
+
+    Parameters
+    ----------
+    geometry
+        A closed surface, or a shape.
+    spacing
+        Distance between points in m.
+    openings
+        Of a surface: names of its flat groups, or planes. A shape has its own.
+    least_across
+        Fewest points across a vessel.
+    world
+        The ranks that share the work; without it this process alone.
+
+    Returns
+    -------
+    Lattice
+        With this rank's slab of planes z.
+
+    Raises
+    ------
+    InputError
+        The surface leaks, an opening is not along an axis or outside the geometry, or the spacing
+        is too coarse. On all ranks alike.
+    """
+    world = world or World()
+    if not (math.isfinite(spacing) and spacing > 0):
+        raise InputError(f"spacing = {spacing:g} m is out of range; a length above 0 is needed")
+    if isinstance(geometry, Surface):
+        return _from_surface(geometry, spacing, openings, least_across, world)
+    if openings:
+        raise InputError("a box or a tube has no further openings; choose the ends of its axes")
+    return _from_shape(geometry, spacing, least_across, world)
+
+
+def inside_runs(surface: Surface, grid: Grid, start: int, stop: int) -> Runs:
+    """Points of a slab of a grid that lie inside a closed surface, by the parity of crossings.
+
+    Parameters
+    ----------
+    surface
+        Closed; where it overlaps itself an even number of times is outside.
+    grid
+        Box of lattice points.
+    start, stop
+        First plane z and the one after the last.
+    """
+    nx, ny, _ = grid.shape
+    points = (surface.points - grid.origin) / grid.spacing
+    parts = [np.empty(0, np.int64)]
+    for found in crossings(points, surface.triangles, (0, ny), (start, stop)):
+        x = np.clip(np.ceil(found.u), 0, nx).astype(np.int64)
+        parts.append((found.v + ny * found.w) * (nx + 1) + x)
+    return Runs.between(grid.shape, np.sort(np.concatenate(parts)))
+
+
+def _from_surface(
+    surface: Surface,
+    spacing: float,
+    openings: Sequence[str | OpeningPlane],
+    least_across: int,
+    world: World,
+) -> Lattice:
+    require_closed(surface)
+    found = check(surface)
+    notices = [*surface.notices, *found.faults]
+    grid = grid_of(surface, spacing, openings)
+    _require_rows(grid)
+    slab = _slab(grid, world)
+    runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
+    if not runs.points:
+        raise InputError(
+            f"no point of the lattice lies inside the surface at the spacing {spacing:.6g} m; its "
+            f"box is {point_text(np.ptp(surface.bounds, axis=0))} m: use a smaller spacing, or "
+            "check the unit of the surface"
+        )
+    runs, cut = cut_openings(runs, grid, surface, openings)
+    runs, said = _connected(runs, grid, cut)
+    notices += said
+    _require_width(runs, grid, cut, slab, least_across, world)
+    return Lattice(grid, runs, cut, slab, tuple(notices))
+
+
+def _from_shape(shape: Shape, spacing: float, least_across: int, world: World) -> Lattice:
+    across = shape.across / spacing
+    if across < least_across * (1 - 1e-9):
+        raise InputError(
+            f"spacing = {spacing:.6g} m is too coarse: the walls are {shape.across:.6g} m apart, "
+            f"{across:.3g} spacings, and at least {least_across} are needed; use at most "
+            f"{shape.across / least_across:.6g} m"
+        )
+    grid = shape.grid(spacing)
+    _require_rows(grid)
+    slab = _slab(grid, world)
+    runs = _gathered(grid, _shape_runs(shape, grid, *slab), world)
+    found: list[Opening] = []
+    for side in shape.open_sides:
+        plane = 0 if side.direction < 0 else grid.shape[side.axis] - 1
+        numbers = runs.plane(side.axis, plane)
+        # Points where two open sides meet belong to the first.
+        for other in found:
+            numbers = numbers[~np.isin(numbers, other.numbers)]
+        found.append(Opening(side.name, side.axis, side.direction, plane, numbers))
+    return Lattice(grid, runs, tuple(found), slab)
+
+
+def _shape_runs(shape: Shape, grid: Grid, start: int, stop: int) -> Runs:
+    nx, ny, _ = grid.shape
+    row = grid.origin[0] + grid.spacing * np.arange(nx)
+    parts = [np.empty(0, np.int64)]
+    rows = max(1, _CHUNK // nx)
+    for first in range(start * ny, stop * ny, rows):
+        z, y = np.divmod(np.arange(first, min(first + rows, stop * ny)), ny)
+        positions = np.empty((len(z), nx, 3))
+        positions[..., 0] = row
+        positions[..., 1] = (grid.origin[1] + grid.spacing * y)[:, None]
+        positions[..., 2] = (grid.origin[2] + grid.spacing * z)[:, None]
+        parts.append(first * nx + np.flatnonzero(shape.inside(positions)))
+    return Runs.of_points(grid.shape, np.concatenate(parts))
+
+
+def _require_rows(grid: Grid) -> None:
+    if grid.shape[1] * grid.shape[2] > _MOST_ROWS or grid.shape[0] > _MOST_ROWS:
+        raise InputError(
+            f"a spacing of {grid.spacing:.6g} m gives a box of {grid.shape} points, too many to "
+            "number; use a larger spacing, or check the unit of the geometry"
+        )
+
+
+def _slab(grid: Grid, world: World) -> tuple[int, int]:
+    planes = grid.shape[2]
+    return world.rank * planes // world.size, (world.rank + 1) * planes // world.size
+
+
+def _everyones(world: World, values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Arrays of all ranks, in their order, on every rank."""
+    given = np.ascontiguousarray(values).view(np.uint8)
+    return [part.view(np.int64) for part in world.exchange([given] * world.size)]
+
+
+def _gathered(grid: Grid, runs: Runs, world: World) -> Runs:
+    first = np.concatenate(_everyones(world, runs.first))
+    stop = np.concatenate(_everyones(world, runs.stop))
+    return Runs(grid.shape, first, stop)
+
+
+def _connected(runs: Runs, grid: Grid, openings: tuple[Opening, ...]) -> tuple[Runs, list[str]]:
+    """Keep the parts with openings, or without any the largest; say what was left out."""
+    part = runs.parts(grid.periodic)
+    sizes = np.bincount(part, runs.stop - runs.first).astype(np.int64)
+    keep = np.zeros(len(sizes), bool)
+    for opening in openings:
+        keep[part[np.searchsorted(runs.first, opening.numbers, "right") - 1]] = True
+    if not openings:
+        keep[sizes.argmax()] = True
+    notices = []
+    if not keep.all():
+        why = "without an opening" if openings else "apart from the largest"
+        place = grid.origin + grid.spacing * unraster(grid.shape, runs.first[~keep[part]][:1])
+        notices.append(
+            f"{int((~keep).sum())} parts of the fluid {why} were left out, with "
+            f"{int(sizes[~keep].sum())} of {int(sizes.sum())} points, the first at "
+            f"{point_text(place[0])}"
+        )
+    if keep.sum() > 1:
+        notices.append(f"the fluid consists of {int(keep.sum())} parts that are not connected")
+    return runs.chosen(keep[part]), notices
+
+
+def _require_width(
+    runs: Runs,
+    grid: Grid,
+    openings: tuple[Opening, ...],
+    slab: tuple[int, int],
+    least_across: int,
+    world: World,
+) -> None:
+    """Refuse vessels with fewer points across than asked for."""
+    mine = narrow_place(runs, grid.shape, openings, slab, least_across)
+    packed = np.array([-1, 0] if mine is None else mine, np.int64)
+    found = [(int(points), int(number)) for number, points in _everyones(world, packed)]
+    found = [(points, number) for points, number in found if number >= 0]
+    if found:
+        points, number = min(found)
+        place = grid.origin + grid.spacing * unraster(grid.shape, [number])[0]
+        raise InputError(
+            f"spacing = {grid.spacing:.6g} m is too coarse: a vessel is only about {points} points "
+            f"across at {point_text(place)} and at least {least_across} are needed; use at most "
+            f"about {grid.spacing * points / (least_across + 1):.3g} m"
+        )

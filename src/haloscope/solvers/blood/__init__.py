@@ -1,0 +1,1 @@
+"""Cell-resolved blood flow: a lattice Boltzmann fluid with membranes immersed in it."""

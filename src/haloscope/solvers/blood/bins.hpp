@@ -1,0 +1,79 @@
+// Bins of a GPU's counting sorts: where each begins, and their items in rising order.
+//
+// Constants: THREADS_A_BLOCK, SCAN_BLOCKS (of counts that are scanned side by side).
+
+// What each block of counts adds up to; the counts are cleared by scan_bins.
+KERNEL sum_bins(const int *counts, long bins, int *sums) {
+  const long share = (bins + SCAN_BLOCKS - 1) / SCAN_BLOCKS;
+  SHARED(int, part, THREADS_A_BLOCK);
+  BLOCKS(b, SCAN_BLOCKS) {
+    const long end = smaller(bins, (b + 1) * share);
+    int sum = 0;
+    for (long n = b * share + threadIdx.x; n < end; n += THREADS_A_BLOCK) sum += counts[n];
+    part[threadIdx.x] = sum;
+    for (int half = THREADS_A_BLOCK / 2; half > 0; half /= 2) {
+      BARRIER();
+      if ((int)threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) sums[b] = part[0];
+    BARRIER();
+  }
+}
+
+// The sum of the parts of all threads up to this one's, itself included.
+INLINE int inclusive(int *part, int value) {
+  part[threadIdx.x] = value;
+  for (int back = 1; back < THREADS_A_BLOCK; back *= 2) {
+    BARRIER();
+    const int before = (int)threadIdx.x >= back ? part[threadIdx.x - back] : 0;
+    BARRIER();
+    part[threadIdx.x] += before;
+  }
+  BARRIER();
+  return part[threadIdx.x];
+}
+
+// starts[n]: items in bins before n; starts[bins]: all. Counts become 0.
+KERNEL scan_bins(int *counts, long bins, const int *sums, int *starts) {
+  const long share = (bins + SCAN_BLOCKS - 1) / SCAN_BLOCKS;
+  SHARED(int, part, THREADS_A_BLOCK);
+  BLOCKS(b, SCAN_BLOCKS) {
+    int before = 0;
+    for (int n = 0; n < b; n++) before += sums[n];
+    const long end = smaller(bins, (b + 1) * share);
+    for (long first = b * share; first < end; first += THREADS_A_BLOCK) {
+      const long n = first + threadIdx.x;
+      const int count = n < end ? counts[n] : 0, sum = inclusive(part, count);
+      if (n < end) starts[n] = before + sum - count;
+      if (n < end) counts[n] = 0;
+      if (n == bins - 1) starts[bins] = before + sum;
+      before += part[THREADS_A_BLOCK - 1];
+      BARRIER();
+    }
+  }
+}
+
+// Puts an item into its bin. Counts grow again to what they were.
+INLINE void put(int *items, const int *starts, int *counts, long bin, int item) {
+  items[starts[bin] + atomicAdd(counts + bin, 1)] = item;
+}
+
+// Bitonic sort of `count` items by all threads of a block; each compares towards rising order.
+INLINE void sort_by_block(int *items, int count) {
+  int size = 1;
+  while (size < count) size *= 2;
+  for (int whole = 2; whole <= size; whole *= 2)
+    for (int step = whole / 2; step > 0; step /= 2) {
+      for (int n = threadIdx.x; n < size / 2; n += blockDim.x) {
+        const int i = n / step * 2 * step + n % step;
+        const int j = step == whole / 2 ? i ^ (whole - 1) : i + step;
+        if (j >= count) continue;
+        const int a = items[i], b = items[j];
+        if (a > b) {
+          items[i] = b;
+          items[j] = a;
+        }
+      }
+      BARRIER();
+    }
+}

@@ -1,0 +1,324 @@
+"""The keys of a blood case, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from haloscope.case import CaseTable, Table
+from haloscope.errors import InputError
+from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable
+from haloscope.solvers.blood.case_vessels import (
+    Bifurcation,
+    Channel,
+    OpeningTable,
+    SurfaceFile,
+    Tree,
+    Tube,
+    WallsTable,
+)
+from haloscope.solvers.blood.coupling import LEAST_HALO
+from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+
+_LARGEST = 1e30
+MICRO = 1e-6
+_LEAST_TAU, _MOST_TAU = 0.5005, 5.0
+SOUND_TAU = (0.51, 2.0)
+"""Relaxation times outside are told: below they are near instability, above walls slip."""
+MOST_MACH = 0.1
+"""Above it errors of compressibility are told."""
+REFUSED_MACH = 0.4
+"""No lattice Boltzmann flow is sound above it."""
+DIRECTIONS = 19
+
+Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Shape = Channel | Tube | Bifurcation | Tree | SurfaceFile
+
+
+class Initial(Table):
+    """The flow at step 0: numbers or expressions of x, y, z (m)."""
+
+    u: float | str = 0.0
+    """Velocity along x in m/s."""
+    v: float | str = 0.0
+    """Velocity along y in m/s."""
+    w: float | str = 0.0
+    """Velocity along z in m/s."""
+    p: float | str = 0.0
+    """Pressure in Pa, above that of rest."""
+
+
+class Carreau(Table):
+    """Viscosity that falls with the rate of shear: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
+
+    zero_shear_mpa_s: Positive = 56.0
+    """mu_0 in mPa s."""
+    infinite_shear_mpa_s: Positive = 3.45
+    """mu_inf in mPa s."""
+    time_s: Positive = 3.313
+    """lambda in s."""
+    exponent: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3568
+    """n."""
+
+
+class Slice(Table):
+    """The plane of the picture."""
+
+    axis: Literal["x", "y", "z"] = "z"
+    """Its normal."""
+    offset_um: Component | None = None
+    """Where it is on that axis; through the middle when left out."""
+
+
+class Profile(Table):
+    """Velocity and cells over the distance from an axis, averaged over the steps from a start."""
+
+    start: Annotated[int, Field(ge=0)] = 0
+    """First step that counts."""
+    interval: Annotated[int, Field(ge=1)] = 100
+    """Steps between two samples."""
+    bins: Annotated[int, Field(ge=2, le=10_000)] = 24
+    """Rings, or layers of a channel."""
+
+
+class BloodTable(Table):
+    """Plasma and cells in a vessel."""
+
+    spacing_um: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
+    """Distance of lattice points."""
+    viscosity_mpa_s: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.2
+    """Dynamic viscosity of the fluid (plasma)."""
+    density_kg_m3: Annotated[float, Field(ge=1e-3, le=1e6)] = 1025.0
+    """Density of the fluid, and of what is inside cells."""
+    relaxation_time: Annotated[float, Field(ge=_LEAST_TAU, le=_MOST_TAU)] | None = None
+    """Relaxation time of the fluid in steps, which sets the time step; 1.0 when neither this nor
+    time_step_us is given."""
+    time_step_us: Positive | None = None
+    """Time step; give this or relaxation_time."""
+    collision: Literal["trt", "bgk"] = "trt"
+    """trt: two relaxation times, walls where they should be at any viscosity; bgk: one, as the
+    published code has it."""
+    magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
+    """Product that ties the second relaxation time of trt to the first."""
+    precision: Literal["double", "single", "half"] = "double"
+    """Type of what is stored of the fluid; single computes in single, half stores in 16 bits what
+    it computes in single."""
+    pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
+    """Drives the flow: force on each volume, along x, y, z."""
+    drive: str | float = 1.0
+    """Factor on pressure_gradient_pa_m: a number or an expression of t (s)."""
+    channel: Channel | None = None
+    """Vessel: a box between walls, periodic where it is not closed."""
+    tube: Tube | None = None
+    """Vessel: a straight round tube."""
+    bifurcation: Bifurcation | None = None
+    """Vessel: a parent that parts into two daughters."""
+    tree: Tree | None = None
+    """Vessel: a small tree of several generations."""
+    surface: SurfaceFile | None = None
+    """Vessel: a closed surface in an STL or OBJ file."""
+    walls: WallsTable = WallsTable()
+    """How walls are met, and how those of a channel move."""
+    openings: Annotated[tuple[OpeningTable, ...], Field(max_length=64)] = ()
+    """Inlets and outlets: [[blood.openings]] tables."""
+    carreau: Carreau | None = None
+    """Viscosity of whole blood in place of viscosity_mpa_s; only without cells."""
+    cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
+    """Kinds of cells: [[blood.cells]] tables."""
+    delta: Literal["peskin", "cosine", "roma"] = "peskin"
+    """How cells and fluid meet: the smoothed delta function, over 4 points (peskin, cosine) or 3
+    (roma)."""
+    repulsion: RepulsionTable = RepulsionTable()
+    """Force that keeps cells apart and off walls."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Of random places and directions of cells."""
+    cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
+    """Most steps between two times at which cells are counted and handed over between ranks."""
+    initial: Initial = Initial()
+    """The flow at step 0."""
+    end_time_ms: Positive | None = None
+    """Run until this time, in place of run.steps."""
+    slice: Slice = Slice()
+    """The plane of the picture."""
+    profile: Profile | None = None
+    """Mean profiles, apparent viscosity and layer free of cells: a [blood.profile] table."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BloodTable:
+        given = [name for name in _SHAPES if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(
+                f"a vessel is one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}; {said}"
+            )
+        if self.relaxation_time is not None and self.time_step_us is not None:
+            raise ValueError(
+                "blood.relaxation_time and blood.time_step_us are both given; give one of them"
+            )
+        if not _LEAST_TAU <= self.tau <= _MOST_TAU:
+            raise ValueError(
+                f"blood.time_step_us = {self.time_step_us:g} gives a relaxation time of "
+                f"{self.tau:.4g} steps; allowed are {_LEAST_TAU:g} to {_MOST_TAU:g}, which is "
+                f"{self._step_of(_LEAST_TAU) / MICRO:.3g} to {self._step_of(_MOST_TAU) / MICRO:.3g}"
+            )
+        if self.carreau is not None and self.cells:
+            raise ValueError(
+                "blood.carreau is for whole blood without cells; leave it or blood.cells out"
+            )
+        for name in ("u", "v", "w", "p"):
+            self.initial_field(name)
+        self.drive_signal()
+        for kind in (self.openings, self.cells):
+            twice = [name for name, n in Counter(each.name for each in kind).items() if n > 1]
+            if twice:
+                raise ValueError(f"two tables have the name {twice[0]!r}; give each its own")
+        return self
+
+    @property
+    def vessel(self) -> Shape:
+        """The table that describes the vessel."""
+        found: Shape = next(shape for name in _SHAPES if (shape := getattr(self, name)) is not None)
+        return found
+
+    @property
+    def spacing(self) -> float:
+        """Distance of points in m."""
+        return self.spacing_um * MICRO
+
+    @property
+    def viscosity(self) -> float:
+        """Dynamic viscosity in Pa s."""
+        return self.viscosity_mpa_s * 1e-3
+
+    @property
+    def tau(self) -> float:
+        """Relaxation time in steps."""
+        if self.time_step_us is None:
+            return 1.0 if self.relaxation_time is None else self.relaxation_time
+        units = LatticeUnits(self.spacing, self.time_step_us * MICRO, self.density_kg_m3)
+        return units.relaxation_time(self.viscosity)
+
+    def _step_of(self, tau: float) -> float:
+        return LatticeUnits.from_relaxation_time(
+            self.spacing, self.viscosity, self.density_kg_m3, tau
+        ).time_step
+
+    @property
+    def units(self) -> LatticeUnits:
+        """What one lattice unit is."""
+        if self.time_step_us is not None:
+            return LatticeUnits(self.spacing, self.time_step_us * MICRO, self.density_kg_m3)
+        return LatticeUnits.from_relaxation_time(
+            self.spacing, self.viscosity, self.density_kg_m3, self.tau
+        )
+
+    @property
+    def halo(self) -> int:
+        """Layers of points of others that a rank holds: one for the fluid, two with cells."""
+        return LEAST_HALO if self.cells else 1
+
+    def initial_field(self, name: str) -> Expression:
+        """Initial field as an expression of x, y, z in SI units."""
+        return parse_quantity_or_expression(
+            getattr(self.initial, name), f"blood.initial.{name}", ("x", "y", "z")
+        )
+
+    def drive_signal(self) -> Expression:
+        """Factor on the pressure gradient as an expression of t."""
+        return parse_quantity_or_expression(self.drive, "blood.drive", ("t",))
+
+    def steps(self, steps: int) -> int:
+        """Last step: from the end time where it is given."""
+        if self.end_time_ms is None:
+            return steps
+        return max(1, math.ceil(self.end_time_ms * 1e-3 / self.units.time_step * (1 - 1e-12)))
+
+
+_SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
+
+
+class BloodCase(CaseTable):
+    """A case file of blood flow."""
+
+    solver: Literal["blood"]
+    """"blood"."""
+    blood: BloodTable
+    """Plasma and cells in a vessel."""
+
+
+def check_mach(table: BloodTable, speed: float, what: str) -> float:
+    """Mach number of a speed in m/s on the lattice.
+
+    Raises
+    ------
+    InputError
+        It is beyond what the method bears; says the longest time step.
+    """
+    mach = speed / table.units.velocity / SOUND_SPEED
+    if mach > REFUSED_MACH:
+        shorter = table.units.time_step * MOST_MACH / mach
+        raise InputError(
+            f"{what} of {speed:.3g} m/s is Mach {mach:.3g} on the lattice; allowed is at most "
+            f"{REFUSED_MACH:g}, sound below {MOST_MACH:g}: give blood.time_step_us = "
+            f"{shorter / MICRO:.3g} or less"
+        )
+    return mach
+
+
+def bytes_a_point(table: BloodTable) -> float:
+    """Device memory of a point: populations in place, addresses, and what cells need."""
+    real = {"double": 8, "single": 4, "half": 2}[table.precision]
+    with_cells = 2 * 3 * 8 + 4 + 4 if table.cells else 0
+    return DIRECTIONS * real + 18 * 4 + with_cells
+
+
+def bytes_a_step(table: BloodTable) -> float:
+    """Least bytes of a point and step: populations read and written in place; force and velocity."""
+    real = {"double": 8, "single": 4, "half": 2}[table.precision]
+    return 2 * DIRECTIONS * real + (2 * 3 * 8 if table.cells else 0)
+
+
+FLOPS_A_POINT = {"bgk": 250, "trt": 290}
+"""Operations of a point and step, counted in the kernel's collision."""
+
+
+def estimate(case: BloodCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns
+    -------
+    dict
+        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
+    """
+    table = case.blood
+    points = table.vessel.points(table.spacing)
+    memory = points * bytes_a_point(table)
+    for kind in table.cells:
+        memory += kind.memory(points * table.spacing**3)
+    if case.output.average is not None:
+        memory += 8.0 * 4 * points
+    return {"memory_bytes": memory, "bytes_per_step": points * bytes_a_step(table)}
+
+
+def partition(case: BloodCase, ranks: int) -> Any:
+    """Refuse more ranks than the vessel has room for.
+
+    Raises
+    ------
+    InputError
+        A rank would have fewer layers of points than are exchanged.
+    """
+    table = case.blood
+    points = table.vessel.points(table.spacing)
+    least = (4 * table.halo) ** 3
+    if points / ranks < least:
+        raise InputError(
+            f"{points:.3g} lattice points are too few for {ranks} ranks; allowed are at most "
+            f"{max(1, int(points / least))}, or give a smaller blood.spacing_um"
+        )
+    return None

@@ -1,0 +1,116 @@
+"""Keys of a blood case that describe cells and what acts between them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from haloscope.case import Position, Table
+
+_LARGEST = 1e30
+MICRO = 1e-6
+RED_CELL_RADIUS = 3.91
+"""In um (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335)."""
+RED_CELL_VOLUME = 94.1
+"""In um^3, of that shape."""
+
+Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
+
+# Outside of these ranges a number is in another unit or another law's.
+_MODULI = {
+    "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
+    "bending_modulus_j": (1e-24, 1e-12, "J; a red cell's is 2e-19"),
+}
+
+
+class Placed(Table):
+    """One cell at a given place."""
+
+    position_um: Position
+    """Of its centre."""
+    axis: Position = (0.0, 0.0, 1.0)
+    """Direction of its axis of symmetry."""
+
+
+class CellsTable(Table):
+    """Cells of one kind."""
+
+    name: Name = "red-cell"
+    """In tables and pictures."""
+    shape: Literal["biconcave", "sphere", "oblate"] = "biconcave"
+    """biconcave: a red cell at rest; sphere: a capsule; oblate: a platelet."""
+    radius_um: Positive = RED_CELL_RADIUS
+    """Largest radius."""
+    thickness: Annotated[float, Field(gt=0.05, le=1.0)] = 0.36
+    """Of an oblate cell: its short over its long axis."""
+    vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
+    """Of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
+    hematocrit: Annotated[float, Field(ge=0.0, lt=0.7)] = 0.0
+    """Share of the vessel's volume that these cells fill at the start."""
+    placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
+    """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""
+    law: Literal["skalak", "neo-hookean"] = "skalak"
+    """Of the membrane in its plane."""
+    shear_modulus_un_m: Positive = 2.5
+    """Elastic shear modulus G of the membrane."""
+    area_ratio: Annotated[float, Field(ge=0.0, le=1e6)] = 10.0
+    """C of the Skalak law: resistance to dilation, K = G (1 + 2 C)."""
+    elements: Literal["loop", "linear"] = "loop"
+    """loop: subdivision surfaces, as published; linear: flat triangles, cheaper."""
+    bending_modulus_j: NotNegative = 2e-19
+    """Helfrich's bending modulus; 0: none."""
+    spontaneous_curvature: Literal["rest", "none"] = "rest"
+    """rest: the shape at rest is free of bending moments; none: flat membranes are."""
+    volume_modulus_pa: NotNegative = 2000.0
+    """Holds the volume: energy kappa (V - V0)^2 / (2 V0)."""
+    area_modulus_un_m: NotNegative = 100.0
+    """Holds the whole area: energy kappa (A - A0)^2 / (2 A0)."""
+    membrane_viscosity_un_s_m: NotNegative = 0.0
+    """Surface shear viscosity of the membrane; a red cell's is about 0.5 uN s/m."""
+    viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
+    """Viscosity inside over that outside; about 5 for a red cell."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CellsTable:
+        frequency = math.isqrt((self.vertices - 2) // 10)
+        if 10 * frequency**2 + 2 != self.vertices:
+            near = [10 * n**2 + 2 for n in (frequency, frequency + 1)]
+            raise ValueError(
+                f"vertices = {self.vertices} is no refined icosahedron (10 n^2 + 2); the nearest "
+                f"are {near[0]} and {near[1]}"
+            )
+        for name, (least, most, unit) in _MODULI.items():
+            value = getattr(self, name)
+            if value and not least <= value <= most:
+                raise ValueError(
+                    f"{name} = {value:g} is out of range; allowed are {least:g} to {most:g} {unit}"
+                )
+        if self.hematocrit and self.placed:
+            raise ValueError("hematocrit and placed are both given; give one of them")
+        return self
+
+    @property
+    def volume(self) -> float:
+        """Of a cell at rest, in m^3."""
+        cube = (self.radius_um * MICRO) ** 3
+        if self.shape == "biconcave":
+            return RED_CELL_VOLUME / RED_CELL_RADIUS**3 * cube
+        return 4 / 3 * math.pi * cube * (self.thickness if self.shape == "oblate" else 1.0)
+
+    def memory(self, vessel: float) -> float:
+        """Bytes that the cells of a vessel of so many m^3 take."""
+        count = len(self.placed) or self.hematocrit * vessel / self.volume
+        return count * self.vertices * 3 * 8 * 8
+
+
+class RepulsionTable(Table):
+    """Force between vertices of different cells, and between vertices and walls, at short range."""
+
+    strength_pn: NotNegative = 1.0
+    """Force on a vertex at no distance; it falls to 0 at the range. 0: none."""
+    range_um: Positive = 0.4
+    """Where it ends; about one spacing."""

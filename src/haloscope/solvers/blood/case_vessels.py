@@ -1,0 +1,164 @@
+"""Keys of a blood case that describe vessels: shapes, walls, inlets and outlets."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from haloscope.case import Position, Table
+from haloscope.expressions import Expression, parse_quantity_or_expression
+
+_LARGEST = 1e30
+MICRO = 1e-6
+
+Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Axis = Literal["x", "y", "z"]
+SideName = Literal["x_low", "x_high", "y_low", "y_high", "z_low", "z_high"]
+Sizes = tuple[Positive, Positive, Positive]
+
+
+class Channel(Table):
+    """A box: each axis is periodic, lies between two walls, or is open at its ends."""
+
+    size_um: Sizes
+    """Along x, y, z; whole numbers of spacings."""
+    periodic: tuple[Axis, ...] = ("x",)
+    """Axes along which it closes on itself."""
+    open: tuple[Axis, ...] = ()
+    """Axes that have openings at both ends: see blood.openings, by their sides x_low, x_high, ..."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Channel:
+        both = set(self.periodic) & set(self.open)
+        if both:
+            raise ValueError(f"axis {min(both)} cannot be periodic and open; give one of them")
+        return self
+
+    def points(self, spacing: float) -> float:
+        """About how many lattice points there are."""
+        x, y, z = (max(1.0, s * MICRO / spacing) for s in self.size_um)
+        return x * y * z
+
+
+class Tube(Table):
+    """A straight round tube along an axis; its ends are joined, or inlet and outlet."""
+
+    radius_um: Positive
+    """Inner radius."""
+    length_um: Positive
+    """Length; a whole number of spacings."""
+    axis: Axis = "x"
+    """Its direction."""
+    periodic: bool = True
+    """Whether its ends are joined; else they are the openings inlet and outlet."""
+
+    def points(self, spacing: float) -> float:
+        """About how many lattice points there are."""
+        return math.pi * self.radius_um**2 * self.length_um * (MICRO / spacing) ** 3
+
+
+class Bifurcation(Table):
+    """A parent vessel along x that parts into two: openings inlet, outlet-1 and outlet-2."""
+
+    radius_um: Positive
+    """Inner radius of the parent."""
+    parent_length_um: Positive
+    """From the inlet to where it parts."""
+    daughter_length_um: Positive
+    """From there to the outlets, along the way."""
+    split: Annotated[float, Field(ge=0.1, le=0.9)] = 0.5
+    """Share of the first daughter in the cubes of the radii (Murray's law)."""
+    angle_deg: Annotated[float, Field(ge=10.0, le=80.0)] = 40.0
+    """Of each daughter with the parent where they part; they bend back to the parent's direction."""
+
+    def points(self, spacing: float) -> float:
+        """About how many lattice points there are."""
+        daughters: float = self.split ** (2 / 3) + (1 - self.split) ** (2 / 3)
+        length = self.parent_length_um + daughters * self.daughter_length_um
+        return math.pi * self.radius_um**2 * length * (MICRO / spacing) ** 3
+
+
+class Tree(Table):
+    """A tree of vessels that part again and again: openings inlet, outlet-1, outlet-2, ..."""
+
+    radius_um: Positive
+    """Inner radius of the root."""
+    length_um: Positive
+    """Of the root; branches are as long in proportion to their radius."""
+    generations: Annotated[int, Field(ge=1, le=6)] = 3
+    """How often vessels part."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Of the tree's shape."""
+
+    def points(self, spacing: float) -> float:
+        """About how many lattice points there are."""
+        # By Murray's law 2^g branches have radii and lengths of 2^(-g/3): each generation the same.
+        whole = math.pi * self.radius_um**2 * self.length_um * (self.generations + 1)
+        return whole * (MICRO / spacing) ** 3
+
+
+class SurfaceFile(Table):
+    """A closed surface of triangles from a file; its groups name inlets and outlets."""
+
+    file: Name
+    """Path of an STL or OBJ file."""
+    scale_um: Positive = 1.0
+    """From the file's unit of length to micrometres: 1000 for millimetres."""
+
+    def points(self, spacing: float) -> float:
+        """How many lattice points its volume holds."""
+        from haloscope.solvers.blood.vessels import volume_of_file
+
+        points: float = volume_of_file(self) / spacing**3
+        return points
+
+
+class WallsTable(Table):
+    """How the fluid meets walls."""
+
+    kind: Literal["halfway", "interpolated"] = "halfway"
+    """halfway: walls lie midway between points; interpolated: where the surface is (Bouzidi)."""
+    velocity_m_s: dict[SideName, Position] = Field(default_factory=dict)
+    """Of the walls of a channel that move, by side: { y_high = [1e-3, 0.0, 0.0] }."""
+
+
+class OpeningTable(Table):
+    """An inlet or an outlet, on a plane along two axes."""
+
+    name: Name
+    """Of a surface's group or of a vessel's own opening (inlet, outlet, x_low, ...); or any name, where
+    a plane is given."""
+    kind: Literal["velocity", "pressure"]
+    """What is prescribed."""
+    position_um: Position | None = None
+    """A point of the plane where the vessel is cut; the group's own plane when left out."""
+    normal: Position | None = None
+    """Out of the vessel, along an axis."""
+    profile: Literal["parabolic", "uniform"] | Name = "parabolic"
+    """Of the velocity: parabolic (zero at the wall, as in fully developed flow), uniform, or an
+    expression of x, y, z in m for its value relative to `value`."""
+    value: Component = 0.0
+    """Mean velocity into the vessel in m/s, or pressure in Pa."""
+    signal: float | str = 1.0
+    """Factor on value over time: a number or an expression of t (s)."""
+    feeds: bool = False
+    """Whether cells come in here at the hematocrits of the case."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OpeningTable:
+        if (self.position_um is None) != (self.normal is None):
+            raise ValueError("give position_um and normal both, or none of them")
+        if self.feeds and self.kind != "velocity":
+            raise ValueError("cells can come in only where kind is velocity")
+        self.time_signal()
+        return self
+
+    def time_signal(self) -> Expression:
+        """Factor on the value as an expression of t."""
+        return parse_quantity_or_expression(
+            self.signal, f"blood.openings {self.name}.signal", ("t",)
+        )

@@ -1,0 +1,155 @@
+"""From the kinds of cells of a case to meshes and laws in lattice units, and where cells start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.domain.voxels import Lattice
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.case_cells import MICRO, CellsTable
+from haloscope.solvers.blood.filling import Filling, check_cells, fill
+from haloscope.solvers.blood.lumen import Lumen
+from haloscope.solvers.blood.membrane_meshes import MembraneMesh, platelet, red_cell, sphere
+from haloscope.solvers.blood.membranes import MembraneLaw
+from haloscope.solvers.blood.packing import Cells, rotations
+from haloscope.solvers.blood.packing_shapes import CellShape
+from haloscope.solvers.blood.suspension import CellKind
+from haloscope.solvers.blood.units import LatticeUnits
+
+Floats = NDArray[np.float64]
+
+
+def mesh_of(table: CellsTable) -> MembraneMesh:
+    """Shape at rest, its axis along z, in um."""
+    if table.shape == "biconcave":
+        return red_cell(table.vertices, table.radius_um)
+    if table.shape == "sphere":
+        return sphere(table.vertices, table.radius_um)
+    return platelet(table.vertices, table.radius_um, table.thickness)
+
+
+def shape_of(table: CellsTable) -> CellShape:
+    """The same as packing sees it, in um."""
+    if table.shape == "biconcave":
+        return CellShape.biconcave(table.radius_um)
+    thickness = table.thickness if table.shape == "oblate" else 1.0
+    return CellShape.oblate(table.radius_um, thickness)
+
+
+def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
+    """Mesh and law of a kind in lattice units."""
+    return CellKind(
+        table.name,
+        mesh_of(table).scaled(MICRO / units.spacing),
+        MembraneLaw(
+            table.shear_modulus_un_m * 1e-6 / units.surface_modulus,
+            table.law,
+            table.area_ratio,
+            table.bending_modulus_j / units.energy,
+            "reference" if table.spontaneous_curvature == "rest" else 0.0,
+            table.area_modulus_un_m * 1e-6 / units.surface_modulus,
+            table.volume_modulus_pa / units.pressure,
+            table.membrane_viscosity_un_s_m * 1e-6 / units.surface_viscosity,
+        ),
+        table.elements,
+    )
+
+
+def lumen_of(lattice: Lattice, reach: float) -> Lumen:
+    """The vessel as packing sees it, in um; `reach` in um."""
+    inside = np.zeros(math.prod(lattice.shape), bool)
+    inside[lattice.runs.numbers()] = True
+    spacing = lattice.spacing / MICRO
+    return Lumen.from_points(
+        inside.reshape(lattice.shape[::-1]),
+        spacing,
+        lattice.origin / MICRO,
+        lattice.periodic,
+        reach,
+    )
+
+
+def starting_cells(
+    tables: Sequence[CellsTable], lattice: Lattice, seed: int, world: World
+) -> Cells:
+    """Where cells start, in um, ordered by kind; the same on every rank; all ranks call this.
+
+    Raises
+    ------
+    InputError
+        Cells do not fit, overlap each other or walls; the same on every rank.
+    """
+    rows, fault = np.zeros((0, 8)), ""
+    if world.is_root:
+        try:
+            found = _starting_cells(tables, lattice, seed)
+            rows = np.column_stack([found.positions, found.quaternions, found.kinds])
+        except InputError as error:
+            fault = str(error)
+    fault = "".join(world.gather_texts(fault))
+    if fault:
+        raise InputError(fault)
+    count = int(world.broadcast(np.array([len(rows)], np.int64))[0])
+    rows = world.broadcast(rows if world.is_root else np.zeros((count, 8)))
+    return Cells(rows[:, :3], rows[:, 3:7], rows[:, 7].astype(np.int64))
+
+
+def _starting_cells(tables: Sequence[CellsTable], lattice: Lattice, seed: int) -> Cells:
+    shapes = [shape_of(table) for table in tables]
+    widest = max(table.radius_um for table in tables)
+    lumen = lumen_of(lattice, 2 * widest)
+    device = CpuDevice()
+    fillings = [Filling(s, t.hematocrit) for s, t in zip(shapes, tables, strict=True)]
+    placed = _placed(tables)
+    if any(table.hematocrit for table in tables):
+        if placed.count:
+            raise InputError(
+                "some kinds of blood.cells have a hematocrit and others cells at given places; "
+                "give all of them the one or the other"
+            )
+        return fill(device, lumen, fillings, seed)
+    check_cells(device, lumen, shapes, placed)
+    return placed
+
+
+def _placed(tables: Sequence[CellsTable]) -> Cells:
+    """Cells at given places."""
+    positions = [cell.position_um for table in tables for cell in table.placed]
+    kinds = [number for number, table in enumerate(tables) for _ in table.placed]
+    turns = []
+    for table in tables:
+        for cell in table.placed:
+            axis = np.array(cell.axis)
+            length = np.linalg.norm(axis)
+            if not length > 0:
+                raise InputError(f"blood.cells {table.name}: an axis is 0; give it a direction")
+            turns.append(_turn_to(axis / length))
+    return Cells(
+        np.array(positions).reshape(-1, 3),
+        np.array(turns).reshape(-1, 4),
+        np.array(kinds, np.int64),
+    )
+
+
+def _turn_to(axis: Floats) -> Floats:
+    """Quaternion (w, x, y, z) of the shortest turn of the z axis to another."""
+    x, y, z = axis.tolist()
+    if z < -1 + 1e-12:
+        return np.array([0.0, 1.0, 0.0, 0.0])
+    turn = np.array([1.0 + z, -y, x, 0.0])
+    return turn / float(np.linalg.norm(turn))
+
+
+def vertices_of(cells: Cells, kind: int, mesh: MembraneMesh, lattice: Lattice) -> Floats:
+    """Vertices (n, V, 3) of the cells of a kind in lattice coordinates; the mesh in spacings."""
+    chosen = np.flatnonzero(cells.kinds == kind)
+    centres = (cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing
+    turns = rotations(cells.quaternions[chosen])
+    turned: Floats = np.einsum("nij,vj->nvi", turns, mesh.vertices) * cells.size
+    return turned + centres[:, None, :]

@@ -1,0 +1,33 @@
+// The immersed boundary's two couplings: vertices take the fluid's velocity, points their forces.
+//
+//   V_i = sum_x u(x) delta(x - X_i)    over the lattice points x, u = 0 where there is no fluid
+//   g(x) += sum_i F_i delta(x - X_i)   over the vertices i, in their order
+//
+// X positions, V velocities, F forces of vertices: component c of vertex i at c * vertices + i.
+// u velocity, g force of the fluid: component c of point p at c * stride + p.
+// table[z][y][x]: the point at a place of the own box extended by the halo, -1 where none is.
+// rows: the same where ROW points from there on lie one after the other, -1 elsewhere.
+// box: of each axis the first own point, own points, and points if it is periodic or 0.
+// Constants: real, DELTA, and those of bins.hpp and coupling_tiles.hpp.
+
+#include "own_box.hpp"
+#include "deltas.hpp"
+
+INLINE real along_x(const real *phi, const real *sums) {
+  real value = phi[0] * sums[0];
+  for (int a = 1; a < SUPPORT; a++) value = fused(phi[a], sums[a], value);
+  return value;
+}
+
+KERNEL advance(real *X, const real *V, long vertices, long count) {
+  for (int c = 0; c < 3; c++) FOR_EACH(i, count) X[c * vertices + i] += V[c * vertices + i];
+}
+
+#if ON_GPU
+#include "coupling_gpu.hpp"
+#include "bins.hpp"
+#include "coupling_tiles.hpp"
+#else
+#include "coupling_cores.hpp"
+#include "coupling_slabs.hpp"
+#endif

@@ -1,0 +1,87 @@
+// On a GPU: the velocities of vertices, and the plainest spreading. Four threads take a vertex, one
+// for each x, so that they read and write a row of points together.
+
+KERNEL interpolate(const real *u, long stride, const int *points, const int *rows,
+                   const int *numbers, long halo, const real *X, real *V, long vertices,
+                   long count) {
+  const Box box = box_of(numbers);
+  const Table table = table_of(points, box, halo);
+  for (long warp = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 32 * 8; warp < count;
+       warp += (long)gridDim.x * blockDim.x / 4) {
+    const long i = warp + threadIdx.x % 32 / 4;
+    const int a = threadIdx.x % 4;
+    real phi[3][SUPPORT], sums[3] = {0, 0, 0};
+    int first[3];
+    bool mine = i < count;
+    for (int d = 0; d < 3 && mine; d++) {
+      const real x = X[d * vertices + i];
+      mine = placeable(x);
+      if (!mine) break;
+      const int nearest = nearest_point(x), at = own(nearest, box.axes[d]);
+      mine = at >= 0;
+      first[d] = at + delta_weights(x, phi[d]) - nearest;
+    }
+    if (mine && a < SUPPORT)
+      for (int k = 0; k < SUPPORT; k++)
+        for (int j = 0; j < SUPPORT; j++) {
+          const int p = points[place_of(table, first[0] + a, first[1] + j, first[2] + k)];
+          if (p < 0) continue;
+          const real w = phi[2][k] * phi[1][j];
+          for (int c = 0; c < 3; c++) sums[c] = fused(w, u[c * stride + p], sums[c]);
+        }
+    for (int c = 0; c < 3; c++) {
+      real row[SUPPORT];
+      for (int b = 0; b < SUPPORT; b++) row[b] = of_four(sums[c], b);
+      if (a == 0 && i < count) V[c * vertices + i] = mine ? along_x(phi[0], row) : 0;
+    }
+  }
+}
+
+// What the support of a vertex has of the own box: numbers of own points along each axis (-1: of
+// another rank) and weights. False where it has nothing.
+INLINE bool own_support(const real *X, long vertices, long i, const Box &box, int at[3][SUPPORT],
+                        real phi[3][SUPPORT]) {
+  for (int d = 0; d < 3; d++) {
+    const real x = X[d * vertices + i];
+    if (!placeable(x)) return false;
+    const Axis &axis = box.axes[d];
+    const int from = from_first(delta_weights(x, phi[d]), axis);
+    int most = -1;
+    for (int a = 0; a < SUPPORT; a++) {
+      const int there = further(from, a, axis);
+      at[d][a] = is_own(there, axis) ? there : -1;
+      most = larger(most, at[d][a]);
+    }
+    if (most < 0) return false;
+  }
+  return true;
+}
+
+// In no order.
+KERNEL spread_atomically(real *g, long stride, const int *points, const int *numbers, long halo,
+                         const real *X, const real *F, long vertices, long count) {
+  const Box box = box_of(numbers);
+  const Table table = table_of(points, box, halo);
+  FOR_EACH(n, 4 * count) {
+    const long i = n / 4;
+    const int lane = n % 4;
+    int at[3][SUPPORT];
+    real phi[3][SUPPORT];
+    if (lane >= SUPPORT || !own_support(X, vertices, i, box, at, phi)) continue;
+    int x = at[0][0];
+    real phi_x = phi[0][0];
+    for (int a = 1; a < SUPPORT; a++) {
+      x = lane == a ? at[0][a] : x;
+      phi_x = lane == a ? phi[0][a] : phi_x;
+    }
+    for (int k = 0; k < SUPPORT; k++)
+      for (int j = 0; j < SUPPORT; j++) {
+        if (x < 0 || at[1][j] < 0 || at[2][k] < 0) continue;
+        const int p = points[place_of(table, x, at[1][j], at[2][k])];
+        if (p < 0) continue;
+        const real w = phi[2][k] * phi[1][j];
+        for (int c = 0; c < 3; c++)
+          atomic_add(g + c * stride + p, w * F[c * vertices + i] * phi_x);
+      }
+  }
+}

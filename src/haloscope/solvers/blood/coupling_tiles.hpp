@@ -1,0 +1,191 @@
+// Spreading on a GPU by tiles of the own box, summed up in shared memory.
+//
+// Vertices are put into bins, one bin for each tile that their support meets. Then
+//   spread_in_order     one warp a tile takes its vertices one after the other, in rising order:
+//                       the same bits as on cores;
+//   spread_fixed_point  several warps a tile, in any order, in whole multiples of the resolution:
+//                       the same bits whatever the order.
+// A lane adds the shares of its own points alone, so that vertices need no atomics within a warp.
+// Constants: WARPS (of a block).
+
+#define TILE_X 8
+#define TILE_Y 8
+#define TILE_Z 4
+#define TILE_POINTS (TILE_X * TILE_Y * TILE_Z)
+#define LANES 32
+
+struct Tiles {
+  int along[3];
+};
+
+INLINE int tile_edge(int d) { return d == 2 ? TILE_Z : d == 1 ? TILE_Y : TILE_X; }
+
+INLINE Tiles tiles_of(const Box &box) {
+  Tiles tiles;
+  for (int d = 0; d < 3; d++)
+    tiles.along[d] = (box.axes[d].count + tile_edge(d) - 1) / tile_edge(d);
+  return tiles;
+}
+
+// The different tiles that the support of a vertex meets along an axis.
+INLINE int tiles_met(const int at[SUPPORT], int edge, int met[SUPPORT]) {
+  int count = 0;
+  for (int a = 0; a < SUPPORT; a++) {
+    bool is_new = at[a] >= 0;
+    for (int b = 0; b < a; b++) is_new = is_new && !(at[b] >= 0 && at[b] / edge == at[a] / edge);
+    if (is_new) met[count++] = at[a] / edge;
+  }
+  return count;
+}
+
+// Does `work` with `tile` for each tile that vertex i meets.
+#define FOR_TILES_MET(tile, i, work)                                                          \
+  {                                                                                           \
+    int at[3][SUPPORT], met[3][SUPPORT], count_met[3];                                        \
+    real phi[3][SUPPORT];                                                                     \
+    if (own_support(X, vertices, i, box, at, phi)) {                                          \
+      for (int d = 0; d < 3; d++) count_met[d] = tiles_met(at[d], tile_edge(d), met[d]);      \
+      for (int z = 0; z < count_met[2]; z++)                                                  \
+        for (int y = 0; y < count_met[1]; y++)                                                \
+          for (int x = 0; x < count_met[0]; x++) {                                            \
+            const long tile =                                                                 \
+                (met[2][z] * (long)tiles.along[1] + met[1][y]) * tiles.along[0] + met[0][x];  \
+            work;                                                                             \
+          }                                                                                   \
+    }                                                                                         \
+  }
+
+KERNEL count_tiles(const int *numbers, const real *X, long vertices, long count, int *counts) {
+  const Box box = box_of(numbers);
+  const Tiles tiles = tiles_of(box);
+  FOR_EACH(i, count) FOR_TILES_MET(tile, i, atomicAdd(counts + tile, 1))
+}
+
+KERNEL fill_tiles(const int *numbers, const real *X, long vertices, long count, const int *starts,
+                  int *counts, int *items) {
+  const Box box = box_of(numbers);
+  const Tiles tiles = tiles_of(box);
+  FOR_EACH(i, count) FOR_TILES_MET(tile, i, put(items, starts, counts, tile, (int)i))
+}
+
+KERNEL clear_tiles(int *counts, long bins) { FOR_EACH(n, bins) counts[n] = 0; }
+
+// Also clears the counts for the next time.
+KERNEL sort_tiles(const int *starts, int *counts, long bins, int *items) {
+  BLOCKS(b, bins) {
+    sort_by_block(items + starts[b], starts[b + 1] - starts[b]);
+    if (threadIdx.x == 0) counts[b] = 0;
+  }
+}
+
+// 32 vertices as the lanes of a warp left them for each other: number of points from the tile's
+// first one (-1: outside), weights, forces.
+struct Batch {
+  signed char at[3][SUPPORT][LANES];
+  real phi[3][SUPPORT][LANES], force[3][LANES];
+};
+
+INLINE long whole(double value) {
+  const double shifted = value + 0.5;
+  const long below = (long)shifted;
+  return below - (shifted < (double)below);
+}
+
+INLINE void add(real &sum, real f, real phi, double) { sum = fused(f, phi, sum); }
+INLINE void add(long &sum, real f, real phi, double unit) {
+  atomic_add(&sum, whole((double)(f * phi) * unit));
+}
+
+INLINE real start_of(real before, real) { return before; }
+INLINE long start_of(real, long) { return 0; }
+INLINE real end_of(real, real sum, double) { return sum; }
+INLINE real end_of(real before, long sum, double unit) {
+  return before + (real)((double)sum / unit);
+}
+
+// The lattice point at place n of a tile that begins at an own place; -1: none.
+INLINE int point_of_tile(const Table &table, const Box &box, const int first[3], int n) {
+  const int x = first[0] + n % TILE_X, y = first[1] + n / TILE_X % TILE_Y;
+  const int z = first[2] + n / (TILE_X * TILE_Y);
+  for (int d = 0; d < 3; d++)
+    if ((d == 0 ? x : d == 1 ? y : z) >= box.axes[d].count) return -1;
+  return table.points[place_of(table, x, y, z)];
+}
+
+// TOGETHER warps share a tile. unit: whole numbers in 1, where Sum is long.
+template <typename Sum, int TOGETHER>
+INLINE void spread_tiles(real *g, long stride, const int *points, const int *numbers, long halo,
+                         const real *X, const real *F, long vertices, const int *starts,
+                         const int *items, long bins, double unit) {
+  SHARED(Sum, sums, WARPS / TOGETHER * 3 * TILE_POINTS);
+  SHARED(Batch, batches, WARPS);
+  const Box box = box_of(numbers);
+  const Tiles tiles = tiles_of(box);
+  const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+  const int group = warp / TOGETHER, member = threadIdx.x % (LANES * TOGETHER);
+  const Table table = table_of(points, box, halo);
+  Sum *sum = sums + group * 3 * TILE_POINTS;
+  Batch &batch = batches[warp];
+  const int a = lane % 4, j = lane / 4 % 4, upper = lane / 16;
+  BLOCKS(b, (bins * TOGETHER + WARPS - 1) / WARPS) {
+    const long tile = b * (WARPS / TOGETHER) + group;
+    const bool within = tile < bins;
+    const int first[3] = {(int)(tile % tiles.along[0]) * TILE_X,
+                          (int)(tile / tiles.along[0] % tiles.along[1]) * TILE_Y,
+                          (int)(tile / tiles.along[0] / tiles.along[1]) * TILE_Z};
+    const int begin = within ? starts[tile] : 0, end = within ? starts[tile + 1] : 0;
+    for (int n = member; n < TILE_POINTS && begin < end; n += LANES * TOGETHER) {
+      const int p = point_of_tile(table, box, first, n);
+      for (int c = 0; c < 3; c++) sum[c * TILE_POINTS + n] = start_of(p < 0 ? 0 : g[c * stride + p], Sum());
+    }
+    BARRIER();
+    for (int from = begin + warp % TOGETHER * LANES; from < end; from += TOGETHER * LANES) {
+      if (from + lane < end) {
+        const long i = items[from + lane];
+        int at[3][SUPPORT];
+        real phi[3][SUPPORT];
+        own_support(X, vertices, i, box, at, phi);
+        for (int d = 0; d < 3; d++) {
+          for (int s = 0; s < SUPPORT; s++) {
+            const int inner = at[d][s] - first[d];
+            batch.at[d][s][lane] = at[d][s] >= 0 && inner >= 0 && inner < tile_edge(d) ? inner : -1;
+            batch.phi[d][s][lane] = phi[d][s];
+          }
+          batch.force[d][lane] = F[d * vertices + i];
+        }
+      }
+      __syncwarp();
+      for (int n = 0; n < smaller(LANES, end - from); n++) {
+        const int x = a < SUPPORT ? batch.at[0][a][n] : -1, y = j < SUPPORT ? batch.at[1][j][n] : -1;
+        if (x >= 0 && y >= 0)
+          for (int k = upper; k < SUPPORT; k += 2) {
+            const int z = batch.at[2][k][n];
+            if (z < 0) continue;
+            const real w = batch.phi[2][k][n] * batch.phi[1][j][n], phi_x = batch.phi[0][a][n];
+            for (int c = 0; c < 3; c++)
+              add(sum[c * TILE_POINTS + (z * TILE_Y + y) * TILE_X + x], w * batch.force[c][n], phi_x, unit);
+          }
+        __syncwarp();
+      }
+    }
+    BARRIER();
+    for (int n = member; n < TILE_POINTS && begin < end; n += LANES * TOGETHER) {
+      const int p = point_of_tile(table, box, first, n);
+      for (int c = 0; c < 3 && p >= 0; c++)
+        g[c * stride + p] = end_of(g[c * stride + p], sum[c * TILE_POINTS + n], unit);
+    }
+    BARRIER();
+  }
+}
+
+KERNEL spread_in_order(real *g, long stride, const int *points, const int *numbers, long halo,
+                       const real *X, const real *F, long vertices, const int *starts,
+                       const int *items, long bins) {
+  spread_tiles<real, 1>(g, stride, points, numbers, halo, X, F, vertices, starts, items, bins, 0);
+}
+
+KERNEL spread_fixed_point(real *g, long stride, const int *points, const int *numbers, long halo,
+                          const real *X, const real *F, long vertices, const int *starts,
+                          const int *items, long bins, double unit) {
+  spread_tiles<long, WARPS>(g, stride, points, numbers, halo, X, F, vertices, starts, items, bins, unit);
+}

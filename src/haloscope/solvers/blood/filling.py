@@ -1,0 +1,244 @@
+"""Filling vessels with cells to a hematocrit: the same seed number gives the same cells.
+
+Few cells are packed in the vessel itself. Many come from a dense tile that is repeated through
+it: cells that cut the wall are left out and others taken away at random. Where too few would be
+left, the ones least in the wall stay, and all shrink, are pushed apart and grow again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from haloscope.device.interface import Device
+from haloscope.errors import InputError
+from haloscope.solvers.blood.lumen import Lumen
+from haloscope.solvers.blood.packing import (
+    SMALLEST,
+    Cells,
+    Packing,
+    pack_tile,
+    random_orientations,
+    scattered,
+)
+from haloscope.solvers.blood.packing_shapes import CellShape
+
+DIRECT = 600
+"""Up to so many cells are packed in the vessel itself."""
+_TILE = 300
+_DENSEST = 0.55
+_LEAST_SURPLUS, _MOST_SURPLUS = 1.02, 2.5
+_SHRUNK = 0.8
+_LONE = 0.6
+"""Size at which a single cell begins to grow, where it has nothing to get hooked in."""
+_SLIGHT = 0.005
+_TRIED_ORIENTATIONS = 3
+_SHRINKAGE, _STEPS_AFTER = 0.01, 200
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Cells of one kind and how many.
+
+    Attributes
+    ----------
+    shape
+        Of a cell at rest.
+    hematocrit
+        Share of the lumen's volume that they fill at full size.
+    """
+
+    shape: CellShape
+    hematocrit: float
+
+
+def cell_counts(lumen: Lumen, fillings: Sequence[Filling]) -> list[int]:
+    """Cells of each kind, the whole numbers nearest to hematocrit x volume / volume of a cell."""
+    return [round(f.hematocrit * lumen.volume / f.shape.volume) for f in fillings]
+
+
+def fill(
+    device: Device,
+    lumen: Lumen,
+    fillings: Sequence[Filling],
+    seed: int,
+    start_size: float = 1.0,
+) -> Cells:
+    """Place cells in a vessel, off its walls and off each other.
+
+    Parameters
+    ----------
+    device
+        What the packing runs on; it gives the same bits for any number of threads.
+    lumen
+        The vessel.
+    fillings
+        What it is filled with; the kinds of the result are numbers of these.
+    seed
+        Of all random numbers.
+    start_size
+        Cells are this much smaller in length than at full size, and are to grow as the run
+        begins: their membranes give way where rigid cells do not.
+
+    Returns
+    -------
+    Cells
+        Ordered by kind; as many of each as :func:`cell_counts` says.
+
+    Raises
+    ------
+    InputError
+        A number out of range, a cell that fits nowhere, or more cells than can be packed.
+    """
+    if not SMALLEST <= start_size <= 1.0:
+        raise InputError(f"start_size = {start_size:g} is out of range; give {SMALLEST:g} to 1")
+    for filling in fillings:
+        if not 0.0 <= filling.hematocrit < 1.0:
+            raise InputError(
+                f"hematocrit = {filling.hematocrit:g} is out of range; give 0 to below 1"
+            )
+    shapes = [filling.shape for filling in fillings]
+    counts = cell_counts(lumen, fillings)
+    random = np.random.default_rng(seed)
+    if not any(counts):
+        return Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64), start_size)
+    for shape, count in zip(shapes, counts, strict=True):
+        if count:
+            _check_fit(device, lumen, shape, start_size)
+    cells = None
+    if sum(counts) > DIRECT:
+        cells = _from_tiles(device, lumen, shapes, counts, random, start_size)
+    if cells is None:
+        cells = scattered(random, lumen, shapes, counts)
+    packing = Packing(device, lumen, shapes, cells)
+    if not packing.settled(packing.grow(start_size)):
+        asked = sum(filling.hematocrit for filling in fillings)
+        size = _largest_size(packing)
+        raise InputError(
+            f"hematocrit = {asked:g} is beyond packing: cells jammed at {asked * size**3:.2g}; ask "
+            f"for less, or give start_size = {math.floor(100 * size) / 100:g}, from which cells "
+            "grow in the flow"
+        )
+    return packing.cells
+
+
+def check_cells(
+    device: Device, lumen: Lumen, shapes: Sequence[CellShape], cells: Cells, unit: str = "um"
+) -> None:
+    """See that cells placed by hand keep off walls and off each other.
+
+    Raises
+    ------
+    InputError
+        The first cell in a wall, else the first two that overlap, counted from 1.
+    """
+    slight = _SLIGHT * min(shape.radius for shape in shapes)
+    packing = Packing(device, lumen, shapes, cells, slight)
+    into = packing.wall_depths() - slight
+    for number in np.flatnonzero(into > slight)[:1]:
+        at = ", ".join(f"{value:g}" for value in cells.positions[number])
+        raise InputError(
+            f"cell {number + 1} at ({at}) {unit} is {into[number]:.3g} {unit} in a wall at the "
+            "start; move or turn it, or take a wider vessel"
+        )
+    first, second, depth = packing.deepest_pair()
+    if depth > 2.0 * slight:
+        a, b = sorted((first + 1, second + 1))
+        which = f"cells {a} and {b} overlap" if a != b else f"cell {a} overlaps its own image"
+        raise InputError(
+            f"{which} by {depth - slight:.3g} {unit} at the start; move or turn one of them"
+        )
+
+
+def _check_fit(device: Device, lumen: Lumen, shape: CellShape, size: float) -> None:
+    """See that one cell fits in the widest place."""
+    if lumen.grid is None:
+        return
+    several = np.array(lumen.grid.shape[::-1]) > 1
+    coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), size * shape.radius
+    if coarsest > radius:
+        raise InputError(
+            f"a spacing of {coarsest:g} is too coarse for cells {2 * radius:.3g} wide; give at "
+            f"most {radius:.3g}"
+        )
+    if lumen.widest > size * 1.1 * shape.reach:
+        return
+    half = size * shape.half_height
+    node = np.unravel_index(int(lumen.grid.argmin()), lumen.grid.shape)[::-1]
+    place = lumen.origin + lumen.spacing * np.array(node)
+    # The same turns for whatever seed number: whether a cell fits is no matter of luck.
+    for turn in random_orientations(np.random.default_rng(0), _TRIED_ORIENTATIONS):
+        small = Cells(place[None], turn[None], np.zeros(1, np.int64), _LONE * size)
+        packing = Packing(device, lumen, [shape], small)
+        if packing.settled(packing.grow(size)):
+            return
+    raise InputError(
+        f"a cell {2 * radius:.3g} wide and {2 * half:.3g} thick fits nowhere in a vessel "
+        f"about {2 * lumen.widest:.3g} across at its widest; a round one needs "
+        f"{2 * radius + packing.gap:.3g}, a flat one {2 * half + packing.gap:.3g}"
+    )
+
+
+def _largest_size(packing: Packing) -> float:
+    """Size at which cells that jammed come apart when they all shrink."""
+    while packing.size > SMALLEST:
+        packing.place(replace(packing.cells, size=packing.size - _SHRINKAGE))
+        if packing.settled(packing.relax(_STEPS_AFTER)):
+            break
+    return packing.size
+
+
+def _from_tiles(
+    device: Device,
+    lumen: Lumen,
+    shapes: Sequence[CellShape],
+    counts: Sequence[int],
+    random: np.random.Generator,
+    size: float,
+) -> Cells | None:
+    """Cells from a dense tile repeated through the vessel; None where too few come of it.
+
+    Either all are apart and of the wanted size, or some are in the wall and all are smaller.
+    """
+    densities = np.array(counts) / lumen.volume
+    share = size**3 * sum(n * shape.volume for n, shape in zip(densities, shapes, strict=True))
+    surplus = min(_MOST_SURPLUS, _DENSEST / share)
+    if surplus < _LEAST_SURPLUS:
+        return None
+    side = (_TILE / (surplus * densities.sum())) ** (1.0 / 3.0)
+    closed = np.array(lumen.periodic)
+    # Along a closed axis a whole number of tiles fits.
+    copies = np.where(closed, np.maximum(np.round(lumen.sides / side), 1), 0).astype(int)
+    sides = np.where(closed, lumen.sides / np.maximum(copies, 1), side)
+    copies = np.where(closed, copies, np.ceil(lumen.sides / side).astype(int) + 1)
+    in_tile = np.ceil(surplus * densities * sides.prod()).astype(int)
+    tile = pack_tile(device, sides, shapes, [int(n) for n in in_tile], random, size)
+    if tile is None:
+        return None
+    corner = lumen.lower - sides * random.random(3)
+    places = np.stack(np.meshgrid(*map(np.arange, copies), indexing="ij"), axis=-1).reshape(-1, 3)
+    positions = (corner + places[:, None] * sides + tile.positions).reshape(-1, 3)
+    turns = np.where(closed, np.floor((positions - lumen.lower) / lumen.sides), 0.0)
+    positions -= turns * lumen.sides
+    inside = np.flatnonzero(
+        ((positions >= lumen.lower) & (positions < lumen.upper)).all(axis=1)
+        & (lumen.distance(positions) < 0.0)
+    )
+    original = inside % tile.count
+    found = Cells(positions[inside], tile.quaternions[original], tile.kinds[original], size)
+    depths = Packing(device, lumen, shapes, found).wall_depths()
+    # Those off the wall in random order, then the others, the least deep first.
+    order = random.permutation(found.count)
+    order = order[np.argsort(depths[order], kind="stable")]
+    chosen = []
+    for kind, count in enumerate(counts):
+        alike = order[found.kinds[order] == kind][:count]
+        if len(alike) < count:
+            return None
+        chosen.append(np.sort(alike))
+    cells = found.chosen(np.concatenate(chosen))
+    touching = depths[np.concatenate(chosen)].max() > 0.0
+    return replace(cells, size=max(SMALLEST, _SHRUNK * size)) if touching else cells

@@ -1,0 +1,97 @@
+// One step of the lattice-Boltzmann fluid, in place: the AA pattern (Bailey et al., Int. Conf. on
+// Parallel Processing 2009, 550).
+//
+// Legend: slot i of point p is f[i * stride + p]. Before an even step slot i of x holds h_i(x), what
+// has arrived. The even step leaves what goes along c_i in slot opposite(i) of x. The odd step finds
+// h_i(x) at the address L_i(x) = slot opposite(i) of x - c_i, or slot i of x itself where a wall or an
+// opening lies there, and leaves what goes against c_i in that very place: again what has arrived.
+// Each address belongs to one point, so points may be taken in any order.
+//
+// `streamed` is 1 for an odd step. Sources: index of the point at x - c_i, in row i - 1; negative
+// where there is none. g, u: force density and velocity [3][stride], `inside` one flag a point: read
+// and written where the constants CELLS and CONTRAST say so.
+
+#if ON_GPU
+#include "fluid_threads.hpp"
+#else
+#include "fluid_lanes.hpp"
+#endif
+#include "lattice.hpp"
+
+INLINE long address(int i, long p, int source, long stride) {
+  return source < 0 ? i * stride + p : opposite(i) * stride + source;
+}
+
+#if ON_GPU
+// `points` names the points; without it they are 0 .. count - 1. sources [18][pitch].
+KERNEL advance(real *__restrict__ f, long stride, const Physics k, const int *__restrict__ points,
+               long count, const int *__restrict__ sources, long pitch, long streamed,
+               const real *__restrict__ force, real *__restrict__ velocity,
+               const unsigned char *__restrict__ inside) {
+  FOR_EACH(q, count) {
+    const long p = points ? points[q] : q;
+    real h[Q], u[3], g[3] = {k.gx, k.gy, k.gz}, plus = k.plus, minus = k.minus;
+    long at[Q];
+    UNROLLED for (int i = 0; i < Q; ++i)
+      at[i] = address(i, p, streamed && i ? sources[(i - 1) * pitch + p] : -1, stride);
+    UNROLLED for (int i = 0; i < Q; ++i) h[i] = f[at[i]];
+#if CELLS
+    UNROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
+#endif
+#if CONTRAST
+    if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
+#endif
+    collide(k, plus, minus, g, h, u);
+    UNROLLED for (int i = 0; i < Q; ++i) f[at[i]] = h[i];
+#if CELLS
+    UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
+#endif
+  }
+}
+
+#else
+#include "fluid_cores.hpp"
+#endif
+
+// Points of openings: completes what comes from outside, then as above. sources [18][count];
+// kinds: axis, + 4 where the inward normal points down it, + 8 where a density is given; number of
+// the opening, whose drive is that density or a factor of the velocities given [3][count].
+KERNEL openings(real *f, long stride, const Physics k, long first, long count, const int *sources,
+                const unsigned char *kinds, const unsigned char *numbers, const real *given,
+                const real *drive, long streamed, const real *force, real *velocity,
+                const unsigned char *inside) {
+  PARTS(q, count) {
+    const long p = first + q;
+    real h[Q], u[3], g[3] = {k.gx, k.gy, k.gz}, plus = k.plus, minus = k.minus;
+    long at[Q];
+    ROLLED for (int i = 0; i < Q; ++i) {
+      at[i] = address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride);
+      h[i] = f[at[i]];
+    }
+#if CELLS
+    ROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
+#endif
+#if CONTRAST
+    if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
+#endif
+    const int kind = kinds[q];
+    const real now = drive[numbers[q]];
+    const real wanted[3] = {now * given[q], now * given[count + q], now * given[2 * count + q]};
+    complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
+    collide(k, plus, minus, g, h, u);
+    ROLLED for (int i = 0; i < Q; ++i) f[at[i]] = h[i];
+#if CELLS
+    ROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
+#endif
+  }
+}
+
+// Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
+// a times that, plus b times what is at `other`, plus c; coefficients [3][count].
+KERNEL correct_walls(real *f, const long *place, const long *other, const real *coefficients,
+                     long count) {
+  FOR_EACH(q, count) {
+    const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
+    f[place[q]] = fused(a, f[place[q]], fused(b, f[other[q]], c));
+  }
+}

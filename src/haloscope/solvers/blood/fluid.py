@@ -1,0 +1,484 @@
+"""The lattice-Boltzmann fluid of one rank: its populations and the kernels that move them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, ByValue, Device, Launch
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, WEIGHTS, equilibrium
+from haloscope.solvers.blood.fluid_rows import rows_and_points
+
+Floats = NDArray[np.float64]
+SOURCE = Path(__file__).with_name("fluid.cpp")
+EXACT_MAGIC = 3 / 16
+"""Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
+
+# Slots start at different lines of a 4 KiB page, 19 of them spread over it.
+_PAGE, _SHIFT = 4096, 192
+_LINE = 64
+_GPU_BLOCK = (256,)
+# As many as the struct Physics of lattice.hpp has.
+_PHYSICS_VALUES = 12
+
+
+class LatticePart(Protocol):
+    """What a fluid needs to know of a rank's points."""
+
+    @property
+    def owned(self) -> int:
+        """Number of own points; ghosts follow them."""
+
+    @property
+    def bulk(self) -> int:
+        """Number of own points that come first and lie in no opening."""
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Number of each point in the whole lattice, ghosts included."""
+
+    @property
+    def sources(self) -> NDArray[np.int32]:
+        """(18, owned): point at x - c_i; -1 behind a wall, -2 - k behind opening k."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """An inlet or outlet in a plane of lattice points.
+
+    Attributes
+    ----------
+    axis, sign
+        The inward normal is `sign` (1 or -1) along `axis` (0, 1, 2).
+    velocity
+        Given velocities of this rank's points in the opening, in their order, (points, 3); they
+        are multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density
+        is given by that number, and flow is along the normal.
+    """
+
+    axis: int
+    sign: int
+    velocity: Floats | None = None
+
+
+@dataclass(frozen=True)
+class WallLinks:
+    """Links to walls that move, or that do not lie halfway between points.
+
+    Attributes
+    ----------
+    points, directions
+        Of each link the own point x and the direction i of what the wall sends back to it: the
+        wall lies on the way from x to x - c_i.
+    fractions
+        How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids
+        13 (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
+    velocities
+        (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with
+        the mean density).
+    """
+
+    points: NDArray[np.integer[Any]]
+    directions: NDArray[np.integer[Any]]
+    fractions: Floats
+    velocities: Floats
+
+
+@dataclass(frozen=True)
+class Carreau:
+    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2).
+
+    Attributes
+    ----------
+    at_rest, at_high_shear
+        Kinematic viscosities in lattice units.
+    time
+        lambda, in time steps.
+    exponent
+        n, between 0 and 1.
+    """
+
+    at_rest: float
+    at_high_shear: float
+    time: float
+    exponent: float
+
+
+class Fluid:
+    """Populations of a rank's points and the steps they take, in lattice units.
+
+    A step in parts, for several ranks::
+
+        fluid.collide_edge()      # points beside ghosts, and in openings
+        ...                       # start to exchange: see `forward`
+        fluid.collide_interior()
+        ...                       # finish the exchange
+        fluid.finish_step()
+
+    Parameters
+    ----------
+    device
+        Where to compute.
+    part
+        The rank's points.
+    tau
+        Relaxation time, above 1/2: the viscosity is (tau - 1/2) / 3. With Carreau's law unused.
+    collision
+        ``trt`` (two relaxation times) or ``bgk`` (one).
+    magic
+        (tau - 1/2) times the same of the odd moments, of ``trt``.
+    real
+        ``double`` or ``single``.
+    body_force
+        Force density along x, y, z.
+    openings
+        In the order of their numbers.
+    walls
+        Links that need more than halfway bounce-back at a wall at rest.
+    with_cells
+        Have `force`, which collisions read, and `velocity`, which they write.
+    inside_tau
+        Relaxation time of points whose flag `inside` is set; None: there are no such flags.
+    carreau
+        Viscosity law instead of `tau`.
+
+    Attributes
+    ----------
+    stride
+        Slot i of point p is at ``i * stride + p`` of `populations_array`.
+    parity
+        0 where the next step is an even one, 1 where it is odd.
+    forward
+        True when what the last collision left goes from owners to ghosts (`ghost_slots` receive,
+        `owned_slots` send); False when it goes back.
+    ghost_slots, owned_slots
+        (n, 3) integers: ghost, slot of it; own point, slot of it, each with the flat address last.
+        Sorted by the number of the point in the whole lattice and slot, so that an owner lists the
+        same as who has the ghost. `partners` has the ghost behind each of the owned slots, from
+        which follows which rank it goes to.
+    force, velocity
+        (3, stride), with cells: force density that is added, and velocity as of the last step.
+    inside
+        (stride,) flags, with `inside_tau`.
+
+    Raises
+    ------
+    ValueError
+        An opening's velocities do not fit its points, or a relaxation time is 1/2 or less.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        part: LatticePart,
+        *,
+        tau: float,
+        collision: Literal["trt", "bgk"] = "trt",
+        magic: float = EXACT_MAGIC,
+        real: Literal["double", "single"] = "double",
+        body_force: Sequence[float] = (0.0, 0.0, 0.0),
+        openings: Sequence[Opening] = (),
+        walls: WallLinks | None = None,
+        with_cells: bool = False,
+        inside_tau: float | None = None,
+        carreau: Carreau | None = None,
+    ) -> None:
+        self._device, self._part = device, part
+        self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
+        for one in (tau, inside_tau):
+            if one is not None and not one > 0.5:
+                raise ValueError(f"a relaxation time of {one} is not stable; give more than 0.5")
+        self.owned, self.bulk = part.owned, part.bulk
+        self.count = len(part.numbers)
+        self.stride = _stride(self.count, self._dtype.itemsize)
+        self.parity = 0
+        self.populations_array = device.zeros((DIRECTIONS * self.stride,), self._dtype)
+        nothing = device.zeros((1,), self._dtype)
+        vectors = (3, self.stride)
+        self.force = device.zeros(vectors, self._dtype) if with_cells else nothing
+        self.velocity = device.zeros(vectors, self._dtype) if with_cells else nothing
+        flags = self.stride if inside_tau is not None else 1
+        self.inside = device.zeros((flags,), np.uint8)
+        self._constants = {
+            "real": "double" if real == "double" else "float",
+            "CELLS": int(with_cells),
+            "CONTRAST": int(inside_tau is not None),
+            "CARREAU": int(carreau is not None),
+            "PHYSICS_VALUES": _PHYSICS_VALUES,
+        }
+        two_rates = magic if collision == "trt" else 0.0
+        self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
+        law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
+        self._law = (two_rates, law.at_rest, law.at_high_shear, law.time, law.exponent)
+        self._list_slots()
+        self._open(openings)
+        self._link(walls)
+        self._divide()
+        self.set_body_force(body_force)
+
+    def _list_slots(self) -> None:
+        """Find which slots of ghosts and of own points are exchanged."""
+        directions, points = np.nonzero(self._part.sources >= self.owned)
+        directions += 1
+        ghosts = self._part.sources[directions - 1, points].astype(np.int64)
+        numbers = self._part.numbers
+        slots = OPPOSITE[directions]
+        order = np.lexsort((slots, numbers[ghosts]))
+        mine = np.lexsort((directions, numbers[points]))
+        self.ghost_slots = np.stack([ghosts, slots, slots * self.stride + ghosts], axis=1)[order]
+        self.owned_slots = np.stack(
+            [points, directions, directions * self.stride + points], axis=1
+        )[mine]
+        self.partners = ghosts[mine]
+        self._edge = np.zeros(self.owned, bool)
+        self._edge[points] = True
+
+    def _open(self, openings: Sequence[Opening]) -> None:
+        """Lay out what the kernel for openings reads."""
+        part, device = self._part, self._device
+        there = np.ascontiguousarray(part.sources[:, self.bulk : self.owned])
+        behind = -2 - there.min(axis=0, initial=0)
+        if len(behind) and not 0 <= behind.min() <= behind.max() < len(openings):
+            raise ValueError(
+                f"there are points of openings {sorted(set(behind.tolist()))}, but "
+                f"{len(openings)} openings are given"
+            )
+        kinds = np.zeros(len(behind), np.uint8)
+        given = np.zeros((3, len(behind)), self._dtype)
+        for number, opening in enumerate(openings):
+            at = np.flatnonzero(behind == number)
+            kinds[at] = opening.axis + 4 * (opening.sign < 0) + 8 * (opening.velocity is None)
+            if opening.velocity is not None:
+                if opening.velocity.shape != (len(at), 3):
+                    raise ValueError(
+                        f"opening {number} has {len(at)} points here, but velocities of shape "
+                        f"{opening.velocity.shape} are given"
+                    )
+                given[:, at] = opening.velocity.T
+        self._given_openings = tuple(openings)
+        self.opening_numbers = behind
+        self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
+        tables = (there, kinds, behind.astype(np.uint8), given)
+        self._opening_tables = [device.from_host(table) for table in tables]
+
+    def _link(self, walls: WallLinks | None) -> None:
+        """Addresses and coefficients of links to walls, for each parity."""
+        self._corrections: list[tuple[Array, ...]] = []
+        if walls is None or not len(walls.points):
+            return
+        x = np.asarray(walls.points, np.int64)
+        i = np.asarray(walls.directions, np.int64)
+        beyond = self._part.sources[OPPOSITE[i] - 1, x].astype(np.int64)
+        q = np.where(beyond >= 0, walls.fractions, 0.5)
+        near = q < 0.5
+        a = np.where(near, 2 * q, 1 / (2 * q))
+        pushed = 6 * WEIGHTS[i] * (VELOCITIES[i] * walls.velocities).sum(axis=1)
+        c = np.where(near, 1.0, a) * pushed
+        coefficients = np.stack([a, 1 - a, c]).astype(self._dtype)
+        place = i * self.stride + x
+        here = OPPOSITE[i] * self.stride + x
+        there = np.where(beyond >= 0, i * self.stride + beyond, here)
+        # Near walls need what arrives at x against c_i, far ones what left x along c_i: after an
+        # even step the one is at the source's slot and the other at x, after an odd one the reverse.
+        others = (np.where(near, there, here), np.where(near, here, there))
+        give = self._device.from_host
+        self._corrections = [
+            (give(place), give(other), give(coefficients), len(x)) for other in others
+        ]
+
+    def _divide(self) -> None:
+        """Lay out the order in which points are taken: edges and the interior of each parity."""
+        edge = self._edge[: self.bulk]
+        chosen = (np.flatnonzero(edge), np.flatnonzero(~edge))
+        device, give = self._device, self._device.from_host
+        self._orders: list[list[tuple[Any, ...]]] = []
+        if device.kind == "cpu":
+            for sources in (None, self._part.sources):
+                of_parity: list[tuple[Any, ...]] = []
+                for some in chosen:
+                    order = rows_and_points(some, sources)
+                    tables = (order.rows, order.row_sources, order.points, order.point_sources)
+                    lists = tuple(give(table) for table in tables)
+                    of_parity.append(
+                        (give(order.blocks), len(order.blocks) - 1, *lists, len(order.points))
+                    )
+                self._orders.append(of_parity)
+            return
+        pitch = -(-self.owned // _LINE) * _LINE
+        table = np.full((DIRECTIONS - 1, pitch), -1, np.int32)
+        table[:, : self.owned] = self._part.sources
+        sources = give(table)
+        every = not edge.any()
+        lists = tuple(give(some.astype(np.int32)) for some in chosen)
+        orders = [(lists[0], len(chosen[0]), sources, pitch)]
+        orders += [(0 if every else lists[1], len(chosen[1]), sources, pitch)]
+        self._orders = [list(orders), list(orders)]
+
+    def set_body_force(self, force: Sequence[float]) -> None:
+        """Set the force density along x, y, z that acts everywhere."""
+        values = np.array([*self._rates, *force, *self._law], self._dtype)
+        physics = ByValue(values)
+        kernel = self._device.kernel(SOURCE, "advance", self._constants)
+        f, stride = self.populations_array, self.stride
+        cells = (self.force, self.velocity, self.inside)
+        self._advance: list[list[Launch]] = []
+        self._openings: list[Launch] = []
+        self._correct: list[Launch] = []
+        self._body_force = np.array(force, np.float64)
+        in_openings = self.owned - self.bulk
+        for parity, orders in enumerate(self._orders):
+            self._advance.append(
+                [
+                    kernel.bind(
+                        *(f, stride, physics, *order, parity, *cells),
+                        extent=(max(1, int(order[1])),),
+                        block=_GPU_BLOCK,
+                    )
+                    for order in orders
+                ]
+            )
+            if in_openings:
+                sources, *tables = self._opening_tables
+                self._openings.append(
+                    self._device.kernel(SOURCE, "openings", self._constants).bind(
+                        *(f, stride, physics, self.bulk, in_openings, sources, *tables),
+                        *(self._drive, parity, *cells),
+                        extent=(in_openings,),
+                        block=_GPU_BLOCK,
+                    )
+                )
+        for links in self._corrections:
+            self._correct.append(
+                self._device.kernel(SOURCE, "correct_walls", self._constants).bind(
+                    f, *links, extent=(links[-1],), block=_GPU_BLOCK
+                )
+            )
+
+    def drive(self, opening: int, number: float) -> None:
+        """Set the factor of an opening's velocities, or its density."""
+        self._drive[opening] = number
+
+    def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
+        """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
+        self.set_populations(equilibrium(density, velocity))
+
+    def set_populations(self, populations: Floats) -> None:
+        """Start from what :meth:`populations` gave, (19, owned)."""
+        slots = self.populations_array.reshape(DIRECTIONS, self.stride)
+        slots[:, : self.owned] = self._device.xp.asarray(populations, dtype=self._dtype)
+        self.parity = 0
+
+    def _arrived(self, i: int) -> Array:
+        """What has arrived along direction i at all own points."""
+        f, xp = self.populations_array, self._device.xp
+        own = f[i * self.stride : i * self.stride + self.owned]
+        if not self.parity or i == 0:
+            return own
+        sources = xp.asarray(self._part.sources[i - 1])
+        return xp.where(sources < 0, own, f[int(OPPOSITE[i]) * self.stride + sources])
+
+    def populations(self) -> Floats:
+        """Populations less their weights, f_i - w_i, as they have arrived at each own point.
+
+        Returns
+        -------
+        array of shape (19, owned)
+            On the host, in the type that is computed with. The next step depends on nothing else:
+            set again, it gives the same bits. What an opening leaves undefined is what left there.
+        """
+        rows = [self._device.to_host(self._arrived(i)) for i in range(DIRECTIONS)]
+        return np.stack(rows)
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Density (owned,) and velocity (3, owned) on the host, in double precision.
+
+        The velocity is that of the middle of a step: half of the force's momentum counts. In
+        openings both are as the next step will complete them.
+        """
+        xp = self._device.xp
+        density = xp.ones(self.owned)
+        momentum = xp.zeros((3, self.owned))
+        for i in range(DIRECTIONS):
+            arrived = self._arrived(i)
+            density += arrived
+            for axis in range(3):
+                if VELOCITIES[i, axis]:
+                    momentum[axis] += int(VELOCITIES[i, axis]) * arrived
+        force = xp.zeros((3, self.owned)) + xp.asarray(self._body_force)[:, None]
+        if self._constants["CELLS"]:
+            force += self.force[:, : self.owned]
+        momentum += 0.5 * force
+        give = self._device.to_host
+        result = give(density), give(momentum / density)
+        if self.owned > self.bulk:
+            self._complete(*result, give(force[:, self.bulk :]))
+        return result
+
+    def _complete(self, density: Floats, velocity: Floats, force: Floats) -> None:
+        """Put in what holds in openings; see `complete` in lattice.hpp."""
+        give = self._device.to_host
+        arrived = np.stack([give(self._arrived(i)[self.bulk :]) for i in range(DIRECTIONS)])
+        drives, given = give(self._drive), give(self._opening_tables[3])
+        for number, opening in enumerate(self._given_openings):
+            at = np.flatnonzero(self.opening_numbers == number)
+            inward = opening.sign * VELOCITIES[:, opening.axis]
+            known = (1 - np.sign(inward)) * (inward <= 0) @ arrived[:, at].astype(np.float64)
+            mass = 1 + known - 0.5 * opening.sign * force[opening.axis, at]
+            u = np.zeros((3, len(at)))
+            if opening.velocity is None:
+                rho = np.full(len(at), float(drives[number]))
+                u[opening.axis] = opening.sign * (1 - mass / rho)
+            else:
+                u[:] = drives[number] * given[:, at]
+                rho = mass / (1 - opening.sign * u[opening.axis])
+            density[self.bulk + at] = rho
+            velocity[:, self.bulk + at] = u
+
+    @property
+    def forward(self) -> bool:
+        """Whether an exchange after this collision goes from owners to ghosts."""
+        return self.parity == 0
+
+    def collide_edge(self) -> None:
+        """Take the points beside ghosts and those in openings through the step."""
+        self._advance[self.parity][0]()
+        if self._openings:
+            self._openings[self.parity]()
+
+    def collide_interior(self) -> None:
+        """Take all other points through the step."""
+        self._advance[self.parity][1]()
+
+    def collide_and_stream(self) -> None:
+        """Take all points through the step."""
+        self.collide_edge()
+        self.collide_interior()
+
+    def finish_step(self) -> None:
+        """Let moving and slanted walls act, once what comes from other ranks is there."""
+        if self._correct:
+            self._correct[self.parity]()
+        self.parity = 1 - self.parity
+
+    def step(self) -> None:
+        """Advance by one time step where there are no ghosts."""
+        self.collide_and_stream()
+        self.finish_step()
+
+
+def _stride(count: int, itemsize: int) -> int:
+    """Distance of slots: at least `count`, whole lines, and not a multiple of a page."""
+    least = -(-count * itemsize // _LINE) * _LINE
+    return (least + (_SHIFT - least) % _PAGE) // itemsize
+
+
+def _rates(tau: float, magic: float) -> tuple[float, float]:
+    """Relaxation rates of even and odd parts; magic 0: the same."""
+    if magic == 0.0:
+        return 1 / tau, 1 / tau
+    return 1 / tau, 1 / (magic / (tau - 0.5) + 0.5)

@@ -1,0 +1,194 @@
+// Pointwise physics of the D3Q19 lattice: collision, forcing and what completes an opening.
+//
+// Legend, in lattice units (spacing, time step and mean density 1, c_s^2 = 1/3): h[i] = f_i - w_i,
+// populations less their weights, which keeps the digits that rest would take; c_i directions, w_i
+// weights; delta = rho - 1; j momentum, u velocity, g force density; tau relaxation time, `plus` and
+// `minus` the relaxation rates of the even and odd parts of a pair of opposite directions.
+//
+// Pair n holds directions 2 n + 1 and 2 n + 2, which are opposite; d3q19.py has the same order.
+// Constants: real, CONTRAST (1: two fluids), CARREAU (1: shear-thinning).
+
+#define Q 19
+#define PAIRS 9
+
+struct Physics {
+  real plus, minus;                // rates of the fluid outside
+  real inside_plus, inside_minus;  // and inside cells
+  real gx, gy, gz;                 // body force
+  real magic;                      // (1/plus - 1/2) (1/minus - 1/2), 0: plus = minus
+  real nu_0, nu_inf, lambda, n;    // Carreau: viscosities at rest and at high shear, time, exponent
+};
+static_assert(sizeof(Physics) == PHYSICS_VALUES * sizeof(real), "as many as Python hands over");
+
+INLINE constexpr int opposite(int i) { return i == 0 ? 0 : i % 2 ? i + 1 : i - 1; }
+
+// Component `axis` of c_i.
+INLINE int direction(int i, int axis) {
+  constexpr signed char c[Q][3] = {
+      {0, 0, 0},  {1, 0, 0},   {-1, 0, 0}, {0, 1, 0},  {0, -1, 0},  {0, 0, 1},  {0, 0, -1},
+      {1, 1, 0},  {-1, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {1, 0, 1},   {-1, 0, -1}, {1, 0, -1},
+      {-1, 0, 1}, {0, 1, 1},   {0, -1, -1}, {0, 1, -1}, {0, -1, 1}};
+  return c[i][axis];
+}
+INLINE real weight(int i) {
+  return i == 0 ? (real)1 / 3 : i < 7 ? (real)1 / 18 : (real)1 / 36;
+}
+
+// A number in all lanes of a vector, or itself.
+template <typename V>
+INLINE V all(real a) {
+  return a - V{};
+}
+
+// c . v for the first direction of each pair.
+template <typename V>
+INLINE void along(const V *v, V *c_v) {
+  c_v[0] = v[0], c_v[1] = v[1], c_v[2] = v[2];
+  c_v[3] = v[0] + v[1], c_v[4] = v[0] - v[1];
+  c_v[5] = v[0] + v[2], c_v[6] = v[0] - v[2];
+  c_v[7] = v[1] + v[2], c_v[8] = v[1] - v[2];
+}
+
+// The other rate of a pair: (1/plus - 1/2) (1/minus - 1/2) = magic (Ginzburg, Verhaeghe and
+// d'Humieres, Commun. Comput. Phys. 3 (2008) 427).
+template <typename V>
+INLINE V minus_rate(V tau, real magic) {
+  const V excess = tau - (real)0.5;
+  return excess / fused(all<V>((real)0.5), excess, all<V>(magic));
+}
+
+// delta, j and the even and odd parts (twice) of all pairs.
+template <typename V>
+INLINE V moments(const V *h, V *s, V *d, V *j) {
+  UNROLLED for (int n = 0; n < PAIRS; ++n) {
+    s[n] = h[2 * n + 1] + h[2 * n + 2];
+    d[n] = h[2 * n + 1] - h[2 * n + 2];
+  }
+  j[0] = d[0] + ((d[3] + d[4]) + (d[5] + d[6]));
+  j[1] = d[1] + ((d[3] - d[4]) + (d[7] + d[8]));
+  j[2] = d[2] + ((d[5] - d[6]) + (d[7] - d[8]));
+  return ((h[0] + s[0]) + (s[1] + s[2])) + (((s[3] + s[4]) + (s[5] + s[6])) + (s[7] + s[8]));
+}
+
+#if CARREAU
+// tau of the Carreau law nu = nu_inf + (nu_0 - nu_inf) (1 + (lambda rate)^2)^((n - 1)/2), where the
+// shear rate is itself K / tau: Newton's method on tau, which starts at the largest value.
+// K = 3/(2 rho) sqrt(2 Pi : Pi) with Pi the second moment of what deviates from equilibrium.
+template <typename V>
+INLINE V carreau_tau(const Physics &k, const V *s, V delta, const V *u, const V *g) {
+  const V rho = delta + (real)1;
+  V pi[6];  // xx yy zz xy xz yz, less that of equilibrium and of half the force's work
+  const V edge_x = (s[3] + s[4]) + (s[5] + s[6]), edge_y = (s[3] + s[4]) + (s[7] + s[8]);
+  const V edge_z = (s[5] + s[6]) + (s[7] + s[8]), third = delta / (real)3;
+  pi[0] = (s[0] + edge_x) - third - rho * u[0] * u[0] + g[0] * u[0];
+  pi[1] = (s[1] + edge_y) - third - rho * u[1] * u[1] + g[1] * u[1];
+  pi[2] = (s[2] + edge_z) - third - rho * u[2] * u[2] + g[2] * u[2];
+  const V half = all<V>((real)0.5);
+  pi[3] = (s[3] - s[4]) - rho * u[0] * u[1] + half * (g[0] * u[1] + g[1] * u[0]);
+  pi[4] = (s[5] - s[6]) - rho * u[0] * u[2] + half * (g[0] * u[2] + g[2] * u[0]);
+  pi[5] = (s[7] - s[8]) - rho * u[1] * u[2] + half * (g[1] * u[2] + g[2] * u[1]);
+  const V square = (pi[0] * pi[0] + pi[1] * pi[1] + pi[2] * pi[2]) +
+                   (real)2 * (pi[3] * pi[3] + pi[4] * pi[4] + pi[5] * pi[5]);
+  const V K2 = (real)4.5 * square / (rho * rho) * (k.lambda * k.lambda);
+  V tau = all<V>((real)3 * k.nu_0 + (real)0.5);
+  const real power = (k.n - 1) / 2, range = 3 * (k.nu_0 - k.nu_inf), low = 3 * k.nu_inf + (real)0.5;
+  for (int turn = 0; turn < 6; ++turn) {
+    const V x = K2 / (tau * tau), base = x + (real)1;
+    const V thin = range * raised(base, power);
+    const V slope = (real)1 + (real)2 * power * thin * x / (base * tau);
+    tau = tau - (tau - low - thin) / slope;
+  }
+  return tau;
+}
+#endif
+
+// Collides with two relaxation times and Guo's force (Phys. Rev. E 65 (2002) 046308): h is replaced
+// by what leaves, each direction's value in the place of the opposite one. u is given back.
+template <typename V>
+INLINE void collide(const Physics &k, V plus, V minus, const V *g, V *h, V *u) {
+  V s[PAIRS], d[PAIRS], j[3];
+  const V delta = moments(h, s, d, j);
+  const V rho = delta + (real)1, by_rho = (real)1 / rho, half = all<V>((real)0.5);
+  UNROLLED for (int a = 0; a < 3; ++a) u[a] = fused(half, g[a], j[a]) * by_rho;
+#if CARREAU
+  const V tau = carreau_tau(k, s, delta, u, g);
+  plus = (real)1 / tau;
+  minus = k.magic == 0 ? plus : minus_rate(tau, k.magic);
+#endif
+  const V force_plus = fused(-half, plus, all<V>((real)1));
+  const V force_minus = fused(-half, minus, all<V>((real)1));
+  const V u_u = fused(u[2], u[2], fused(u[1], u[1], u[0] * u[0]));
+  const V u_g = fused(u[2], g[2], fused(u[1], g[1], u[0] * g[0]));
+  const V rest = fused(plus, fused(rho * (real)-1.5, u_u, delta), (real)-3 * force_plus * u_g);
+  // Of diagonal directions, whose weight is 1/36; that of the others is twice as much.
+  const V rest_36 = rest * ((real)1 / 36);
+  V even[3], odd[3];  // with c . u times c . even, and c . odd
+  const V even_u = ((real)4.5 / 36 * plus) * rho, even_g = (real)9 / 36 * force_plus;
+  const V odd_u = ((real)3 / 36 * minus) * rho, odd_g = (real)3 / 36 * force_minus;
+  UNROLLED for (int a = 0; a < 3; ++a) {
+    even[a] = fused(even_u, u[a], even_g * g[a]);
+    odd[a] = fused(odd_u, u[a], odd_g * g[a]);
+  }
+  V c_u[PAIRS], c_even[PAIRS], c_odd[PAIRS];
+  along(u, c_u), along(even, c_even), along(odd, c_odd);
+  const V keep_even = fused(-half, plus, half), keep_odd = fused(-half, minus, half);
+  UNROLLED for (int n = 0; n < PAIRS; ++n) {
+    const V toward = fused(c_u[n], c_even[n], rest_36);
+    const V sum = fused(keep_even, s[n], n < 3 ? toward + toward : toward);
+    const V difference = fused(keep_odd, d[n], n < 3 ? c_odd[n] + c_odd[n] : c_odd[n]);
+    h[2 * n + 1] = sum - difference;
+    h[2 * n + 2] = sum + difference;
+  }
+  h[0] = fused((real)1 - plus, h[0], (real)12 * rest_36);
+}
+
+// Equilibrium less the weight.
+INLINE real equilibrium(int i, real rho, const real *u) {
+  const real c_u = direction(i, 0) * u[0] + direction(i, 1) * u[1] + direction(i, 2) * u[2];
+  const real u_u = fused(u[2], u[2], fused(u[1], u[1], u[0] * u[0]));
+  const real change = fused((real)4.5 * c_u, c_u, fused((real)-1.5, u_u, (real)3 * c_u));
+  return weight(i) * fused(rho, change, rho - (real)1);
+}
+
+// Completes the populations of a point in the plane of an opening whose inward normal is `sign` along
+// `axis`: given a velocity, or a density with flow along the normal alone. What deviates from
+// equilibrium is taken from the opposite directions and then all of it from its second moment alone
+// (Latt et al., Phys. Rev. E 77 (2008) 056703); g enters the momentum by half.
+INLINE void complete(int axis, int sign, bool density_given, const real *given, real rho,
+                     const real *g, real *h) {
+  real known = 0;  // sum over the plane and twice over what leaves
+  ROLLED for (int i = 0; i < Q; ++i) {
+    const int inward = sign * direction(i, axis);
+    known += inward == 0 ? h[i] : inward < 0 ? 2 * h[i] : (real)0;
+  }
+  // The sum of the weights counted so is 1. u_n and g_n along the inward normal.
+  const real mass = (real)1 + known - (real)0.5 * sign * g[axis];
+  real u[3] = {0, 0, 0};
+  if (density_given) {
+    u[axis] = sign * ((real)1 - mass / rho);
+  } else {
+    ROLLED for (int a = 0; a < 3; ++a) u[a] = given[a];
+    rho = mass / ((real)1 - sign * u[axis]);
+  }
+  real pi[3][3] = {};
+  real far_off[Q];
+  ROLLED for (int i = 0; i < Q; ++i) {
+    const real c_g = direction(i, 0) * g[0] + direction(i, 1) * g[1] + direction(i, 2) * g[2];
+    far_off[i] = h[i] - equilibrium(i, rho, u) + weight(i) * (real)1.5 * c_g;
+  }
+  ROLLED for (int i = 1; i < Q; ++i) {
+    const real part = sign * direction(i, axis) > 0 ? far_off[opposite(i)] : far_off[i];
+    ROLLED for (int a = 0; a < 3; ++a)
+      ROLLED for (int b = 0; b < 3; ++b) pi[a][b] += direction(i, a) * direction(i, b) * part;
+  }
+  const real trace = pi[0][0] + pi[1][1] + pi[2][2];
+  ROLLED for (int i = 0; i < Q; ++i) {
+    real c_pi_c = 0, c_g = 0;
+    ROLLED for (int a = 0; a < 3; ++a) {
+      c_g += direction(i, a) * g[a];
+      ROLLED for (int b = 0; b < 3; ++b) c_pi_c += direction(i, a) * direction(i, b) * pi[a][b];
+    }
+    h[i] = equilibrium(i, rho, u) +
+           weight(i) * ((real)4.5 * (c_pi_c - trace / 3) - (real)1.5 * c_g);
+  }
+}

@@ -1,0 +1,105 @@
+// Forces, energies and shapes of membranes: of cells whose elements are the same for all of a kind.
+//
+//   positions, velocities, forces   component d of vertex v of cell c at (d * capacity + c) * V + v
+//   elements     vertex k of element e at k * E + e; the first three are the triangle's corners
+//   weights      of regular and irregular Loop elements, [2][12][5]: of the derivatives by v, w, vv, ww, vw
+//   reference    [5][E]: A11, A12, A22, idet and w of Rest
+//   curvature    c0 of Loop elements or, where elements are linear, of vertices
+//   begins, entries   entries begins[v] to begins[v + 1], e * POINTS + k in ascending order, say that
+//                v is vertex k of element e
+//
+// A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
+// added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
+
+#define PARTS_OF_A_CELL 128
+#define POINTS (LOOP ? 12 : 3)
+
+#include "membrane_lanes.hpp"
+#include "membrane.hpp"
+
+INLINE Rest rest_of(const double *reference, const double *curvature, long E, long e) {
+  return {reference[e], reference[E + e], reference[2 * E + e], reference[3 * E + e], reference[4 * E + e],
+          LOOP ? curvature[e] : 0.0};
+}
+
+// One cell's positions or velocities, the former relative to its first vertex: nothing is lost far
+// from the origin.
+struct OneCell {
+  const double *x, *y, *z;
+  Vec<double> origin;
+};
+INLINE Vec<double> at(OneCell cell, long v) {
+  return {cell.x[v] - cell.origin.x, cell.y[v] - cell.origin.y, cell.z[v] - cell.origin.z};
+}
+INLINE OneCell cell_of(const double *values, long capacity, long V, long c, bool relative) {
+  const double *x = values + c * V, *y = x + capacity * V, *z = y + capacity * V;
+  return {x, y, z, relative ? Vec<double>{*x, *y, *z} : Vec<double>{0, 0, 0}};
+}
+INLINE Triangle<double> triangle_of(OneCell cell, const int *elements, long E, long e) {
+  return triangle(at(cell, elements[e]), at(cell, elements[E + e]), at(cell, elements[2 * E + e]));
+}
+INLINE Vec<double> edge(Triangle<double> t, long k) { return k == 0 ? t.Ea : k == 1 ? t.Eb : t.Ec; }
+
+// Sums over the triangles around a vertex.
+INLINE Corner<double> corner_of(OneCell cell, const int *elements, const int *begins, const int *entries,
+                                long E, long v) {
+  Corner<double> sum = {};
+  for (long i = begins[v]; i < begins[v + 1]; i++) {
+    const long e = entries[i] / POINTS, k = entries[i] % POINTS;
+    const Triangle<double> t = triangle_of(cell, elements, E, e);
+    add_corner(t, edge(t, k), sum);
+  }
+  return sum;
+}
+
+// Derivatives d of the position, the first COUNT of them by v, w, vv, ww and vw, in a Loop element:
+// x gives its vertices' positions.
+template <int COUNT, typename T, typename Positions>
+INLINE void derivatives(Positions x, const double *weights, Vec<T> *d) {
+  for (int n = 0; n < COUNT; n++) d[n] = Vec<T>{};
+  for (int k = 0; k < 12; k++) {
+    const Vec<T> p = x(k);
+    for (int n = 0; n < COUNT; n++) d[n] = fused(all<T>(weights[5 * k + n]), p, d[n]);
+  }
+}
+
+// What an element of the membrane says; u gives velocities.
+template <typename T, typename Positions, typename Velocities>
+INLINE Response<T> loop_response(Law law, Rest rest, const double *weights, Positions x, Velocities u) {
+  Vec<T> d[5];
+  if (law.kb != 0)
+    derivatives<5>(x, weights, d);
+  else
+    derivatives<2>(x, weights, d);
+  Response<T> r = response_of(d[0], d[1]);
+  add_elasticity(law, rest, d[0], d[1], r);
+  if (law.mu != 0) {
+    Vec<T> rates[2];
+    derivatives<2>(u, weights, rates);
+    add_viscosity(law, d[0], d[1], rates[0], rates[1], r);
+  }
+  if (law.kb != 0) add_bending(law, rest, d[0], d[1], d[2], d[3], d[4], r);
+  return r;
+}
+template <typename T, typename Velocities>
+INLINE Response<T> linear_response(Law law, Rest rest, Triangle<T> t, Velocities u) {
+  const Vec<T> a1 = t.Ec, a2 = Vec<T>{} - t.Eb;
+  Response<T> r = response_of(a1, a2);
+  add_elasticity(law, rest, a1, a2, r);
+  if (law.mu != 0) add_viscosity(law, a1, a2, u(1) - u(0), u(2) - u(0), r);
+  return r;
+}
+
+// Gradient of an element's energy by a vertex, from the vertex's weights.
+template <typename T>
+INLINE Vec<T> loop_gradient(Response<T> r, const double *weights) {
+  const T m = fused(r.a22, all<T>(weights[2]), fused(r.a11, all<T>(weights[3]), r.a12 * all<T>(-2.0 * weights[4])));
+  return fused(all<T>(weights[0]), r.t1, fused(all<T>(weights[1]), r.t2, m * r.m));
+}
+
+#if ON_GPU
+#include "membrane_gpu.hpp"
+#else
+#include "membrane_cores.hpp"
+#endif
+#include "membrane_sums.hpp"

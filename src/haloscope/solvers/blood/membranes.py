@@ -1,0 +1,350 @@
+"""Membranes of all cells of one kind on a device: forces on their vertices, energies, shapes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
+from haloscope.errors import InputError, SolutionError
+from haloscope.solvers.blood.cell_shapes import CellShapes
+from haloscope.solvers.blood.loop_elements import SUPPORT, loop_elements
+from haloscope.solvers.blood.membrane_meshes import MembraneMesh
+
+SOURCE = Path(__file__).with_name("membrane.cpp")
+ENERGIES = ("elastic", "bending", "area", "volume")
+_MOMENTS = 12
+_GPU_THREADS = 512
+_GPU_SHARED = 200 << 10
+_GPU_SLOTS = 2
+_CORNER_RESPONSE = 7
+_CORES_SCRATCH = 16 * 8
+
+
+@dataclass(frozen=True)
+class MembraneLaw:
+    """What a membrane resists, in consistent units (of the lattice, or um, pN and s).
+
+    Attributes
+    ----------
+    shear_modulus
+        G, force by length.
+    elasticity
+        ``skalak``: W = G/4 (I1^2 + 2 I1 - 2 I2 + C I2^2); ``neo-hookean``:
+        W = G/2 (I1 - 1 + 1/(I2 + 1)); I1 and I2 are the invariants of Skalak et al. (1973).
+    dilation
+        C of the Skalak law; the modulus of dilation is K = G (1 + 2 C).
+    bending_modulus
+        k_b of Helfrich's energy k_b/2 times the integral of (2 H - c0)^2.
+    spontaneous_curvature
+        c0, positive for a sphere; ``reference``: the curvature 2 H of the shape at rest, place by
+        place, so that this shape is free of bending moments.
+    area_modulus, volume_modulus
+        kappa_A and kappa_V of the energies kappa_A (A - A0)^2/(2 A0), kappa_V (V - V0)^2/(2 V0) of
+        each cell's whole area and volume, of the polyhedron of its vertices.
+    viscosity
+        Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
+    """
+
+    shear_modulus: float
+    elasticity: Literal["skalak", "neo-hookean"] = "skalak"
+    dilation: float = 1.0
+    bending_modulus: float = 0.0
+    spontaneous_curvature: float | Literal["reference"] = 0.0
+    area_modulus: float = 0.0
+    volume_modulus: float = 0.0
+    viscosity: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("shear_modulus", "dilation", "bending_modulus", "area_modulus"):
+            self._require(name, getattr(self, name))
+        self._require("volume_modulus", self.volume_modulus)
+        self._require("viscosity", self.viscosity)
+        if self.shear_modulus == 0:
+            raise InputError("shear_modulus = 0 leaves a membrane without shape; give more than 0")
+
+    @staticmethod
+    def _require(name: str, value: float) -> None:
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"{name} = {value} is not possible; give a number from 0 on")
+
+
+class Membranes:
+    """The cells of one kind that are present: arrays over their vertices, and laws between them.
+
+    Forces are minus the gradients of the discrete energies (of a dissipation, for viscosity). On
+    cores the bits do not depend on threads, nor on which other cells are present.
+
+    Parameters
+    ----------
+    device
+        Where the arrays lie.
+    mesh
+        The shape at rest, lengths in the unit of the positions.
+    capacity
+        Cells that there is room for.
+    law
+        What the membrane resists.
+    elements
+        ``loop``: subdivision surfaces controlled by the vertices; ``linear``: flat triangles, with
+        bending from the curvature at vertices.
+
+    Attributes
+    ----------
+    positions, velocities, forces
+        Flat arrays of float64: component d of vertex v of cell c is at
+        (d * capacity + c) * vertices + v. Positions are not wrapped. Velocities matter to the
+        forces only if the membrane is viscous.
+    mesh, law, capacity, vertices
+        As given; vertices of a cell.
+
+    Raises
+    ------
+    InputError
+        Room for no cell, or a mesh that the elements do not allow.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        mesh: MembraneMesh,
+        capacity: int,
+        law: MembraneLaw,
+        *,
+        elements: Literal["loop", "linear"] = "loop",
+    ) -> None:
+        if capacity < 1:
+            raise InputError(f"room for {capacity} cells is not possible; give 1 or more")
+        self.mesh, self.law, self.capacity = mesh, law, capacity
+        self.vertices = len(mesh.vertices)
+        self._device = device
+        size = 3 * capacity * self.vertices
+        self.positions = device.zeros((size,), "f8")
+        self.velocities = device.zeros((size,), "f8")
+        self.forces = device.zeros((size,), "f8")
+        self._loop = elements == "loop"
+        self._set_elements()
+        # In the order of the kernel's struct Law.
+        self._law = ByValue(
+            np.array(
+                [
+                    law.shear_modulus,
+                    law.dilation,
+                    law.bending_modulus,
+                    law.area_modulus,
+                    law.volume_modulus,
+                    mesh.area(),
+                    mesh.volume(),
+                    law.viscosity,
+                    float(law.elasticity == "skalak"),
+                ]
+            )
+        )
+        self._energies = device.zeros((len(ENERGIES) * capacity,), "f8")
+        self._moments = device.zeros((_MOMENTS * capacity,), "f8")
+        self._set_scratch()
+        self._launches: dict[tuple[str, int], Launch] = {}
+
+    def compute_forces(self, count: int) -> None:
+        """Set the forces of the first `count` cells from their positions and velocities."""
+        self._launch("forces", count)
+
+    def energies(self, count: int) -> dict[str, np.ndarray]:
+        """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
+        self._launch("energies", count)
+        found = self._device.to_host(self._energies).reshape(len(ENERGIES), self.capacity)
+        return {name: found[k, :count] for k, name in enumerate(ENERGIES)}
+
+    def shapes(self, count: int) -> CellShapes:
+        """Volumes, centres, moments and worst elements of the first `count` cells."""
+        self._launch("moments", count)
+        found = self._device.to_host(self._moments).reshape(_MOMENTS, self.capacity)[:, :count]
+        cells = self.positions.reshape(3, self.capacity, self.vertices)
+        first = self._device.to_host(cells[:, :count, 0]).T
+        return CellShapes.from_moments(found, first)
+
+    def require_sound(self, count: int, numbers: np.ndarray | None = None) -> None:
+        """See that no element of the first `count` cells is turned over or no number.
+
+        Parameters
+        ----------
+        count
+            Cells to look at.
+        numbers
+            (count,) by which cells are named in messages; by default their places.
+
+        Raises
+        ------
+        SolutionError
+            Names the first such cell.
+        """
+        quality = self.shapes(count).quality
+        bad = np.flatnonzero(quality <= 0)
+        if bad.size:
+            name = int(bad[0] if numbers is None else numbers[bad[0]])
+            others = f" and {bad.size - 1} more" if bad.size > 1 else ""
+            raise SolutionError(
+                f"the membrane of cell {name}{others} has folded over (an element is inverted); "
+                "take a smaller time step or a stiffer membrane"
+            )
+
+    def set_cells(self, first: int, vertices: np.ndarray) -> None:
+        """Put cells at given places: positions (n, V, 3) of cells `first` to `first` + n - 1."""
+        cells = self.positions.reshape(3, self.capacity, self.vertices)
+        given = np.ascontiguousarray(np.moveaxis(vertices, 2, 0), np.float64)
+        cells[:, first : first + len(vertices)] = self._device.from_host(given)
+
+    def on_host(self, array: Array, count: int) -> np.ndarray:
+        """Values of one of the flat arrays for the first `count` cells, as (count, V, 3)."""
+        cells = array.reshape(3, self.capacity, self.vertices)[:, :count]
+        return np.moveaxis(self._device.to_host(cells), 0, 2)
+
+    def _set_elements(self) -> None:
+        mesh, device = self.mesh, self._device
+        if self._loop:
+            valence = np.bincount(mesh.triangles.ravel())
+            irregular = (valence[mesh.triangles] != 6).sum(axis=1)
+            if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
+                raise InputError(
+                    "Loop elements need vertices with five or six neighbours, no triangle with two "
+                    "of the former; refine the mesh or take linear elements"
+                )
+            found = loop_elements(mesh)
+            nodes, regular = found.patches, found.regular
+            weights = found.weights
+            # The second place of an irregular corner's lone vertex has no weight.
+            used = np.ones(nodes.shape, bool)
+            used[regular:, 7] = False
+        else:
+            nodes = mesh.triangles
+            regular, weights, used = len(nodes), np.zeros((2, 6, SUPPORT)), np.ones((1, 3), bool)
+        # Corners of irregular Loop elements are turned, and so are the vertices beyond their edges.
+        across = nodes[:, 3:6] if self._loop else mesh.across
+        self._regular = regular
+        self._tables = [
+            device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
+            device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
+        ]
+        self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
+        places = np.flatnonzero(np.broadcast_to(used, nodes.shape).ravel())
+        owners = nodes.ravel()[places]
+        sorting = np.argsort(owners, kind="stable")
+        begins = np.searchsorted(owners[sorting], np.arange(self.vertices + 1))
+        self._gather = [
+            device.from_host(begins.astype(np.int32)),
+            device.from_host(places[sorting].astype(np.int32)),
+        ]
+        self._across = device.from_host(np.ascontiguousarray(across.T, np.int32))
+
+    def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Metric at rest and area of each element, and spontaneous curvatures."""
+        x = self.mesh.vertices[nodes]
+        if self._loop:
+            kinds = (np.arange(len(nodes)) >= self._regular).astype(int)
+            d = np.einsum("ewk,ekx->wex", weights[kinds], x)
+            a1, a2 = d[1], d[2]
+        else:
+            a1, a2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
+        a11, a12, a22 = ((p * q).sum(axis=1) for p, q in ((a1, a1), (a1, a2), (a2, a2)))
+        S = np.cross(a1, a2)
+        det = a11 * a22 - a12**2
+        if not det.min() > 0:
+            raise InputError("the mesh of a cell has an element without area; give another shape")
+        reference = np.stack([a22 / det, -a12 / det, a11 / det, 1 / det, np.sqrt(det) / 2])
+        if self.law.spontaneous_curvature != "reference":
+            count = len(nodes) if self._loop else self.vertices
+            return reference, np.full(count, float(self.law.spontaneous_curvature))
+        if self._loop:
+            Y = a22[:, None] * d[3] + a11[:, None] * d[4] - 2 * a12[:, None] * d[5]
+            return reference, -(S * Y).sum(axis=1) / det**1.5
+        return reference, self._vertex_curvatures(x, S / 2)
+
+    def _vertex_curvatures(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """2 H at the vertices at rest, as the kernel has it: M.N / (|N| A)."""
+        area = np.linalg.norm(S, axis=1)
+        M, N = np.zeros((2, self.vertices, 3))
+        A = np.zeros(self.vertices)
+        for k in range(3):
+            to = self.mesh.triangles[:, k]
+            opposite = x[:, (k + 2) % 3] - x[:, (k + 1) % 3]
+            np.add.at(M, to, np.cross(S / area[:, None], opposite) / 2)
+            np.add.at(N, to, S / 3)
+            np.add.at(A, to, area / 3)
+        curvature: np.ndarray = (M * N).sum(axis=1) / np.linalg.norm(N, axis=1) / A
+        return curvature
+
+    def _set_scratch(self) -> None:
+        """Room in which the forces kernel keeps what a few cells say."""
+        E, V = len(self.mesh.triangles), self.vertices
+        device = self._device
+        if device.kind == "cpu":
+            self._slots, self._on_chip, self._shared = device.multiprocessors, 0, 0
+            # 16 vectors of a vertex, for up to 8 cells side by side.
+            values = self._slots * _CORES_SCRATCH * V
+        else:
+            each = SUPPORT * E if self._loop else _CORNER_RESPONSE * V
+            self._on_chip = int(8 * each <= _GPU_SHARED)
+            self._slots = device.multiprocessors * _GPU_SLOTS
+            self._shared = 8 * each if self._on_chip else 0
+            values = 1 if self._on_chip else self._slots * each
+        self._scratch = device.zeros((values,), "f8")
+
+    def _kernel(self, name: str) -> Kernel:
+        constants = {"LOOP": int(self._loop), "THREADS_A_BLOCK": _GPU_THREADS}
+        return self._device.kernel(SOURCE, name, constants)
+
+    def _launch(self, name: str, count: int) -> None:
+        """Run a kernel over the first `count` cells."""
+        if not 0 <= count <= self.capacity:
+            raise InputError(f"{count} cells are not possible; there is room for {self.capacity}")
+        if count == 0:
+            return
+        if (name, count) not in self._launches:
+            # Cells come and go: only the launches of one number of them are kept.
+            self._launches = {key: one for key, one in self._launches.items() if key[1] == count}
+            self._launches[name, count] = self._bind(name, count)
+        self._launches[name, count]()
+
+    def _bind(self, name: str, count: int) -> Launch:
+        sizes = (self.capacity, count, self.vertices, len(self.mesh.triangles))
+        elements, weights, reference, curvature = self._tables
+        kernel, threads = self._kernel(name), 128
+        if name == "moments":
+            return kernel.bind(
+                self.positions,
+                elements,
+                self._across,
+                self._moments,
+                *sizes,
+                extent=(count * threads,),
+                block=(threads,),
+            )
+        tables = (elements, weights, reference, curvature, *self._gather, self._law)
+        if name == "energies":
+            return kernel.bind(
+                self.positions,
+                *tables,
+                self._energies,
+                *sizes,
+                self._regular,
+                extent=(count * threads,),
+                block=(threads,),
+            )
+        return kernel.bind(
+            self.positions,
+            self.velocities,
+            self.forces,
+            *tables,
+            self._scratch,
+            self._slots,
+            self._on_chip,
+            *sizes,
+            self._regular,
+            extent=(min(self._slots, count) * _GPU_THREADS,),
+            block=(_GPU_THREADS,),
+            shared=self._shared,
+        )

@@ -1,0 +1,187 @@
+"""Shapes of cells at rest as packing sees them: points on the surface, and the distance from it.
+
+All are solids of revolution about z with a mirror plane z = 0, so that the signed distance is a
+table over (r, |z|). Lengths are in any unit that is the same everywhere, say micrometres.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+TABLE = (48, 64)
+"""Nodes of a table of distances along z and r."""
+LANES = 16
+"""Points of a surface that a kernel takes at once."""
+_PROFILE_POINTS = 200
+# Of points on the surface: how far it may rise above chords, and their distance, over the radius.
+_DEVIATION, _COARSEST = 0.0035, 0.25
+# Thickness of a red cell over its diameter: c0 + c2 s^2 + c4 s^4 times the root of 1 - s^2, with
+# s = r/R (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335, eq. 1).
+_EVANS_FUNG = (0.207, 2.003, -1.123)
+
+
+@dataclass(frozen=True, eq=False)
+class CellShape:
+    """A cell at rest.
+
+    Attributes
+    ----------
+    profile
+        Points (r, z) of the upper half of its outline, (m, 2), from the pole to the equator.
+    """
+
+    profile: np.ndarray
+
+    @classmethod
+    def oblate(cls, radius: float, thickness: float) -> CellShape:
+        """Spheroid whose short axis along z is `thickness` times the long one."""
+        angle = np.linspace(0.0, math.pi / 2.0, _PROFILE_POINTS)
+        outline = np.stack([np.sin(angle), thickness * np.cos(angle)], axis=1)
+        outline[-1, 1] = 0.0
+        return cls(radius * outline)
+
+    @classmethod
+    def sphere(cls, radius: float) -> CellShape:
+        """A capsule."""
+        return cls.oblate(radius, 1.0)
+
+    @classmethod
+    def biconcave(cls, radius: float) -> CellShape:
+        """A red cell (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335, eq. 1)."""
+        angle = np.linspace(0.0, math.pi / 2.0, _PROFILE_POINTS)
+        s, (c0, c2, c4) = np.sin(angle), _EVANS_FUNG
+        z = 0.5 * (c0 + c2 * s**2 + c4 * s**4) * np.cos(angle)
+        z[-1] = 0.0
+        return cls(radius * np.stack([s, z], axis=1))
+
+    @property
+    def radius(self) -> float:
+        """Largest distance from the axis."""
+        return float(self.profile[:, 0].max())
+
+    @property
+    def half_height(self) -> float:
+        """Largest distance from the mirror plane."""
+        return float(self.profile[:, 1].max())
+
+    @property
+    def reach(self) -> float:
+        """Largest distance from the centre."""
+        return float(np.hypot(*self.profile.T).max())
+
+    @property
+    def volume(self) -> float:
+        """Volume, from cones between points of the outline."""
+        (r0, z0), (r1, z1) = self.profile[:-1].T, self.profile[1:].T
+        return float(2.0 * math.pi / 3.0 * ((z0 - z1) * (r0 * r0 + r0 * r1 + r1 * r1)).sum())
+
+    @property
+    def area(self) -> float:
+        """Surface, from cones between points of the outline."""
+        return float(4.0 * math.pi * self._area_to()[-1])
+
+    def surface(self, deviation: float = _DEVIATION) -> np.ndarray:
+        """Points on the surface in rings, denser where it is curved.
+
+        Parameters
+        ----------
+        deviation
+            How far, over the radius, the surface may rise above chords between neighbours.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, 4): x, y, z and the part of the surface that each point stands for.
+        """
+        steps = np.diff(self.profile, axis=0)
+        pieces = np.hypot(*steps.T)
+        length = np.concatenate([[0.0], np.cumsum(pieces)])
+        middle = 0.5 * (length[1:] + length[:-1])
+        slope = np.arctan2(-steps[:, 1], steps[:, 0])
+        # Principal curvatures of a surface of revolution, along the outline and around the axis.
+        along = np.interp(length, middle, np.abs(np.gradient(slope, middle)))
+        around = np.abs(np.sin(np.interp(length, middle, slope)))
+        around[1:] /= self.profile[1:, 0]
+        least, sagitta = 1.0 / (_COARSEST * self.radius), 8.0 * deviation * self.radius
+        density = np.maximum(np.sqrt(along / sagitta), least)
+        number = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * pieces)])
+        rings = math.ceil(number[-1])
+        at = np.interp(np.linspace(0.0, number[-1], 2 * rings + 1), number, length)
+        r, z = (np.interp(at, length, column) for column in self.profile.T)
+        bands = 2.0 * math.pi * np.interp(at, length, self._area_to())
+        found = []
+        for ring in range(rings + 1):
+            place = 2 * ring
+            fineness = max(math.sqrt(np.interp(at[place], length, around) / sagitta), least)
+            many = max(1, math.ceil(2.0 * math.pi * r[place] * fineness))
+            angle = 2.0 * math.pi / many * (np.arange(many) + 0.5 * (ring % 2))
+            band = bands[min(place + 1, 2 * rings)] - bands[max(place - 1, 0)]
+            # The band of the equator reaches to both sides of it.
+            part = (2.0 if ring == rings else 1.0) * band / many
+            columns = [r[place] * np.cos(angle), r[place] * np.sin(angle)]
+            columns += [np.full(many, z[place]), np.full(many, part)]
+            found.append(np.stack(columns, axis=1))
+        upper = np.concatenate(found[:-1])
+        return np.concatenate([upper, found[-1], upper * (1.0, 1.0, -1.0, 1.0)])
+
+    def _area_to(self) -> np.ndarray:
+        """Area between the pole and points of the outline, over 2 pi."""
+        (r0, z0), (r1, z1) = self.profile[:-1].T, self.profile[1:].T
+        cones = 0.5 * (r0 + r1) * np.hypot(r1 - r0, z1 - z0)
+        return np.concatenate([[0.0], np.cumsum(cones)])
+
+    def distance(self, r: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Signed distance of points (r, z) from the surface, negative inside."""
+        r, z = np.broadcast_arrays(np.asarray(r, np.float64), np.abs(z))
+        start, edge = self.profile[:-1], np.diff(self.profile, axis=0)
+        away = np.stack([r.ravel(), z.ravel()], axis=1)[:, None] - start
+        along = np.clip((away * edge).sum(axis=2) / (edge * edge).sum(axis=1), 0.0, 1.0)
+        nearest = np.hypot(*np.moveaxis(away - along[..., None] * edge, 2, 0)).min(axis=1)
+        top = np.interp(r.ravel(), self.profile[:, 0], self.profile[:, 1], right=-1.0)
+        signed = np.where(z.ravel() < top, -nearest, nearest)
+        return np.asarray(signed.reshape(r.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeTables:
+    """Shapes laid out for kernels, one after the other.
+
+    Attributes
+    ----------
+    points
+        Points of all surfaces in groups, (groups, 4, LANES): x, y, z and the part of the surface
+        that each stands for. The last group of a shape is filled up with points that stand for none.
+    starts
+        First group of each shape, and the end, (shapes + 1,).
+    distances
+        Signed distances, (shapes, *TABLE), from r = z = 0 on.
+    scales
+        Nodes of the table per length along r and z, and the reach, (shapes, 3).
+    """
+
+    points: np.ndarray
+    starts: np.ndarray
+    distances: np.ndarray
+    scales: np.ndarray
+
+
+@lru_cache(maxsize=8)
+def shape_tables(shapes: tuple[CellShape, ...], gap: float) -> ShapeTables:
+    """Tables that reach `gap` beyond each surface; the same shapes are tabulated once."""
+    points, tables, scales = [], [], []
+    for shape in shapes:
+        own = shape.surface()
+        spare = np.repeat(own[-1:] * (1.0, 1.0, 1.0, 0.0), -len(own) % LANES, axis=0)
+        groups = np.concatenate([own, spare]).reshape(-1, LANES, 4)
+        points.append(groups.swapaxes(1, 2))
+        nz, nr = TABLE
+        r = np.linspace(0.0, (shape.radius + gap) * nr / (nr - 1), nr)
+        z = np.linspace(0.0, (shape.half_height + gap) * nz / (nz - 1), nz)
+        tables.append(shape.distance(r[None, :], z[:, None]))
+        scales.append([1.0 / r[1], 1.0 / z[1], shape.reach])
+    starts = np.cumsum([0, *map(len, points)])
+    return ShapeTables(np.concatenate(points), starts, np.array(tables), np.array(scales))

@@ -1,0 +1,83 @@
+"""A plane of lattice points, gathered for a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.domain.voxels import Lattice
+from haloscope.exchange.world import World
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Values on a plane of lattice points.
+
+    Attributes
+    ----------
+    x, y
+        Positions in m along the plane's two axes.
+    offset
+        Position of the plane on its normal, in m.
+    values
+        (fields, len(y), len(x)); nan where there is no point.
+    """
+
+    x: Floats
+    y: Floats
+    offset: float
+    values: Floats
+
+
+def plane_of(
+    world: World,
+    lattice: Lattice,
+    part: LatticePart,
+    fields: Floats,
+    axis: int,
+    offset: float | None,
+) -> Plane | None:
+    """Fields on the plane of points nearest to an offset, on rank 0; all ranks call this.
+
+    Parameters
+    ----------
+    fields
+        Own values, (fields, owned).
+    axis, offset
+        Normal of the plane and its position in m; None: the middle.
+    """
+    planes = lattice.shape[axis]
+    index = planes // 2
+    if offset is not None:
+        index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
+        index = min(max(index, 0), planes - 1)
+    coordinates = part.coordinates[: part.owned]
+    chosen = np.flatnonzero(coordinates[:, axis] == index)
+    across = [other for other in range(3) if other != axis]
+    places = np.ascontiguousarray(coordinates[chosen][:, across], np.int32)
+    values = np.ascontiguousarray(fields[:, chosen], np.float64)
+    nothing = np.empty(0, np.uint8)
+    given = [nothing] * world.size
+    given[0] = places.reshape(-1).view(np.uint8)
+    came = world.exchange(given)
+    given[0] = values.T.reshape(-1).view(np.uint8) if values.size else nothing
+    found = world.exchange(given)
+    if not world.is_root:
+        return None
+    width, height = (lattice.shape[other] for other in across)
+    result = np.full((len(fields), height, width), np.nan)
+    for where, what in zip(came, found, strict=True):
+        if not len(where):
+            continue
+        i, j = np.frombuffer(where.tobytes(), np.int32).reshape(-1, 2).T
+        result[:, j, i] = np.frombuffer(what.tobytes()).reshape(-1, len(fields)).T
+    x, y = (
+        np.float64(lattice.origin[other]) + lattice.spacing * np.arange(lattice.shape[other])
+        for other in across
+    )
+    return Plane(x, y, float(lattice.origin[axis]) + lattice.spacing * index, result)

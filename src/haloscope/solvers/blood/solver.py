@@ -1,0 +1,515 @@
+"""The blood solver: sets up a rank's points and cells and takes time steps with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device import jit
+from haloscope.device.interface import Device
+from haloscope.domain.bisection import bisect
+from haloscope.domain.lattice_parts import distribute, take
+from haloscope.errors import InputError
+from haloscope.exchange.point_fields import PointFields, Position
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.case import (
+    FLOPS_A_POINT,
+    MOST_MACH,
+    SOUND_TAU,
+    BloodCase,
+    bytes_a_step,
+    check_mach,
+)
+from haloscope.solvers.blood.cell_kinds import kind_of, starting_cells, vertices_of
+from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.flow import Flow
+from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
+from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.traffic import Traffic
+from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.vessels import fluid_openings, open_vessel, wall_links
+from haloscope.solvers.interface import Field, Followed, Results, Work
+
+if TYPE_CHECKING:
+    from haloscope.io.field_pictures import SlicesPicture
+
+Floats = NDArray[np.float64]
+
+_SETUP = TimedRegion("set-up")
+_NAMES = ("u", "v", "w", "p")
+# Looks at openings within the longest time between two counts of cells.
+_LOOKS = 5
+_POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
+
+
+class BloodSolver:
+    """One rank's part of a blood case.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    device, world
+        Where to compute, and the ranks.
+
+    Raises
+    ------
+    InputError
+        The vessel, an opening, a name or an expression is wrong.
+    """
+
+    name = "blood"
+    followed = Followed(
+        name="change",
+        file="change.csv",
+        label="change of velocity a step, relative",
+        title="Way to a steady flow",
+        steady=True,
+        limit=math.inf,
+    )
+
+    def __init__(self, case: BloodCase, device: Device, world: World) -> None:
+        self._case, self._device, self._world = case, device, world
+        self._table = table = case.blood
+        self.units = table.units
+        self.step = 0
+        self.dtype = np.dtype(np.float64 if table.precision == "double" else np.float32)
+        self.fields = {
+            **{
+                name: Field(name, "m/s", f"velocity along {axis}")
+                for name, axis in zip("uvw", "xyz", strict=True)
+            },
+            "p": Field("p", "Pa", "pressure above that of rest"),
+        }
+        self.vectors = {"velocity": ["u", "v", "w"]}
+        self.stored = _POPULATIONS
+        self.notices: list[str] = []
+        self.last_step = table.steps(case.run.steps)
+        with _SETUP:
+            self._open()
+
+    def _open(self) -> None:
+        table, world, device = self._table, self._world, self._device
+        self.vessel = vessel = open_vessel(table, world)
+        lattice = vessel.lattice
+        self.notices += lattice.notices
+        self._tell_units()
+        boxes = bisect(
+            world,
+            lattice.coordinates(lattice.points),
+            lattice.shape,
+            periodic=lattice.periodic,
+        )
+        if world.size > 1:
+            self.notices.append(boxes.describe())
+        numbers, tags = distribute(
+            world,
+            lattice.points,
+            lattice.shape,
+            boxes,
+            table.halo,
+            periodic=lattice.periodic,
+            openings=lattice.opening_numbers(lattice.points),
+        )
+        outward = [
+            [opening.direction if axis == opening.axis else 0 for axis in range(3)]
+            for opening in lattice.openings
+        ]
+        self.part = part = take(
+            numbers,
+            lattice.shape,
+            (boxes.lo[world.rank], boxes.hi[world.rank]),
+            table.halo,
+            VELOCITIES[1:],
+            periodic=lattice.periodic,
+            openings=tags,
+            outward=outward,
+        )
+        x, y, z = lattice.origin.tolist()
+        self.places = PointFields(
+            world,
+            part.numbers[: part.owned],
+            lattice.shape,
+            origin=(x, y, z),
+            spacing=lattice.spacing,
+            periodic=lattice.periodic,
+        )
+        openings, self.areas = fluid_openings(vessel, part, self.units)
+        self.fluid = Fluid(
+            device,
+            part,
+            tau=table.tau,
+            collision=table.collision,
+            magic=table.magic,
+            real="double" if table.precision == "double" else "single",
+            openings=openings,
+            walls=wall_links(table, vessel, part, self.units),
+            with_cells=bool(table.cells),
+            carreau=self._carreau(),
+        )
+        machine = self._case.machine
+        self.flow = Flow(
+            device,
+            world,
+            part,
+            lattice.shape,
+            boxes,
+            self.fluid,
+            transport=machine.transport,
+            overlap=machine.overlap,
+            with_cells=bool(table.cells),
+            graphs=machine.graphs,
+            tell=self.notices.append,
+        )
+        self.transport = self.flow.transport
+        self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid._constants)
+        self._signals = [each.time_signal() for each in vessel.openings]
+        self._drive = table.drive_signal()
+        self._gradient = np.array(table.pressure_gradient_pa_m) / self.units.force_density
+        self._driven: tuple[float, ...] = ()
+        self._set_drive(0)
+        self._set_initial()
+        self._set_cells(Region(lattice.shape, lattice.periodic, boxes))
+        self.work = self._count_work()
+        self._kept: tuple[int, Floats] = (-1, np.empty(0))
+        self._before: tuple[int, Floats] | None = None
+
+    def _set_cells(self, region: Region) -> None:
+        """Put the cells of the case into the fluid."""
+        self.suspension: Suspension | None = None
+        self.traffic: Traffic | None = None
+        table, lattice = self._table, self.vessel.lattice
+        if not table.cells:
+            return
+        kinds = [kind_of(each, self.units) for each in table.cells]
+        self.suspension = suspension = Suspension(
+            self._device,
+            self._world,
+            self.part,
+            region,
+            self.flow,
+            kinds,
+            kernel=table.delta,
+            interval=table.cell_interval,
+        )
+        cells = starting_cells(table.cells, lattice, table.seed, self._world)
+        for number, kind in enumerate(kinds):
+            vertices = vertices_of(cells, number, kind.mesh, lattice)
+            mine = suspension.owners(vertices) == self._world.rank
+            suspension.place(number, np.flatnonzero(mine), vertices[mine])
+        suspension.start()
+        if self.vessel.openings:
+            self.traffic = Traffic(
+                self._world, suspension, lattice, self.vessel.openings, table.cells, table.seed
+            )
+
+    def _let_cells_pass(self) -> None:
+        """Cells go out and come in where the vessel is open."""
+        interval = max(1, self._table.cell_interval // _LOOKS)
+        if self.traffic is None or self.step % interval:
+            return
+        # The factors of the present step stand for those since the last look.
+        far = interval * self.units.time_step
+        self.traffic.look(
+            {
+                table.name: factor * table.value * far
+                for table, factor in zip(self.vessel.openings, self._driven[1:], strict=True)
+                if table.kind == "velocity"
+            }
+        )
+
+    def _tell_units(self) -> None:
+        """Say how the lattice stands to the flow, and refuse what cannot be sound."""
+        table, units = self._table, self.units
+        speeds = [abs(each.value) for each in table.openings if each.kind == "velocity"]
+        mach = 0.0
+        for each in table.openings:
+            if each.kind == "velocity":
+                mach = max(mach, check_mach(table, 2 * abs(each.value), f"the inflow {each.name}"))
+        for side, velocity in table.walls.velocity_m_s.items():
+            speed = math.hypot(*velocity)
+            speeds.append(speed)
+            mach = max(mach, check_mach(table, speed, f"the wall {side}"))
+        told = f"; Mach number {mach:.2g}" if speeds else ""
+        self.notices.append(
+            f"a step is {units.time_step / 1e-6:.4g} us, relaxation time {table.tau:.4g} steps{told}"
+        )
+        low, high = SOUND_TAU
+        if not low <= table.tau <= high:
+            self.notices.append(
+                f"a relaxation time of {table.tau:.4g} steps is outside the sound range {low:g} to "
+                f"{high:g}: change blood.spacing_um or blood.time_step_us"
+            )
+        if mach > MOST_MACH:
+            self.notices.append(
+                f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility "
+                f"grow with its square; a step of {units.time_step * MOST_MACH / mach / 1e-6:.3g} us "
+                "would be sound"
+            )
+
+    def _carreau(self) -> Carreau | None:
+        given = self._table.carreau
+        if given is None:
+            return None
+        units = self.units
+        # nu in spacings^2 a step.
+        factor = 1e-3 / units.density * units.time_step / units.spacing**2
+        return Carreau(
+            given.zero_shear_mpa_s * factor,
+            given.infinite_shear_mpa_s * factor,
+            given.time_s / units.time_step,
+            given.exponent,
+        )
+
+    # Time
+
+    @property
+    def time(self) -> float:
+        """Time in s."""
+        return self.step * self.units.time_step
+
+    def _set_drive(self, step: int) -> None:
+        """Factors of the body force and of openings at a step, where they change."""
+        t = step * self.units.time_step
+        factor = float(self._drive(t=t))
+        values = [factor]
+        for table, signal in zip(self.vessel.openings, self._signals, strict=True):
+            value = float(signal(t=t))
+            if table.kind == "pressure":
+                # p = rho c_s^2.
+                value = 1.0 + value * table.value / self.units.pressure / SOUND_SPEED**2
+            values.append(value)
+        if tuple(values) == self._driven:
+            return
+        if not self._driven or self._driven[0] != factor:
+            self.fluid.set_body_force((factor * self._gradient).tolist())
+        for number, value in enumerate(values[1:]):
+            self.fluid.drive(number, value)
+        self._driven = tuple(values)
+
+    def advance(self, steps: int) -> None:
+        """Take steps."""
+        for _ in range(steps):
+            self._set_drive(self.step)
+            self.flow.step()
+            if self.suspension is not None:
+                self.suspension.step()
+            self.step += 1
+            self._let_cells_pass()
+
+    # State
+
+    def _set_initial(self) -> None:
+        table, lattice, part = self._table, self.vessel.lattice, self.part
+        x, y, z = lattice.positions(part.numbers[: part.owned]).T
+        found = [
+            np.broadcast_to(
+                table.initial_field(name).evaluate_finite(f"blood.initial.{name}", x=x, y=y, z=z),
+                x.shape,
+            )
+            for name in _NAMES
+        ]
+        speed = float(np.sqrt(sum(each**2 for each in found[:3])).max(initial=0.0))
+        check_mach(table, self._world.largest(speed), "blood.initial: a velocity")
+        density = 1.0 + found[3] / self.units.pressure / SOUND_SPEED**2
+        self.fluid.set_equilibrium(density, np.stack(found[:3]) / self.units.velocity)
+
+    def _state(self, name: str) -> np.ndarray:
+        """What is stored under a name, of own points."""
+        if self._kept[0] != self.step:
+            self._kept = (self.step, self.fluid.populations())
+        values: np.ndarray = self._kept[1][_POPULATIONS.index(name)]
+        return values
+
+    def owned(self, name: str) -> np.ndarray:
+        """Host copy of own values: populations less their weights, or a field in SI units."""
+        if name in _POPULATIONS:
+            return self._state(name).astype(self.dtype)
+        return self.relative(name)
+
+    def _moments(self) -> Floats:
+        """u, v, w in m/s and p in Pa of own points, (4, owned)."""
+        density, velocity = self.fluid.moments()
+        pressure = (density - 1.0) * SOUND_SPEED**2 * self.units.pressure
+        return np.concatenate([velocity * self.units.velocity, pressure[None]])
+
+    def relative(self, name: str) -> np.ndarray:
+        """Own values of a field in SI units."""
+        values: np.ndarray = self._moments()[_NAMES.index(name)]
+        return values.astype(self.dtype)
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers beside the fields that a restart needs."""
+        return {"time_step": self.units.time_step}
+
+    def restore(
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
+    ) -> None:
+        """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
+        if scalars["time_step"] != self.units.time_step:
+            raise InputError(
+                f"the checkpoint's step is {scalars['time_step']:.6g} s and this case's "
+                f"{self.units.time_step:.6g} s; restart with the case it is from"
+            )
+        values = np.stack([own(name) for name in _POPULATIONS])
+        if not np.isfinite(values).all():
+            raise InputError(
+                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+            )
+        self.fluid.set_populations(values)
+        self.step = step
+        self._before = None
+        self._kept = (-1, np.empty(0))
+
+    def extras(self) -> Mapping[str, np.ndarray]:
+        """Cells by number: their vertices and the velocities of these, in lattice units."""
+        found: dict[str, np.ndarray] = {}
+        for part in (self.suspension, self.traffic):
+            if part is not None:
+                found |= part.state()
+        return found
+
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take them over."""
+        if self.suspension is not None:
+            self.suspension.restore(extras)
+        if self.traffic is not None:
+            self.traffic.restore(extras)
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """Work out what the run was made for."""
+        return Results()
+
+    def sample(self, positions: Sequence[Position]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
+        found = [self.places.sample(positions, values) for values in self._moments()]
+        return [list(row) for row in zip(*found, strict=True)]
+
+    # What people look at
+
+    def follow(self) -> dict[str, float]:
+        """Change of the velocity a step since the last look, relative to the velocity."""
+        velocity = self._moments()[:3]
+        square = float((velocity**2).sum())
+        changed, steps = math.nan, 1
+        if self._before is not None and self._before[0] != self.step:
+            steps = self.step - self._before[0]
+            changed = float(((velocity - self._before[1]) ** 2).sum())
+        elif self._before is None:
+            changed = square
+        else:
+            changed = 0.0
+        self._before = (self.step, velocity)
+        square, changed = self._world.sum(np.array([square, changed])).tolist()
+        if not math.isfinite(square):
+            return {"velocity": math.nan}
+        if square == 0.0:
+            return {"velocity": 1.0 if self.step == 0 else 0.0}
+        return {"velocity": math.sqrt(changed / square) / steps}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Time, speeds, what they are on the lattice, and flow through openings."""
+        fields = self._moments()
+        speed = np.sqrt((fields[:3] ** 2).sum(axis=0))
+        largest = self._world.largest(float(speed.max(initial=0.0)))
+        sums = self._world.sum(np.append(fields.sum(axis=1), float(len(speed))))
+        mean = sums[:4] / sums[4]
+        found = {
+            "time": self.time,
+            "time_step": self.units.time_step,
+            "relaxation_time": self._table.tau,
+            "largest_speed": largest,
+            "mach": largest / self.units.velocity / SOUND_SPEED,
+            "mean_u": float(mean[0]),
+            "mean_v": float(mean[1]),
+            "mean_w": float(mean[2]),
+            "mean_p": float(mean[3]),
+        }
+        return found | self._flow_rates(fields)
+
+    def _flow_rates(self, fields: Floats) -> dict[str, float]:
+        """Volume flow into the vessel through each opening, m^3/s."""
+        found = {}
+        tags = self.part.openings[: self.part.owned]
+        for number, (points, table) in enumerate(
+            zip(self.vessel.lattice.openings, self.vessel.openings, strict=True)
+        ):
+            speeds = fields[points.axis][tags == number]
+            total = float(self._world.sum(np.array([speeds.sum()]))[0])
+            found[f"flow_{table.name}"] = -points.direction * total * self.units.spacing**2
+        return found
+
+    def advice(self) -> str:
+        """What to change in the case when the solution breaks."""
+        return (
+            "give a smaller blood.time_step_us (weaker drive a step), a relaxation time nearer to 1, "
+            "or a finer blood.spacing_um"
+        )
+
+    def picture(self) -> SlicesPicture | None:
+        """Velocity and pressure on a plane."""
+        from haloscope.solvers.blood.slices import plane_of
+
+        table = self._table.slice
+        plane = plane_of(
+            self._world,
+            self.vessel.lattice,
+            self.part,
+            self._moments(),
+            "xyz".index(table.axis),
+            None if table.offset_um is None else table.offset_um * 1e-6,
+        )
+        if plane is None:
+            return None
+        first, second = ("xyz"[axis] for axis in range(3) if axis != "xyz".index(table.axis))
+        speed = np.sqrt((plane.values[:3] ** 2).sum(axis=0))
+        return {
+            "x": plane.x * 1e6,
+            "y": plane.y * 1e6,
+            "x_label": f"{first} (um)",
+            "y_label": f"{second} (um)",
+            "panels": [
+                {
+                    "values": speed * 1e3,
+                    "label": "speed (mm/s)",
+                    "quantity": "speed",
+                    "magnitude": True,
+                },
+                {"values": plane.values[3], "label": "pressure (Pa)", "quantity": "pressure"},
+            ],
+            "title": self._case.title or "Blood flow",
+            "subtitle": f"{table.axis} = {plane.offset * 1e6:.4g} um, time {self.time * 1e3:.4g} ms, "
+            f"{self.places.describe()}",
+        }
+
+    def headline(self, found: Mapping[str, float]) -> list[str]:
+        """Time, speed and flow."""
+        lines = [
+            f"time {found['time'] * 1e3:.6g} ms, largest speed {found['largest_speed'] * 1e3:.4g} "
+            f"mm/s (Mach {found['mach']:.2g} on the lattice)"
+        ]
+        flows = {k.removeprefix("flow_"): v for k, v in found.items() if k.startswith("flow_")}
+        if flows:
+            told = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
+            lines.append(f"flow into the vessel in nl/s: {told}")
+        return lines
+
+    def _count_work(self) -> Work:
+        table = self._table
+        count = self.places.shape[0]
+        memory = int(self._world.sum(np.array([self.fluid.populations_array.nbytes], np.int64))[0])
+        return Work(
+            cells=count,
+            size=count,
+            bytes=float(count * bytes_a_step(table)),
+            flops=float(count * FLOPS_A_POINT[table.collision]),
+            memory=memory,
+            unit="lattice update",
+        )

@@ -1,0 +1,425 @@
+"""Claims about the immersed boundary's couplings: exactness, conservation, the same bits everywhere."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import InputError
+from haloscope.solvers.blood.coupling import KERNELS, RESOLUTION, SOURCE, WAYS, Coupling, OwnBox
+
+HALO = 2
+SHAPE = (11, 9, 13)
+PERIODIC = (True, False, True)
+
+
+def phi(kernel: str, r: np.ndarray) -> np.ndarray:
+    """The kernels as they are defined."""
+    r = np.abs(r)
+    with np.errstate(invalid="ignore"):
+        if kernel == "roma":
+            near = (1 + np.sqrt(1 - 3 * r**2)) / 3
+            far = (5 - 3 * r - np.sqrt(1 - 3 * (1 - r) ** 2)) / 6
+            return np.where(r <= 0.5, near, np.where(r < 1.5, far, 0))
+        if kernel == "cosine":
+            return np.where(r < 2, (1 + np.cos(np.pi * r / 2)) / 4, 0)
+        near = (3 - 2 * r + np.sqrt(1 + 4 * r - 4 * r**2)) / 8
+        far = (5 - 2 * r - np.sqrt(-7 + 12 * r - 4 * r**2)) / 8
+        return np.where(r <= 1, near, np.where(r < 2, far, 0))
+
+
+def weights(kernel: str, positions: np.ndarray, shape=SHAPE, periodic=PERIODIC) -> np.ndarray:
+    """delta(x - X) of all vertices and points (z, y, x), images included."""
+    along = []
+    for x, n, again in zip(positions, shape, periodic, strict=True):
+        distance = np.arange(n) - x[:, None]
+        if again:
+            distance = (distance + n / 2) % n - n / 2
+        along.append(phi(kernel, distance))
+    return np.einsum("vx,vy,vz->vzyx", *along)
+
+
+def in_a_vessel(shape=SHAPE) -> np.ndarray:
+    """Fluid points (z, y, x) of a wavy channel along z."""
+    z, y, x = np.indices(shape[::-1])
+    return (y - 4 + np.sin(z)) ** 2 + 0.3 * (x - 5) ** 2 < 14
+
+
+class Rank:
+    """One box with its own numbering of points: bulk in raster order, some of it at the end."""
+
+    def __init__(self, fluid, low, high, periodic=PERIODIC, seed=0):
+        shape = fluid.shape[::-1]
+        self.box = OwnBox(low, high, shape, periodic)
+        axes = [np.arange(a - HALO, b + HALO) for a, b in zip(low, high, strict=True)]
+        inside = [
+            np.ones(len(at), bool) if again else (at >= 0) & (at < n)
+            for at, n, again in zip(axes, shape, periodic, strict=True)
+        ]
+        x, y, z = (at % n for at, n in zip(axes, shape, strict=True))
+        numbers = (z[:, None, None] * shape[1] + y[:, None]) * shape[0] + x
+        there = fluid[np.ix_(z, y, x)]
+        there &= inside[2][:, None, None] & inside[1][:, None] & inside[0]
+        own = np.zeros(fluid.shape, bool)
+        own[low[2] : high[2], low[1] : high[1], low[0] : high[0]] = True
+        mine = np.flatnonzero((own & fluid).ravel())
+        late = np.random.default_rng(seed).random(len(mine)) < 0.01
+        ghosts = np.setdiff1d(numbers[there], mine)
+        self.owned = len(mine)
+        self.points = np.concatenate([mine[~late], mine[late], ghosts])
+        local = np.full(fluid.size, -1, np.int32)
+        local[self.points] = np.arange(len(self.points))
+        self.table = np.where(there, local[numbers], -1).astype(np.int32)
+        self.stride = len(self.points) + 5
+
+    def opened(self, kernel, threads=1, dtype=np.float64) -> Coupling:
+        device = CpuDevice(threads=threads)
+        box = (self.box, HALO, self.table, self.stride)
+        return Coupling(device, *box, kernel=kernel, dtype=dtype)
+
+    def take(self, field: np.ndarray) -> np.ndarray:
+        """A field (3, z, y, x) on the rank's points."""
+        flat = np.zeros((3, self.stride), field.dtype)
+        flat[:, : len(self.points)] = field.reshape(3, -1)[:, self.points]
+        return flat.ravel()
+
+    def put(self, values: np.ndarray, field: np.ndarray) -> None:
+        """What own points hold, into a field (3, z, y, x)."""
+        own = values.reshape(3, -1)[:, : self.owned]
+        field.reshape(3, -1)[:, self.points[: self.owned]] = own
+
+
+def whole(fluid=None, periodic=PERIODIC) -> Rank:
+    fluid = np.ones(SHAPE[::-1], bool) if fluid is None else fluid
+    return Rank(fluid, (0, 0, 0), fluid.shape[::-1], periodic)
+
+
+def vertices(count=333, seed=3, shape=SHAPE, periodic=PERIODIC) -> np.ndarray:
+    """Positions along three axes; several periods away where the axis is periodic."""
+    random = np.random.default_rng(seed)
+    found = np.array([random.uniform(-0.5, n - 0.5, count) for n in shape])
+    found[:, :20] = np.round(found[:, :20] * 2) / 2 - 1e-9 * random.integers(-1, 2, (3, 20))
+    for d, (n, again) in enumerate(zip(shape, periodic, strict=True)):
+        found[d] += again * n * random.integers(-3, 4, count)
+    return found
+
+
+def spread(coupling, rank, positions, forces, start=0.0) -> np.ndarray:
+    force = np.full(3 * rank.stride, start, positions.dtype)
+    coupling.spread(force, positions, forces, positions.shape[1])
+    return force
+
+
+def interpolated(coupling, rank, field, positions) -> np.ndarray:
+    found = np.full_like(positions, np.nan)
+    coupling.interpolate(rank.take(field), positions, found, positions.shape[1])
+    return found
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_couplings_are_their_definitions(kernel):
+    fluid = in_a_vessel()
+    rank = whole(fluid)
+    random = np.random.default_rng(1)
+    field = random.standard_normal((3, *fluid.shape)) * fluid
+    positions, forces = vertices(), random.standard_normal((3, 333))
+    delta = weights(kernel, positions)
+    coupling = rank.opened(kernel)
+    found = interpolated(coupling, rank, field, positions)
+    inside = np.round(positions[1]).astype(int) < SHAPE[1]
+    wanted = np.einsum("vzyx,czyx->cv", delta, field) * inside
+    assert np.abs(found - wanted).max() < 1e-14
+    result = np.zeros_like(field)
+    rank.put(spread(coupling, rank, positions, forces, 0.25), result)
+    wanted = (np.einsum("vzyx,cv->czyx", delta, forces) + 0.25) * fluid
+    assert np.abs(result - wanted).max() < 2e-14
+
+
+def test_single_precision_keeps_its_digits():
+    rank = whole(in_a_vessel())
+    positions = vertices().astype("f4")
+    forces = np.random.default_rng(1).standard_normal(positions.shape).astype("f4")
+    single = spread(rank.opened("cosine", dtype=np.float32), rank, positions, forces)
+    double = spread(rank.opened("cosine"), rank, positions.astype("f8"), forces.astype("f8"))
+    assert 1e-8 < np.abs(single - double).max() < 2e-5
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_field_that_is_one_or_linear(kernel):
+    rank = whole(periodic=(False,) * 3)
+    random = np.random.default_rng(2)
+    positions = np.array([random.uniform(2, n - 3, 500) for n in SHAPE])
+    z, y, x = np.indices(SHAPE[::-1]).astype(float)
+    field = np.stack([np.ones_like(x), 1 + 2 * x - y + 0.5 * z, x])
+    found = interpolated(rank.opened(kernel), rank, field, positions)
+    assert np.abs(found[0] - 1).max() < 1e-15
+    wrong = np.abs(found[2] - positions[0]).max()
+    if kernel == "cosine":
+        assert 0.0195 < wrong < 0.0215
+    else:
+        assert wrong < 1e-14
+        linear = 1 + 2 * positions[0] - positions[1] + 0.5 * positions[2]
+        assert np.abs(found[1] - linear).max() < 4e-14
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_all_force_arrives_and_no_work_is_lost(kernel):
+    rank = whole(periodic=(True,) * 3)
+    positions = vertices(periodic=(True,) * 3)
+    random = np.random.default_rng(4)
+    forces = random.standard_normal(positions.shape)
+    field = random.standard_normal((3, *SHAPE[::-1]))
+    coupling = rank.opened(kernel)
+    result = np.zeros_like(field)
+    rank.put(spread(coupling, rank, positions, forces), result)
+    assert np.abs(result.sum(axis=(1, 2, 3)) - forces.sum(axis=1)).max() < 1e-12
+    work = (interpolated(coupling, rank, field, positions) * forces).sum()
+    assert abs((result * field).sum() - work) < 1e-12
+
+
+def two_parts(axis: int, at: int, fluid: np.ndarray) -> list[Rank]:
+    high, low = list(SHAPE), [0, 0, 0]
+    high[axis] = low[axis] = at
+    return [
+        Rank(fluid, (0, 0, 0), tuple(high), seed=5),
+        Rank(fluid, tuple(low), SHAPE, seed=6),
+    ]
+
+
+@pytest.mark.parametrize(("axis", "at"), [(0, 5), (0, 10), (1, 4), (2, 6), (2, 1)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_two_boxes_give_the_bits_of_one(kernel, axis, at):
+    fluid = in_a_vessel()
+    random = np.random.default_rng(7)
+    field = random.standard_normal((3, *fluid.shape)) * fluid
+    positions, forces = vertices(), random.standard_normal((3, 333))
+    one, several = np.zeros_like(field), np.zeros_like(field)
+    rank = whole(fluid)
+    coupling = rank.opened(kernel)
+    rank.put(spread(coupling, rank, positions, forces), one)
+    velocities = []
+    for rank_of_two in two_parts(axis, at, fluid):
+        part = rank_of_two.opened(kernel)
+        rank_of_two.put(spread(part, rank_of_two, positions, forces), several)
+        velocities.append(interpolated(part, rank_of_two, field, positions))
+    assert np.array_equal(one, several)
+    assert np.all((velocities[0] == 0) | (velocities[1] == 0))
+    wanted = interpolated(coupling, rank, field, positions)
+    assert np.array_equal(velocities[0] + velocities[1], wanted)
+    assert np.abs(one).max() > 0.1
+
+
+def test_two_threads_give_the_bits_of_one():
+    rank = whole(in_a_vessel())
+    positions = vertices(2000)
+    # Compact cells, so that threads pass over some of them.
+    cells = positions[:, :50, None] + np.random.default_rng(1).uniform(-2, 2, (3, 50, 40))
+    positions = np.concatenate([positions, cells.reshape(3, -1)], axis=1)
+    forces = np.random.default_rng(8).standard_normal(positions.shape)
+    one = spread(rank.opened("peskin", 1), rank, positions, forces)
+    for threads in (2, 3):
+        assert np.array_equal(one, spread(rank.opened("peskin", threads), rank, positions, forces))
+
+
+def test_a_force_near_a_wall_loses_what_falls_into_it():
+    rank = whole()
+    middle = np.array([[5.0], [0.0], [6.0]])
+    force = spread(rank.opened("peskin"), rank, middle, np.ones((3, 1)))
+    # In the middle of the wall's first points: phi = 1/4 of what lies one point outside is lost.
+    assert abs(force.sum() / 3 - 0.75) < 1e-15
+
+
+def test_vertices_without_a_place_are_left_out():
+    rank = whole()
+    positions = np.array([[np.nan, np.inf, 3, 1e300], [2, 2, -0.6, 2], [3, 3, 3, 3]])
+    coupling = rank.opened("cosine")
+    field = np.ones((3, *SHAPE[::-1]))
+    assert np.array_equal(interpolated(coupling, rank, field, positions), np.zeros((3, 4)))
+    nowhere = np.ascontiguousarray(positions[:, [0, 1, 3]])
+    force = spread(coupling, rank, nowhere, np.ones((3, 3)))
+    assert not force.any()
+
+
+def test_vertices_move_by_their_velocity():
+    positions, velocities = vertices(), vertices(seed=9)
+    moved = positions.copy()
+    whole().opened("roma").advance(moved, velocities, 300)
+    assert np.array_equal(moved[:, :300], (positions + velocities)[:, :300])
+    assert np.array_equal(moved[:, 300:], positions[:, 300:])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kernel": "gauss"}, "kernel = 'gauss'"),
+        ({"way": "guess"}, "way = 'guess'"),
+        ({"halo": 1}, "halo = 1"),
+        ({"table": np.zeros((3, 3, 3), np.int32)}, "shape"),
+    ],
+)
+def test_what_cannot_be_is_refused(change, words):
+    rank = whole()
+    given = {"box": rank.box, "halo": HALO, "table": rank.table, "stride": rank.stride, **change}
+    with pytest.raises(InputError, match=words):
+        Coupling(CpuDevice(threads=1), **given)
+
+
+@pytest.mark.parametrize(
+    ("low", "shape", "words"), [((5, 0, 0), (4, 9, 9), "own points"), ((0, 0, 0), (3, 9, 9), "few")]
+)
+def test_boxes_that_cannot_be_are_refused(low, shape, words):
+    with pytest.raises(InputError, match=words):
+        OwnBox(low, shape, shape, (True, True, True))
+
+
+_GPU = """
+// Backwards: what comes into bins must be sorted.
+#define FOR_EACH(i, n) \\
+  for (long back_##i = blockIdx.x * (long)blockDim.x + threadIdx.x, i = (long)(n) - 1 - back_##i; i >= 0; \\
+       back_##i += (long)gridDim.x * blockDim.x, i = (long)(n) - 1 - back_##i)
+#define SHARED(type, name, count) static type name[count]
+INLINE double absolute(double a) { return std::fabs(a); }
+INLINE float absolute(float a) { return std::fabs(a); }
+template <typename T>
+INLINE T larger(T a, T b) { return a > b ? a : b; }
+INLINE int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+INLINE void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <typename T>
+INLINE void atomic_add(T *p, T v) {
+  std::lock_guard<std::mutex> alone(lock);
+  *p += v;
+}
+INLINE void __syncwarp() { warps[threadIdx.x / 32]->arrive_and_wait(); }
+template <typename T>
+INLINE T of_four(T value, int from) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  exchanged[warp][0][lane] = value;
+  __syncwarp();
+  const T found = exchanged[warp][0][lane / 4 * 4 + from];
+  __syncwarp();
+  return found;
+}
+"""
+
+_LAUNCHES = """
+extern "C" void run(int way, real *u, long stride, const int *table, const int *box, long halo, real *X,
+                    real *V, long vertices, long count, int *counts, int *sums, int *starts, int *items,
+                    long bins, double unit) {
+  const int T = THREADS_A_BLOCK;
+  if (way < 0) {
+    launch(2, T, 0, [=] { interpolate(u, stride, table, table, box, halo, X, V, vertices, count); });
+  } else if (way == 2) {
+    launch(1, T, 0, [=] { spread_atomically(u, stride, table, box, halo, X, V, vertices, count); });
+  } else {
+    launch(2, T, 0, [=] { count_tiles(box, X, vertices, count, counts); });
+    launch(1, T, 0, [=] { sum_bins(counts, bins, sums); });
+    launch(1, T, 0, [=] { scan_bins(counts, bins, sums, starts); });
+    launch(2, T, 0, [=] { fill_tiles(box, X, vertices, count, starts, counts, items); });
+    if (way == 0) {
+      launch(1, T, 0, [=] { sort_tiles(starts, counts, bins, items); });
+      launch(2, 32 * WARPS, 0, [=] {
+        spread_in_order(u, stride, table, box, halo, X, V, vertices, starts, items, bins);
+      });
+    } else {
+      launch(2, 32 * WARPS, 0, [=] {
+        spread_fixed_point(u, stride, table, box, halo, X, V, vertices, starts, items, bins, unit);
+      });
+      launch(1, T, 0, [=] { clear_tiles(counts, bins); });
+    }
+  }
+}
+"""
+
+
+# More than a warp's batch; few, since each thread of the GPU is one of the processor.
+VERTICES = 36
+SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
+
+
+class Gpu:
+    """The kernels for GPUs, run by threads of a core."""
+
+    def __init__(self, folder: Path, kernel: str) -> None:
+        constants = {"real": "double", "DELTA": kernel.upper(), **SIZES}
+        text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+        text += Path(__file__).with_name("threads_gpu.hpp").read_text() + _GPU
+        source, built = folder / "coupling.cpp", folder / "coupling.so"
+        source.write_text(text + jit.source_text(SOURCE) + _LAUNCHES)
+        flags = ("-std=c++20", "-O0", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-pthread")
+        command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+        subprocess.run(command, check=True)
+        self._run = ctypes.CDLL(str(built)).run
+
+    def __call__(self, way: int, rank: Rank, values, positions, others, bins=12) -> np.ndarray:
+        """Way -1 interpolates; counts of the tiles, which must be 0 again."""
+        count = positions.shape[1]
+        counts, sums, starts, items = (
+            np.zeros(n, np.int32) for n in (bins, SIZES["SCAN_BLOCKS"], bins + 1, 27 * count)
+        )
+        array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
+        self._run(
+            *(way, array(values), number(rank.stride), array(rank.table)),
+            *(array(rank.box.numbers()), number(HALO), array(positions), array(others)),
+            *(number(count), number(count), array(counts), array(sums), array(starts)),
+            *(array(items), number(bins), ctypes.c_double(1 / RESOLUTION)),
+        )
+        assert way in (-1, 2) or starts[-1] > count
+        return counts
+
+
+def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
+    """Sums of whole multiples of the resolution, as integers of any length make them."""
+    sums = np.zeros((3, rank.stride), object)
+    alone = rank.opened(kernel)
+    for i in range(positions.shape[1]):
+        one = np.ascontiguousarray(positions[:, i : i + 1])
+        # A share of a vertex alone is the product, rounded once more only where it is added to 0.
+        share = spread(alone, rank, one, np.ascontiguousarray(forces[:, i : i + 1]))
+        sums += np.floor(share.reshape(3, -1) / RESOLUTION + 0.5).astype(np.int64)
+    return sums.astype(np.float64) * RESOLUTION
+
+
+@pytest.mark.parametrize("kernel", ["roma", "cosine"])
+def test_gpus_couple_as_cores_do(kernel, tmp_path):
+    fluid = in_a_vessel()
+    gpu, rank = Gpu(tmp_path, kernel), whole(fluid)
+    random = np.random.default_rng(11)
+    field = random.standard_normal((3, *fluid.shape)) * fluid
+    positions, forces = vertices(VERTICES), random.standard_normal((3, VERTICES))
+    velocities = np.full_like(positions, np.nan)
+    gpu(-1, rank, rank.take(field), positions, velocities)
+    coupling = rank.opened(kernel)
+    assert np.array_equal(velocities, interpolated(coupling, rank, field, positions))
+    wanted = spread(coupling, rank, positions, forces)
+    for way, name in enumerate(WAYS):
+        force = np.zeros(3 * rank.stride)
+        tiles = 2 * 2 * 4
+        assert not gpu(way, rank, force, positions, forces, tiles).any()
+        if name == "in order":
+            assert np.array_equal(force, wanted)
+        else:
+            assert np.abs(force - wanted).max() < 1e-14
+        if name == "fixed point":
+            assert np.array_equal(force, exact_sums(kernel, rank, positions, forces).ravel())
+            again = np.zeros(3 * rank.stride)
+            turned = [np.ascontiguousarray(one[:, ::-1]) for one in (positions, forces)]
+            gpu(way, rank, again, *turned, tiles)
+            assert np.array_equal(force, again)
+
+
+def test_entries_of_tiles_have_room():
+    for n, at in itertools.product(range(4, 40), range(40)):
+        if at >= n:
+            continue
+        box = OwnBox((0, 0, 0), (n, n, n), (n, n, n), (True,) * 3)
+        coupling = Coupling.__new__(Coupling)
+        coupling.box = box
+        met = [len({(at + a) % n // edge for a in range(4)}) for edge in (8, 8, 4)]
+        assert np.prod(met) <= coupling.most_tiles()
