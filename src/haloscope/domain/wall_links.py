@@ -98,10 +98,13 @@ def link_fractions(
     found = _met(lattice, geometry, numbers, links)
     # The cross-section of an opening is that of the plane before it.
     strides = (1, lattice.shape[0], lattice.shape[0] * lattice.shape[1])
+    lost = np.flatnonzero(np.isinf(found))
+    before = numbers[lost]
     for opening in lattice.openings:
-        lost = np.flatnonzero(np.isinf(found) & np.isin(numbers, opening.numbers))
-        before = numbers[lost] - opening.direction * strides[opening.axis]
-        found[lost] = _met(lattice, geometry, before, links[lost])
+        there = np.isin(numbers[lost], opening.numbers)
+        before[there] -= opening.direction * strides[opening.axis]
+    lost, before = lost[before != numbers[lost]], before[before != numbers[lost]]
+    found[lost] = _met(lattice, geometry, before, links[lost])
     return np.where(np.isinf(found), HALFWAY, np.clip(found, LEAST_FRACTION, 1))
 
 

@@ -133,8 +133,10 @@ class PointFields:
         return np.empty(0) if result is None else result
 
     def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values, an array of one for each."""
-        return iter(self._places.astype(np.uint64)[:, None])
+        """Global numbers of own values in their order, as arrays one after the other."""
+        step = _PIECE_BYTES // 8
+        for begin in range(0, len(self._places), step):
+            yield self._places[begin : begin + step].astype(np.uint64)
 
     def require_inside(self, what: str, position: Position) -> None:
         """Refuse a place with no point of the lattice around it.

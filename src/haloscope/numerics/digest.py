@@ -37,7 +37,7 @@ class Numbered(Protocol):
     """Fields whose values have global numbers, such as those of blocks or elements."""
 
     def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of a rank's own values, one array for each place of the slowest axis."""
+        """Global numbers of a rank's own values in their order, as arrays one after the other."""
 
 
 def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
@@ -48,7 +48,7 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
     values
         Of 4 or 8 bytes each.
     numbers
-        Their global numbers, one array for each place of the slowest axis.
+        Their global numbers in the same order, as arrays one after the other.
 
     Returns
     -------
@@ -56,11 +56,14 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
         From 0 to 2^64 - 1.
     """
     unsigned = np.dtype(f"u{values.dtype.itemsize}")
-    total = 0
-    for some, numbered in zip(values, numbers, strict=True):
-        mixed = _mix(numbered.copy())
-        mixed ^= np.ascontiguousarray(some).view(unsigned)
+    flat, total, begin = np.ascontiguousarray(values).reshape(-1).view(unsigned), 0, 0
+    for numbered in numbers:
+        mixed = _mix(numbered.reshape(-1).copy())
+        mixed ^= flat[begin : begin + numbered.size]
         total += int(_mix(mixed).sum(dtype=np.uint64))
+        begin += numbered.size
+    if begin != flat.size:
+        raise ValueError(f"{flat.size} values have {begin} global numbers")
     return total % 2**64
 
 

@@ -123,7 +123,7 @@ class Places(Protocol):
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
 
     def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values, one array for each place of the slowest axis."""
+        """Global numbers of own values in their order, as arrays one after the other."""
 
     def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside; `what` begins the message."""

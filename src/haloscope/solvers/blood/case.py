@@ -22,6 +22,7 @@ from haloscope.solvers.blood.case_vessels import (
     WallsTable,
 )
 from haloscope.solvers.blood.coupling import LEAST_HALO
+from haloscope.solvers.blood.repulsion import MOST_CUTOFF
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
 _LARGEST = 1e30
@@ -139,6 +140,9 @@ class BloodTable(Table):
     """Of random places and directions of cells."""
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
     """Most steps between two times at which cells are counted and handed over between ranks."""
+    inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
+    """Steps between two times at which it is found which points lie inside cells, where these are
+    more viscous."""
     initial: Initial = Initial()
     """The flow at step 0."""
     end_time_ms: Positive | None = None
@@ -169,6 +173,17 @@ class BloodTable(Table):
         if self.carreau is not None and self.cells:
             raise ValueError(
                 "blood.carreau is for whole blood without cells; leave it or blood.cells out"
+            )
+        ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
+        if len(ratios) > 1:
+            raise ValueError(
+                f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
+                "allowed is one besides 1"
+            )
+        if self.cells and self.repulsion.range_um > MOST_CUTOFF * self.spacing_um:
+            raise ValueError(
+                f"blood.repulsion.range_um = {self.repulsion.range_um:g} is out of range; allowed "
+                f"are at most {MOST_CUTOFF:g} spacings, {MOST_CUTOFF * self.spacing_um:g}"
             )
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
@@ -221,6 +236,12 @@ class BloodTable(Table):
     def halo(self) -> int:
         """Layers of points of others that a rank holds: one for the fluid, two with cells."""
         return LEAST_HALO if self.cells else 1
+
+    @property
+    def inside_tau(self) -> float | None:
+        """Relaxation time inside cells; None where it is that outside."""
+        ratio = max((k.viscosity_ratio for k in self.cells), key=lambda r: abs(r - 1), default=1.0)
+        return None if ratio == 1.0 else 0.5 + ratio * (self.tau - 0.5)
 
     def initial_field(self, name: str) -> Expression:
         """Initial field as an expression of x, y, z in SI units."""

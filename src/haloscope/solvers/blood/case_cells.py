@@ -111,6 +111,7 @@ class RepulsionTable(Table):
     """Force between vertices of different cells, and between vertices and walls, at short range."""
 
     strength_pn: NotNegative = 1.0
-    """Force on a vertex at no distance; it falls to 0 at the range. 0: none."""
+    """Force between two vertices, or a vertex and a wall, at half the range; it goes as range over
+    distance less 1. 0: none."""
     range_um: Positive = 0.4
-    """Where it ends; about one spacing."""
+    """Where it ends; about one spacing, at most three."""

@@ -58,6 +58,7 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
             table.membrane_viscosity_un_s_m * 1e-6 / units.surface_viscosity,
         ),
         table.elements,
+        table.viscosity_ratio != 1.0,
     )
 
 

@@ -62,8 +62,7 @@ def cell_picture(
     """
     walls = vessel_walls(vessel)
     spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO
-    low, high = _bounds(vessel, suspension, spacing, walls)
-    image = SurfaceImage(picture_view(low, high))
+    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
     largest = 0.0
     kinds = len(suspension.kinds)
     for number, given in enumerate(suspension.kinds):
@@ -169,16 +168,14 @@ def feature_edges(points: Floats, triangles: Integers) -> Floats:
     return found
 
 
-def _bounds(
-    vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls
-) -> tuple[Floats, Floats]:
-    """Box of all that may be seen, in um: cells reach beyond the ends of a periodic axis."""
+def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) -> Floats:
+    """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis."""
     places = np.concatenate([walls.points, walls.segments.reshape(-1, 3)])
     widest = max(
         float(np.linalg.norm(given.kind.mesh.vertices, axis=1).max()) for given in suspension.kinds
     )
     beyond = np.where(vessel.lattice.periodic, widest * spacing, 0.0)
-    return places.min(axis=0) - beyond, places.max(axis=0) + beyond
+    return np.concatenate([places - beyond, places + beyond])
 
 
 def _merge(world: World, image: SurfaceImage) -> None:

@@ -190,8 +190,8 @@ class Coupling:
         velocity
             Of the fluid, (3 * stride) values; needed in the halo too.
         positions, velocities
-            Of vertices, lattice units, flat or (3, n): component c of vertex i at c n + i. Positions
-            go on over periodic ends.
+            Of vertices, lattice units, flat or (3, n) in C order: component c of vertex i at c n + i.
+            Positions go on over periodic ends.
         count
             Vertices, the first ones of n.
         """

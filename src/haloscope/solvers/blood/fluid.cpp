@@ -8,7 +8,7 @@
 // Each address belongs to one point, so points may be taken in any order.
 //
 // `streamed` is 1 for an odd step. Sources: index of the point at x - c_i, in row i - 1; negative
-// where there is none. g, u: force density and velocity [3][stride], `inside` one flag a point: read
+// where there is none. body: force density everywhere; g, u: force density and velocity [3][stride], `inside` one flag a point: read
 // and written where the constants CELLS and CONTRAST say so.
 
 #if ON_GPU
@@ -24,13 +24,13 @@ INLINE long address(int i, long p, int source, long stride) {
 
 #if ON_GPU
 // `points` names the points; without it they are 0 .. count - 1. sources [18][pitch].
-KERNEL advance(real *__restrict__ f, long stride, const Physics k, const int *__restrict__ points,
-               long count, const int *__restrict__ sources, long pitch, long streamed,
+KERNEL advance(real *__restrict__ f, long stride, const Physics k,
+               const real *__restrict__ body, const int *__restrict__ points, long count, const int *__restrict__ sources, long pitch, long streamed,
                const real *__restrict__ force, real *__restrict__ velocity,
                const unsigned char *__restrict__ inside) {
   FOR_EACH(q, count) {
     const long p = points ? points[q] : q;
-    real h[Q], u[3], g[3] = {k.gx, k.gy, k.gz}, plus = k.plus, minus = k.minus;
+    real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
     long at[Q];
     UNROLLED for (int i = 0; i < Q; ++i)
       at[i] = address(i, p, streamed && i ? sources[(i - 1) * pitch + p] : -1, stride);
@@ -56,13 +56,13 @@ KERNEL advance(real *__restrict__ f, long stride, const Physics k, const int *__
 // Points of openings: completes what comes from outside, then as above. sources [18][count];
 // kinds: axis, + 4 where the inward normal points down it, + 8 where a density is given; number of
 // the opening, whose drive is that density or a factor of the velocities given [3][count].
-KERNEL openings(real *f, long stride, const Physics k, long first, long count, const int *sources,
+KERNEL openings(real *f, long stride, const Physics k, const real *body, long first, long count, const int *sources,
                 const unsigned char *kinds, const unsigned char *numbers, const real *given,
                 const real *drive, long streamed, const real *force, real *velocity,
                 const unsigned char *inside) {
   PARTS(q, count) {
     const long p = first + q;
-    real h[Q], u[3], g[3] = {k.gx, k.gy, k.gz}, plus = k.plus, minus = k.minus;
+    real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
     long at[Q];
     ROLLED for (int i = 0; i < Q; ++i) {
       at[i] = address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride);

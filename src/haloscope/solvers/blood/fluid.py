@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Launch
-from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, WEIGHTS, equilibrium
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
+from haloscope.solvers.blood.fluid_boundaries import (
+    LatticePart,
+    Opening,
+    OpeningTables,
+    WallLinks,
+    link_tables,
+)
 from haloscope.solvers.blood.fluid_rows import rows_and_points
+
+__all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
 Floats = NDArray[np.float64]
 SOURCE = Path(__file__).with_name("fluid.cpp")
@@ -24,69 +33,7 @@ _PAGE, _SHIFT = 4096, 192
 _LINE = 64
 _GPU_BLOCK = (256,)
 # As many as the struct Physics of lattice.hpp has.
-_PHYSICS_VALUES = 12
-
-
-class LatticePart(Protocol):
-    """What a fluid needs to know of a rank's points."""
-
-    @property
-    def owned(self) -> int:
-        """Number of own points; ghosts follow them."""
-
-    @property
-    def bulk(self) -> int:
-        """Number of own points that come first and lie in no opening."""
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """Number of each point in the whole lattice, ghosts included."""
-
-    @property
-    def sources(self) -> NDArray[np.int32]:
-        """(18, owned): point at x - c_i; -1 behind a wall, -2 - k behind opening k."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """An inlet or outlet in a plane of lattice points.
-
-    Attributes
-    ----------
-    axis, sign
-        The inward normal is `sign` (1 or -1) along `axis` (0, 1, 2).
-    velocity
-        Given velocities of this rank's points in the opening, in their order, (points, 3); they
-        are multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density
-        is given by that number, and flow is along the normal.
-    """
-
-    axis: int
-    sign: int
-    velocity: Floats | None = None
-
-
-@dataclass(frozen=True)
-class WallLinks:
-    """Links to walls that move, or that do not lie halfway between points.
-
-    Attributes
-    ----------
-    points, directions
-        Of each link the own point x and the direction i of what the wall sends back to it: the
-        wall lies on the way from x to x - c_i.
-    fractions
-        How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids
-        13 (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
-    velocities
-        (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with
-        the mean density).
-    """
-
-    points: NDArray[np.integer[Any]]
-    directions: NDArray[np.integer[Any]]
-    fractions: Floats
-    velocities: Floats
+_PHYSICS_VALUES = 9
 
 
 @dataclass(frozen=True)
@@ -216,10 +163,20 @@ class Fluid:
         law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
         self._law = (two_rates, law.at_rest, law.at_high_shear, law.time, law.exponent)
         self._list_slots()
-        self._open(openings)
-        self._link(walls)
+        self._in_openings = OpeningTables(part, openings)
+        self.opening_numbers = self._in_openings.numbers
+        self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
+        given = self._in_openings.arrays(self._dtype)
+        self._opening_tables = [device.from_host(table) for table in given]
+        self._corrections: list[tuple[Any, ...]] = []
+        if walls is not None and len(walls.points):
+            for place, other, values in link_tables(part, walls, self.stride):
+                tables = (place, other, values.astype(self._dtype))
+                arrays = (device.from_host(table) for table in tables)
+                self._corrections.append((*arrays, len(place)))
         self._divide()
-        self.set_body_force(body_force)
+        self._body_force = device.from_host(np.array(body_force, self._dtype))
+        self._bind()
 
     def _list_slots(self) -> None:
         """Find which slots of ghosts and of own points are exchanged."""
@@ -237,59 +194,6 @@ class Fluid:
         self.partners = ghosts[mine]
         self._edge = np.zeros(self.owned, bool)
         self._edge[points] = True
-
-    def _open(self, openings: Sequence[Opening]) -> None:
-        """Lay out what the kernel for openings reads."""
-        part, device = self._part, self._device
-        there = np.ascontiguousarray(part.sources[:, self.bulk : self.owned])
-        behind = -2 - there.min(axis=0, initial=0)
-        if len(behind) and not 0 <= behind.min() <= behind.max() < len(openings):
-            raise ValueError(
-                f"there are points of openings {sorted(set(behind.tolist()))}, but "
-                f"{len(openings)} openings are given"
-            )
-        kinds = np.zeros(len(behind), np.uint8)
-        given = np.zeros((3, len(behind)), self._dtype)
-        for number, opening in enumerate(openings):
-            at = np.flatnonzero(behind == number)
-            kinds[at] = opening.axis + 4 * (opening.sign < 0) + 8 * (opening.velocity is None)
-            if opening.velocity is not None:
-                if opening.velocity.shape != (len(at), 3):
-                    raise ValueError(
-                        f"opening {number} has {len(at)} points here, but velocities of shape "
-                        f"{opening.velocity.shape} are given"
-                    )
-                given[:, at] = opening.velocity.T
-        self._given_openings = tuple(openings)
-        self.opening_numbers = behind
-        self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
-        tables = (there, kinds, behind.astype(np.uint8), given)
-        self._opening_tables = [device.from_host(table) for table in tables]
-
-    def _link(self, walls: WallLinks | None) -> None:
-        """Addresses and coefficients of links to walls, for each parity."""
-        self._corrections: list[tuple[Array, ...]] = []
-        if walls is None or not len(walls.points):
-            return
-        x = np.asarray(walls.points, np.int64)
-        i = np.asarray(walls.directions, np.int64)
-        beyond = self._part.sources[OPPOSITE[i] - 1, x].astype(np.int64)
-        q = np.where(beyond >= 0, walls.fractions, 0.5)
-        near = q < 0.5
-        a = np.where(near, 2 * q, 1 / (2 * q))
-        pushed = 6 * WEIGHTS[i] * (VELOCITIES[i] * walls.velocities).sum(axis=1)
-        c = np.where(near, 1.0, a) * pushed
-        coefficients = np.stack([a, 1 - a, c]).astype(self._dtype)
-        place = i * self.stride + x
-        here = OPPOSITE[i] * self.stride + x
-        there = np.where(beyond >= 0, i * self.stride + beyond, here)
-        # Near walls need what arrives at x against c_i, far ones what left x along c_i: after an
-        # even step the one is at the source's slot and the other at x, after an odd one the reverse.
-        others = (np.where(near, there, here), np.where(near, here, there))
-        give = self._device.from_host
-        self._corrections = [
-            (give(place), give(other), give(coefficients), len(x)) for other in others
-        ]
 
     def _divide(self) -> None:
         """Lay out the order in which points are taken: edges and the interior of each parity."""
@@ -321,21 +225,23 @@ class Fluid:
 
     def set_body_force(self, force: Sequence[float]) -> None:
         """Set the force density along x, y, z that acts everywhere."""
-        values = np.array([*self._rates, *force, *self._law], self._dtype)
-        physics = ByValue(values)
+        self._body_force[...] = self._device.xp.asarray(force, dtype=self._dtype)
+
+    def _bind(self) -> None:
+        """Bind the kernels of both parities."""
+        physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
         kernel = self._device.kernel(SOURCE, "advance", self._constants)
         f, stride = self.populations_array, self.stride
-        cells = (self.force, self.velocity, self.inside)
+        body, cells = self._body_force, (self.force, self.velocity, self.inside)
         self._advance: list[list[Launch]] = []
         self._openings: list[Launch] = []
         self._correct: list[Launch] = []
-        self._body_force = np.array(force, np.float64)
         in_openings = self.owned - self.bulk
         for parity, orders in enumerate(self._orders):
             self._advance.append(
                 [
                     kernel.bind(
-                        *(f, stride, physics, *order, parity, *cells),
+                        *(f, stride, physics, body, *order, parity, *cells),
                         extent=(max(1, int(order[1])),),
                         block=_GPU_BLOCK,
                     )
@@ -346,7 +252,7 @@ class Fluid:
                 sources, *tables = self._opening_tables
                 self._openings.append(
                     self._device.kernel(SOURCE, "openings", self._constants).bind(
-                        *(f, stride, physics, self.bulk, in_openings, sources, *tables),
+                        *(f, stride, physics, body, self.bulk, in_openings, sources, *tables),
                         *(self._drive, parity, *cells),
                         extent=(in_openings,),
                         block=_GPU_BLOCK,
@@ -409,35 +315,19 @@ class Fluid:
             for axis in range(3):
                 if VELOCITIES[i, axis]:
                     momentum[axis] += int(VELOCITIES[i, axis]) * arrived
-        force = xp.zeros((3, self.owned)) + xp.asarray(self._body_force)[:, None]
+        force = xp.zeros((3, self.owned)) + self._body_force[:, None]
         if self._constants["CELLS"]:
             force += self.force[:, : self.owned]
         momentum += 0.5 * force
         give = self._device.to_host
         result = give(density), give(momentum / density)
         if self.owned > self.bulk:
-            self._complete(*result, give(force[:, self.bulk :]))
+            there = slice(self.bulk, self.owned)
+            arrived = np.stack([give(self._arrived(i)[there]) for i in range(DIRECTIONS)])
+            result[0][there], result[1][:, there] = self._in_openings.moments(
+                arrived, give(self._drive), give(force[:, there])
+            )
         return result
-
-    def _complete(self, density: Floats, velocity: Floats, force: Floats) -> None:
-        """Put in what holds in openings; see `complete` in lattice.hpp."""
-        give = self._device.to_host
-        arrived = np.stack([give(self._arrived(i)[self.bulk :]) for i in range(DIRECTIONS)])
-        drives, given = give(self._drive), give(self._opening_tables[3])
-        for number, opening in enumerate(self._given_openings):
-            at = np.flatnonzero(self.opening_numbers == number)
-            inward = opening.sign * VELOCITIES[:, opening.axis]
-            known = (1 - np.sign(inward)) * (inward <= 0) @ arrived[:, at].astype(np.float64)
-            mass = 1 + known - 0.5 * opening.sign * force[opening.axis, at]
-            u = np.zeros((3, len(at)))
-            if opening.velocity is None:
-                rho = np.full(len(at), float(drives[number]))
-                u[opening.axis] = opening.sign * (1 - mass / rho)
-            else:
-                u[:] = drives[number] * given[:, at]
-                rho = mass / (1 - opening.sign * u[opening.axis])
-            density[self.bulk + at] = rho
-            velocity[:, self.bulk + at] = u
 
     @property
     def forward(self) -> bool:

@@ -10,6 +10,7 @@
 #define AHEAD (512 / (int)sizeof(real))
 
 struct Cells {
+  real body[3];
   const real *force;
   real *velocity;
   const unsigned char *inside;
@@ -20,8 +21,8 @@ struct Surroundings {
   Lanes g[3], plus, minus;
 };
 
-INLINE Surroundings uniform(const Physics &k) {
-  return {{all<Lanes>(k.gx), all<Lanes>(k.gy), all<Lanes>(k.gz)},
+INLINE Surroundings uniform(const Physics &k, const Cells &cells) {
+  return {{all<Lanes>(cells.body[0]), all<Lanes>(cells.body[1]), all<Lanes>(cells.body[2])},
           all<Lanes>(k.plus), all<Lanes>(k.minus)};
 }
 
@@ -31,7 +32,7 @@ template <bool WHOLE>
 INLINE void advance_lanes(real *const *at, long j, int count, long p, long stride, const Physics &k,
                           const Cells &cells) {
   Lanes h[Q], u[3];
-  Surroundings here = uniform(k);
+  Surroundings here = uniform(k, cells);
   UNROLLED for (int i = 0; i < Q; ++i) __builtin_prefetch(at[i] + j + AHEAD, 1);
   UNROLLED for (int i = 0; i < Q; ++i) h[i] = WHOLE ? load(at[i] + j) : load(at[i] + j, count);
 #if CELLS
@@ -77,7 +78,7 @@ INLINE void advance_points(real *f, long stride, const int *points, const int *s
   }
   Lanes h[Q], u[3];
   UNROLLED for (int i = 0; i < Q; ++i) h[i] = gathered(f, (const Eight *)&at[i], count);
-  Surroundings here = uniform(k);
+  Surroundings here = uniform(k, cells);
 #if CELLS
   for (int l = 0; l < LANES; ++l)
     for (int a = 0; a < 3; ++a) here.g[a][l] += cells.force[a * stride + p[l]];
@@ -94,11 +95,11 @@ INLINE void advance_points(real *f, long stride, const int *points, const int *s
 #endif
 }
 
-KERNEL advance(real *f, long stride, const Physics k, const int *blocks, long count,
+KERNEL advance(real *f, long stride, const Physics k, const real *body, const int *blocks, long count,
                const int *rows, const int *row_sources, const int *points,
                const int *point_sources, long pitch, long streamed, const real *force, real *velocity,
                const unsigned char *inside) {
-  const Cells cells = {force, velocity, inside};
+  const Cells cells = {{body[0], body[1], body[2]}, force, velocity, inside};
   BLOCKS(b, count) {
     const int *from = blocks + 2 * b, *to = from + 2;
     for (long r = from[0]; r < to[0]; ++r)

@@ -14,7 +14,6 @@
 struct Physics {
   real plus, minus;                // rates of the fluid outside
   real inside_plus, inside_minus;  // and inside cells
-  real gx, gy, gz;                 // body force
   real magic;                      // (1/plus - 1/2) (1/minus - 1/2), 0: plus = minus
   real nu_0, nu_inf, lambda, n;    // Carreau: viscosities at rest and at high shear, time, exponent
 };

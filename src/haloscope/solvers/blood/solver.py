@@ -31,10 +31,16 @@ from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
+from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
-from haloscope.solvers.blood.vessels import fluid_openings, open_vessel, wall_links
+from haloscope.solvers.blood.vessels import (
+    distances_from_walls,
+    fluid_openings,
+    open_vessel,
+    wall_links,
+)
 from haloscope.solvers.interface import Field, Followed, Results, Work
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ Floats = NDArray[np.float64]
 
 _SETUP = TimedRegion("set-up")
 _NAMES = ("u", "v", "w", "p")
+_INSIDE = "inside"
 # Looks at openings within the longest time between two counts of cells.
 _LOOKS = 5
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
@@ -152,6 +159,7 @@ class BloodSolver:
             openings=openings,
             walls=wall_links(table, vessel, part, self.units),
             with_cells=bool(table.cells),
+            inside_tau=table.inside_tau,
             carreau=self._carreau(),
         )
         machine = self._case.machine
@@ -189,6 +197,12 @@ class BloodSolver:
         if not table.cells:
             return
         kinds = [kind_of(each, self.units) for each in table.cells]
+        law = None
+        if table.repulsion.strength_pn > 0:
+            law = RepulsionLaw(
+                table.repulsion.strength_pn * 1e-12 / self.units.force,
+                table.repulsion.range_um / table.spacing_um,
+            )
         self.suspension = suspension = Suspension(
             self._device,
             self._world,
@@ -198,6 +212,10 @@ class BloodSolver:
             kinds,
             kernel=table.delta,
             interval=table.cell_interval,
+            repulsion=law,
+            distances=None
+            if law is None
+            else distances_from_walls(self.vessel, self.part, law.cutoff + FAR_FROM_WALLS),
         )
         cells = starting_cells(table.cells, lattice, table.seed, self._world)
         for number, kind in enumerate(kinds):
@@ -205,6 +223,9 @@ class BloodSolver:
             mine = suspension.owners(vertices) == self._world.rank
             suspension.place(number, np.flatnonzero(mine), vertices[mine])
         suspension.start()
+        if table.inside_tau is not None:
+            suspension.mark_inside()
+            self.stored = (*_POPULATIONS, _INSIDE)
         if self.vessel.openings:
             self.traffic = Traffic(
                 self._world, suspension, lattice, self.vessel.openings, table.cells, table.seed
@@ -299,10 +320,15 @@ class BloodSolver:
         for _ in range(steps):
             self._set_drive(self.step)
             self.flow.step()
-            if self.suspension is not None:
-                self.suspension.step()
             self.step += 1
-            self._let_cells_pass()
+            if self.suspension is not None:
+                self._step_cells(self.suspension)
+
+    def _step_cells(self, suspension: Suspension) -> None:
+        suspension.step()
+        self._let_cells_pass()
+        if _INSIDE in self.stored and self.step % self._table.inside_interval == 0:
+            suspension.mark_inside()
 
     # State
 
@@ -332,6 +358,9 @@ class BloodSolver:
         """Host copy of own values: populations less their weights, or a field in SI units."""
         if name in _POPULATIONS:
             return self._state(name).astype(self.dtype)
+        if name == _INSIDE:
+            flags: np.ndarray = self._device.to_host(self.fluid.inside[: self.part.owned])
+            return flags.astype(self.dtype)
         return self.relative(name)
 
     def _moments(self) -> Floats:
@@ -364,6 +393,9 @@ class BloodSolver:
                 "the checkpoint's fields hold values that are not finite; restart from an earlier one"
             )
         self.fluid.set_populations(values)
+        if _INSIDE in self.stored:
+            flags = self._device.from_host((own(_INSIDE) != 0).astype(np.uint8))
+            self.fluid.inside[: self.part.owned] = flags
         self.step = step
         self._before = None
         self._kept = (-1, np.empty(0))
@@ -396,6 +428,8 @@ class BloodSolver:
 
     def follow(self) -> dict[str, float]:
         """Change of the velocity a step since the last look, relative to the velocity."""
+        if self.suspension is not None:
+            self.suspension.require_sound()
         velocity = self._moments()[:3]
         square = float((velocity**2).sum())
         changed, steps = math.nan, 1

@@ -18,14 +18,23 @@ from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells import Region, hand_over
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.flow import Flow
+from haloscope.solvers.blood.inside import ClosedCells, inside_flags
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.repulsion import (
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
 
 _INTERPOLATE = TimedRegion("interpolate")
 _SHARE = TimedRegion("share velocities")
 _ADVANCE = TimedRegion("advance vertices")
 _MEMBRANES = TimedRegion("membrane forces")
+_REPULSION = TimedRegion("repulsion")
 _SPREAD = TimedRegion("spread")
+_INSIDE = TimedRegion("mark inside")
 _HAND_OVER = TimedRegion("hand over cells")
 
 MARGIN = 2.0
@@ -49,12 +58,15 @@ class CellKind:
         Of the membrane.
     elements
         ``loop`` or ``linear``.
+    contrast
+        Whether the fluid inside is more or less viscous.
     """
 
     name: str
     mesh: MembraneMesh
     law: MembraneLaw
     elements: Literal["loop", "linear"] = "loop"
+    contrast: bool = False
 
 
 @dataclass
@@ -114,6 +126,10 @@ class Suspension:
         Name of the smoothed delta function.
     interval
         Most steps between two times at which cells are handed over and counted.
+    repulsion
+        Between cells, and between cells and walls; None: none.
+    distances
+        Of this rank's points from walls, (count,), infinite where far; with repulsion.
     """
 
     def __init__(
@@ -127,13 +143,23 @@ class Suspension:
         *,
         kernel: str,
         interval: int,
+        repulsion: RepulsionLaw | None = None,
+        distances: np.ndarray | None = None,
     ) -> None:
         self.device, self._world, self._region = device, world, region
-        self._flow, self._interval, self._halo = flow, interval, part.halo
-        box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
+        self._flow, self._interval, self._part = flow, interval, part
+        self._box = box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
         )
+        self._reach = part.halo + MARGIN
+        self._repulsions: list[Repulsion | WallRepulsion] = []
+        if repulsion is not None:
+            self._reach += repulsion.cutoff
+            self._repulsions.append(Repulsion(device, box, repulsion))
+        if repulsion is not None and distances is not None:
+            walls = WallRepulsion(device, box, part.halo, part.table, distances, repulsion)
+            self._repulsions.append(walls)
         self.kinds = [Present(kind, self._room(kind, 1)) for kind in kinds]
         self._due, self._last = 0, _FIRST_STEPS
         self._step = 0
@@ -208,9 +234,10 @@ class Suspension:
         vertices = given.membranes.vertices
         # Positions along x, y, z, then velocities.
         state = np.moveaxis(values, 3, 2).reshape(len(ids), 6, vertices)
-        reach = self._halo + MARGIN
         own = np.ones(len(ids), bool)
-        found, own, state, sharers = hand_over(self._world, self._region, ids, own, state, reach)
+        found, own, state, sharers = hand_over(
+            self._world, self._region, ids, own, state, self._reach
+        )
         counted = int(self._world.sum(np.array([int(own.sum())]))[0])
         if counted != given.total:
             raise SolutionError(
@@ -318,11 +345,51 @@ class Suspension:
             self.hand_over()
         self._put_forces()
 
+    def mark_inside(self) -> None:
+        """Flag the points inside cells of another viscosity."""
+        with _INSIDE:
+            closed = []
+            for given in self.kinds:
+                if given.kind.contrast and given.count:
+                    m = given.membranes
+                    places = np.moveaxis(m.on_host(m.positions, given.count), 2, 0)
+                    closed.append(
+                        ClosedCells(np.ascontiguousarray(places), given.kind.mesh.triangles)
+                    )
+            part, fluid = self._part, self._flow.fluid
+            flags = inside_flags(closed, self._box, part.halo, part.table, part.owned)
+            fluid.inside[: part.owned] = self.device.from_host(flags)
+
+    def require_sound(self) -> None:
+        """See that no membrane has folded over; the same on every rank.
+
+        Raises
+        ------
+        SolutionError
+            Names the cell.
+        """
+        fault = ""
+        for given in self.kinds:
+            try:
+                given.membranes.require_sound(given.count, given.ids)
+            except SolutionError as error:
+                fault = fault or str(error)
+        faults = [text for text in self._world.gather_texts(fault) if text]
+        if faults:
+            raise SolutionError(faults[0])
+
     def _put_forces(self) -> None:
         force = self._flow.fluid.force
         for given in self.kinds:
             with _MEMBRANES:
                 given.membranes.compute_forces(given.count)
+        with _REPULSION:
+            cells = [
+                CellsOfKind(m.positions, m.forces, given.count, m.vertices)
+                for given, m in ((given, given.membranes) for given in self.kinds)
+            ]
+            for repulsion in self._repulsions:
+                repulsion.apply(cells)
         with _SPREAD:
             force.fill(0)
             for given in self.kinds:

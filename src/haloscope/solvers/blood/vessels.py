@@ -18,6 +18,7 @@ from haloscope.domain.shapes import Box, Ends, Shape, Tube
 from haloscope.domain.surface_files import read_surface
 from haloscope.domain.surfaces import Surface
 from haloscope.domain.voxels import Lattice, voxelise
+from haloscope.domain.wall_distances import wall_distances
 from haloscope.domain.wall_links import link_fractions
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
@@ -290,3 +291,38 @@ def _check_moving(table: BloodTable) -> None:
                 f"blood.walls.velocity_m_s: the wall at {side.name} is to move out of its plane, "
                 f"by {velocity[side.axis]:g} m/s along {axis}; give 0 there"
             )
+
+
+def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Floats:
+    """Distances of a rank's points from walls.
+
+    Parameters
+    ----------
+    reach
+        In spacings; what is farther is infinite.
+
+    Returns
+    -------
+    ndarray
+        (count,) in spacings, ghosts included; 0 where a point lies in a wall.
+    """
+    lattice, geometry = vessel.lattice, vessel.geometry
+    result = np.full(part.count, np.inf)
+    if isinstance(geometry, Surface):
+        (low, high), halo = part.box, part.halo
+        x, y, z = (
+            (max(0, a - halo), min(n, b + halo))
+            for a, b, n in zip(low, high, lattice.shape, strict=True)
+        )
+        box = ((x[0], y[0], z[0]), (x[1], y[1], z[1]))
+        found = wall_distances(lattice, geometry, reach * lattice.spacing, box)
+        order = np.argsort(part.numbers, kind="stable")
+        at = np.minimum(np.searchsorted(part.numbers[order], found.numbers), part.count - 1)
+        there = part.numbers[order][at] == found.numbers
+        result[order[at[there]]] = found.distances[there] / lattice.spacing
+    else:
+        distances = geometry.wall_distances(lattice.positions(part.numbers)) / lattice.spacing
+        near = distances <= reach
+        result[near] = distances[near]
+    clipped: Floats = np.maximum(result, 0.0)
+    return clipped

@@ -1,0 +1,173 @@
+"""Claims about the inside of cells: winding numbers, wherever cells lie and however ranks are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from haloscope.errors import InputError
+from haloscope.solvers.blood.coupling import OwnBox
+from haloscope.solvers.blood.inside import ClosedCells, inside_flags, winding_numbers
+
+SHAPE = (14, 12, 13)
+
+
+def sphere(rounds: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """A subdivided octahedron: vertices on the unit sphere, triangles seen from outside."""
+    points = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
+    points = [np.array(point, float) for point in points]
+    triangles = [(0, 2, 4), (2, 1, 4), (1, 3, 4), (3, 0, 4)]
+    triangles += [(2, 0, 5), (1, 2, 5), (3, 1, 5), (0, 3, 5)]
+    for _ in range(rounds):
+        middles: dict[tuple[int, int], int] = {}
+
+        def middle(a, b, middles=middles):
+            key = (min(a, b), max(a, b))
+            if key not in middles:
+                middles[key] = len(points)
+                found = points[a] + points[b]
+                points.append(found / np.linalg.norm(found))
+            return middles[key]
+
+        finer = []
+        for a, b, c in triangles:
+            d, e, f = middle(a, b), middle(b, c), middle(c, a)
+            finer += [(a, d, f), (d, b, e), (f, e, c), (d, e, f)]
+        triangles = finer
+    return np.array(points).T, np.array(triangles)
+
+
+def cells(centres, seed=1) -> ClosedCells:
+    """Biconcave bodies in random directions."""
+    unit, triangles = sphere()
+    random, found = np.random.default_rng(seed), []
+    x, y, z = unit
+    thin = np.array([2.9 * x, 2.9 * y, 1.5 * z * (0.35 + 0.9 * (x**2 + y**2))])
+    for centre in centres:
+        turn, _ = np.linalg.qr(random.standard_normal((3, 3)))
+        turn *= np.linalg.det(turn)
+        found.append(turn @ thin + np.reshape(centre, (3, 1)))
+    return ClosedCells(np.stack(found, axis=1), triangles)
+
+
+def solid_angles(cells: ClosedCells, points: np.ndarray) -> np.ndarray:
+    """Winding numbers by van Oosterom and Strackee (1983), IEEE Trans. Biomed. Eng. 30, eq. 8."""
+    total = np.zeros(points.shape[1])
+    for cell in np.moveaxis(cells.positions, 1, 0):
+        a, b, c = (cell[:, corner, None] - points[:, None] for corner in cells.triangles.T)
+        la, lb, lc = (np.linalg.norm(one, axis=0) for one in (a, b, c))
+        above = (a * np.cross(b, c, axis=0)).sum(axis=0)
+        below = la * lb * lc + (a * b).sum(0) * lc + (b * c).sum(0) * la + (c * a).sum(0) * lb
+        total += 2 * np.arctan2(above, below).sum(axis=0)
+    return total / (4 * np.pi)
+
+
+def lattice(shape=SHAPE) -> np.ndarray:
+    z, y, x = np.indices(shape[::-1]).astype(float)
+    return np.stack([x, y, z]).reshape(3, -1)
+
+
+def whole(periodic=(False,) * 3) -> OwnBox:
+    return OwnBox((0, 0, 0), SHAPE, SHAPE, periodic)
+
+
+def test_flags_are_winding_numbers():
+    """Also where cells overlap, and where they reach beyond the lattice."""
+    given = cells([(5, 5, 5), (6.5, 6, 6.2), (0, 3, 9), (12.3, 11, 12)])
+    found = winding_numbers([given], whole())
+    wanted = np.round(solid_angles(given, lattice())).astype(int).reshape(SHAPE[::-1])
+    assert np.array_equal(found, wanted)
+    assert set(np.unique(found)) == {0, 1, 2}
+
+
+def test_surfaces_through_points_stay_closed():
+    """Vertices, edges and triangles on rows and planes of the lattice: nothing leaks."""
+    unit, triangles = sphere(1)
+    positions = np.round(3 * unit)[:, None] + 6.0
+    found = winding_numbers([ClosedCells(positions, triangles)], whole())
+    assert set(np.unique(found)) == {0, 1}
+    assert found[6, 6, 6] == 1
+    assert not found[:, :, -1].any()
+    # All that lies well inside or outside is told right.
+    r = np.linalg.norm(lattice() - 6, axis=0).reshape(found.shape)
+    assert found[r < 2].all()
+    assert not found[r > 4.3].any()
+
+
+@pytest.mark.parametrize("parts", [3, 5, 7, 10])
+def test_cuts_at_points_but_for_rounding_stay_closed(parts):
+    """Edges that are cut at whole numbers in exact arithmetic, and near them in ours."""
+    unit, triangles = sphere()
+    random = np.random.default_rng(parts)
+    shifts = random.integers(0, parts, (3, 50, 1)) / parts
+    positions = np.round(parts * 3 * unit)[:, None] / parts + 5 + shifts
+    for one in range(50):
+        found = winding_numbers([ClosedCells(positions[:, one : one + 1], triangles)], whole())
+        assert set(np.unique(found)) == {0, 1}
+        assert not found[:, :, -1].any()
+
+
+def test_periodic_cells_come_in_on_the_other_side():
+    periodic = (True, True, False)
+    given = cells([(0.2, 11.9, 6), (-30.1, 40, 4)])
+    found = winding_numbers([given], whole(periodic))
+    wanted = np.zeros(SHAPE[::-1], int)
+    for i in range(-5, 6):
+        for j in range(-5, 6):
+            shift = np.reshape([i * SHAPE[0], j * SHAPE[1], 0], (3, 1, 1))
+            moved = ClosedCells(given.positions + shift, given.triangles)
+            near = np.abs(moved.positions.mean(axis=2) - 6).max(axis=0) < 16
+            if near.any():
+                part = ClosedCells(moved.positions[:, near], given.triangles)
+                wanted += np.round(solid_angles(part, lattice())).astype(int).reshape(wanted.shape)
+    assert np.array_equal(found, wanted)
+
+
+def test_boxes_and_kinds_share_the_work():
+    periodic = (True,) * 3
+    given = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
+    both = winding_numbers([given], whole(periodic))
+    kinds = [ClosedCells(given.positions[:, k : k + 1], given.triangles) for k in range(3)]
+    assert np.array_equal(both, winding_numbers(kinds, whole(periodic)))
+    for low, high in (((0, 0, 0), (5, 12, 7)), ((5, 0, 0), (14, 12, 7)), ((0, 0, 7), SHAPE)):
+        part = winding_numbers([given], OwnBox(low, high, SHAPE, periodic))
+        wanted = both[tuple(slice(a, b) for a, b in zip(low[::-1], high[::-1], strict=True))]
+        assert np.array_equal(part, wanted)
+
+
+def test_flags_come_by_the_numbers_of_points():
+    given, box, halo = cells([(5, 5, 5)]), whole(), 2
+    z, y, x = (np.arange(-halo, n + halo) for n in reversed(SHAPE))
+    inside = (
+        ((z >= 0) & (z < SHAPE[2]))[:, None, None]
+        & ((y >= 0) & (y < 9))[:, None]
+        & ((x >= 0) & (x < SHAPE[0]))
+    )
+    table = np.full(inside.shape, -1, np.int32)
+    owned = np.count_nonzero(inside)
+    table[inside] = np.random.default_rng(0).permutation(owned)
+    flags = inside_flags([given], box, halo, table, owned)
+    wanted = winding_numbers([given], box)[:, :9]
+    assert np.array_equal(flags[table[inside]], wanted.ravel())
+    assert flags.dtype == np.uint8
+    assert 20 < flags.sum() < 60
+
+
+def test_cells_without_a_place_are_left_out():
+    given = cells([(5, 5, 5), (6, 6, 6)])
+    alone = winding_numbers([ClosedCells(given.positions[:, :1], given.triangles)], whole())
+    given.positions[0, 1, 3] = np.nan
+    assert np.array_equal(winding_numbers([given], whole((True,) * 3)), alone)
+
+
+def test_open_surfaces_are_refused():
+    unit, triangles = sphere(1)
+    for wrong in (triangles[:-1], _turned(triangles)):
+        with pytest.raises(InputError, match="not closed"):
+            ClosedCells(unit[:, None], wrong)
+
+
+def _turned(triangles: np.ndarray) -> np.ndarray:
+    found = triangles.copy()
+    found[0] = found[0, ::-1]
+    return found

@@ -1,0 +1,292 @@
+"""Claims about repulsion at short range: brute force agrees, momentum stays, the bits are the same."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import InputError
+from haloscope.solvers.blood.coupling import OwnBox
+from haloscope.solvers.blood.repulsion import (
+    SOURCE,
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
+
+SHAPE = (12, 9, 14)
+PERIODIC = (True, False, True)
+LAW = RepulsionLaw(0.01, 0.9)
+KINDS = ((30, 12), (20, 7))
+
+
+def law(r: np.ndarray, given: RepulsionLaw) -> np.ndarray:
+    """Size of the force at distances r."""
+    near = np.maximum(r, given.cutoff / 10)
+    return np.where(r < given.cutoff, given.strength * (given.cutoff / near - 1), 0)
+
+
+def crowd(seed=1) -> list[np.ndarray]:
+    """Positions (3, cells * vertices) of two kinds, some cells periods away."""
+    random, found = np.random.default_rng(seed), []
+    for cells, vertices in KINDS:
+        centres = random.uniform(0, 1, (3, cells, 1)) * np.reshape(SHAPE, (3, 1, 1)) - 0.5
+        places = centres + random.uniform(-1, 1, (3, cells, vertices))
+        periods = random.integers(-2, 3, (3, cells, 1)) * np.reshape(SHAPE, (3, 1, 1))
+        places += periods * np.reshape(PERIODIC, (3, 1, 1))
+        found.append(np.ascontiguousarray(places.reshape(3, -1)))
+    return found
+
+
+def forces_on(repulsion, positions, kinds=KINDS) -> list[np.ndarray]:
+    forces = [np.zeros_like(one) for one in positions]
+    repulsion.apply(
+        [
+            CellsOfKind(places, force, *sizes)
+            for places, force, sizes in zip(positions, forces, kinds, strict=True)
+        ]
+    )
+    return forces
+
+
+def brute_force(positions: list[np.ndarray], given: RepulsionLaw) -> np.ndarray:
+    """Of all pairs, (3, all vertices)."""
+    x = np.concatenate(positions, axis=1)
+    first = np.cumsum([0] + [cells for cells, _ in KINDS])
+    cells = np.concatenate(
+        [first[k] + np.repeat(np.arange(m), v) for k, (m, v) in enumerate(KINDS)]
+    )
+    d = x[:, :, None] - x[:, None, :]
+    for c, (n, again) in enumerate(zip(SHAPE, PERIODIC, strict=True)):
+        if again:
+            d[c] -= n * np.round(d[c] / n)
+    r = np.sqrt((d**2).sum(axis=0))
+    size = law(r, given) * (cells[:, None] != cells)
+    with np.errstate(invalid="ignore"):
+        return np.where(r > 0, size * d / r, 0).sum(axis=2)
+
+
+def whole() -> OwnBox:
+    return OwnBox((0, 0, 0), SHAPE, SHAPE, PERIODIC)
+
+
+@pytest.mark.parametrize("cutoff", [0.5, 0.9, 1.7])
+def test_forces_are_those_of_all_pairs(cutoff):
+    given = RepulsionLaw(0.01, cutoff)
+    positions = crowd()
+    positions[1][:, 3] = positions[0][:, 5]  # no distance: no direction, no force
+    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), given), positions)
+    wanted = brute_force(positions, given)
+    assert np.count_nonzero(wanted.any(axis=0)) > 50
+    assert np.abs(np.concatenate(found, axis=1) - wanted).max() < 1e-15
+
+
+def test_forces_add_to_what_is_there():
+    repulsion, positions = Repulsion(CpuDevice(threads=1), whole(), LAW), crowd()
+    once = forces_on(repulsion, positions)
+    twice = [one.copy() for one in once]
+    kinds = [CellsOfKind(*args, *s) for *args, s in zip(positions, twice, KINDS, strict=True)]
+    repulsion.apply(kinds)
+    for one, two in zip(once, twice, strict=True):
+        assert np.array_equal(2 * one, two)
+
+
+def test_a_pair_has_opposite_forces():
+    positions = [np.array([[11.7, 12.2], [4.0, 4.1], [0.1, 13.9]])]
+    (found,) = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), positions, ((2, 1),))
+    assert np.array_equal(found[:, 0], -found[:, 1])
+    r = np.sqrt(0.5**2 + 0.1**2 + 0.2**2)
+    assert abs(np.linalg.norm(found[:, 0]) - LAW.strength * (0.9 / r - 1)) < 1e-15
+    assert found[0, 0] < 0 < found[2, 0]
+
+
+def test_momentum_stays():
+    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), crowd())
+    total = sum(one.sum(axis=1) for one in found)
+    assert np.abs(total).max() < 1e-14 < np.abs(found[0]).max()
+
+
+def test_threads_do_not_change_the_bits():
+    positions = crowd()
+    one = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), positions)
+    for threads in (2, 3):
+        many = forces_on(Repulsion(CpuDevice(threads=threads), whole(), LAW), positions)
+        assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
+
+
+@pytest.mark.parametrize(("axis", "at"), [(0, 6), (1, 5), (2, 3)])
+def test_two_boxes_give_the_bits_of_one(axis, at):
+    """Where a vertex can spread to own points; elsewhere a box says that or nothing."""
+    positions = crowd()
+    one = np.concatenate(forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), positions), 1)
+    x = np.concatenate(positions, axis=1)[axis]
+    met = []
+    for low, high in ((0, at), (at, SHAPE[axis])):
+        lows, highs = [0, 0, 0], list(SHAPE)
+        lows[axis], highs[axis] = low, high
+        box = OwnBox(tuple(lows), tuple(highs), SHAPE, PERIODIC)
+        part = np.concatenate(forces_on(Repulsion(CpuDevice(threads=1), box, LAW), positions), 1)
+        support = (np.floor(x) - 1)[:, None] + np.arange(4)
+        if PERIODIC[axis]:
+            support %= SHAPE[axis]
+        counts = ((support >= low) & (support < high)).any(axis=1)
+        assert np.array_equal(part[:, counts], one[:, counts])
+        assert np.all((part == one) | (part == 0))
+        met.append(np.count_nonzero(part.any(axis=0)))
+    assert 0 < min(met) < np.count_nonzero(one.any(axis=0))
+
+
+def channel() -> tuple[OwnBox, np.ndarray, np.ndarray]:
+    """Fluid at y = 1..6, walls at 0.7 and 6.4: the box, the table and the distances."""
+    box = OwnBox((0, 0, 0), SHAPE, SHAPE, (True, False, True))
+    ends = (2, 2, 2)
+    z, y, x = (np.arange(-e, n + e) for n, e in zip(reversed(SHAPE), reversed(ends), strict=True))
+    x, z = x % SHAPE[0], z % SHAPE[2]
+    table = ((z[:, None, None] * 6 + y[:, None] - 1) * SHAPE[0] + x).astype(np.int32)
+    table[:, (y < 1) | (y > 6)] = -1
+    rows = np.arange(1, 7)
+    distance = np.minimum(rows - 0.7, 6.4 - rows)
+    distance = np.broadcast_to(distance[:, None], (SHAPE[2], 6, SHAPE[0])).ravel().copy()
+    return box, table, distance
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_plane_walls_push_along_their_normal(far):
+    box, table, distance = channel()
+    if far:
+        distance[distance >= LAW.cutoff + 2] = np.inf
+    positions = np.random.default_rng(3).uniform(-5, 20, (3, 400))
+    positions[1] = np.random.default_rng(4).uniform(0.71, 6.39, 400)
+    forces = np.zeros_like(positions)
+    walls = WallRepulsion(CpuDevice(threads=1), box, 2, table, distance, LAW)
+    walls.apply([CellsOfKind(positions, forces, 40, 10)])
+    y = positions[1]
+    wanted = law(y - 0.7, LAW) - law(6.4 - y, LAW)
+    # Where the lattice cell holds points of both sides of the middle the distance bends, far off.
+    assert np.abs(forces[1] - wanted).max() < 1e-14
+    assert np.abs(forces[[0, 2]]).max() < 1e-16
+    assert np.count_nonzero(wanted) > 50
+
+
+def test_a_curved_wall_pushes_towards_the_middle():
+    box = OwnBox((0, 0, 0), SHAPE, SHAPE, (False,) * 3)
+    z, y, x = (np.arange(-2, n + 2) for n in reversed(SHAPE))
+    radius = np.hypot(x - 5.5, (y - 4)[:, None])
+    there = (
+        np.broadcast_to(radius < 3.6, (len(z), len(y), len(x)))
+        & (((z >= 0) & (z < SHAPE[2]))[:, None, None])
+    )
+    table = np.full(there.shape, -1, np.int32)
+    table[there] = np.arange(there.sum())
+    distance = np.broadcast_to(3.6 - radius, there.shape)[there]
+    angle = np.linspace(0, 6, 60)
+    positions = np.stack([5.5 + 3 * np.cos(angle), 4 + 3 * np.sin(angle), np.full(60, 6.5)])
+    forces = np.zeros_like(positions)
+    walls = WallRepulsion(CpuDevice(threads=1), box, 2, table, distance, LAW)
+    walls.apply([CellsOfKind(positions, forces, 1, 60)])
+    inwards = -(forces[0] * np.cos(angle) + forces[1] * np.sin(angle))
+    size = np.linalg.norm(forces, axis=0)
+    assert np.all(size > 0)
+    assert np.all(inwards > 0.8 * size)
+    assert abs(np.median(size) / law(0.6, LAW) - 1) < 0.4
+
+
+def test_vertices_without_a_place_get_nothing():
+    positions = np.array([[np.nan, np.inf, -1e300, 3], [3, 3, 3, 3], [3, 3, 3, 3.0]])
+    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), [positions], ((4, 1),))[0]
+    assert not found.any()
+    box, table, distance = channel()
+    WallRepulsion(CpuDevice(threads=1), box, 2, table, distance, LAW).apply(
+        [CellsOfKind(positions, found, 4, 1)]
+    )
+    assert not found[:, :3].any()
+
+
+@pytest.mark.parametrize(("strength", "cutoff"), [(-1, 1), (np.nan, 1), (1, 0), (1, 4)])
+def test_laws_that_cannot_be_are_refused(strength, cutoff):
+    with pytest.raises(InputError, match="out of range"):
+        RepulsionLaw(strength, cutoff)
+
+
+def test_short_periodic_axes_and_wrong_distances_are_refused():
+    box = OwnBox((0, 0, 0), (4, 9, 9), (4, 9, 9), (True,) * 3)
+    with pytest.raises(InputError, match="too few"):
+        Repulsion(CpuDevice(threads=1), box, RepulsionLaw(1, 1.5))
+    box, table, distance = channel()
+    for wrong, words in ((distance[:-1], "points"), (distance - 1, "negative")):
+        with pytest.raises(InputError, match=words):
+            WallRepulsion(CpuDevice(threads=1), box, 2, table, wrong, LAW)
+
+
+_ONE_THREAD = """
+struct Index { unsigned x; };
+static const Index threadIdx = {0}, blockIdx = {0}, blockDim = {1}, gridDim = {1};
+#define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
+#define PARTS(i, n) FOR_EACH(i, n)
+#define SHARED(type, name, count) static type name[count]
+INLINE double absolute(double a) { return std::fabs(a); }
+template <typename T>
+INLINE T larger(T a, T b) { return a > b ? a : b; }
+INLINE int atomicAdd(int *p, int v) { int before = *p; *p += v; return before; }
+"""
+
+
+def test_a_gpu_repels_as_cores_do(tmp_path):
+    """Its code is run by one thread; vertices come into their bins in the wrong order."""
+    sizes = {"THREADS_A_BLOCK": 1, "SCAN_BLOCKS": 5, "real": "double"}
+    text = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+    text += Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
+    fill = "FOR_EACH(i, count)\n    if (places[i]"
+    backwards = "for (long i = count - 1; i >= 0; i--)\n    if (places[i]"
+    kernels = jit.source_text(SOURCE)
+    assert fill in kernels
+    source, built = tmp_path / "repulsion.cpp", tmp_path / "repulsion.so"
+    source.write_text(text + kernels.replace(fill, backwards))
+    flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+    command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+    subprocess.run(command, check=True)
+    gpu = ctypes.CDLL(str(built))
+    positions = crowd()
+    cores = Repulsion(CpuDevice(threads=1), whole(), LAW)
+    wanted = forces_on(cores, positions)
+    total = sum(one.shape[1] for one in positions)
+    bins, box = cores._bins, cores._box
+    counts, sums, starts, places, items, cells = (
+        np.zeros(n, np.int32) for n in (bins, 5, bins + 1, total, total, total)
+    )
+    packed, forces = np.zeros(3 * total), [np.zeros_like(one) for one in positions]
+
+    def call(name, *arguments):
+        getattr(gpu, name)(
+            *(
+                ctypes.c_void_p(one.ctypes.data)
+                if isinstance(one, np.ndarray)
+                else (ctypes.c_double(one) if isinstance(one, float) else ctypes.c_long(one))
+                for one in arguments
+            )
+        )
+
+    starts_of = [(0, 0), (positions[0].shape[1], KINDS[0][0])]
+    numbered = list(zip(positions, forces, starts_of, KINDS, strict=True))
+    for x, _, (first, _), _ in numbered:
+        call("place", box, x, x.shape[1], x.shape[1], first, places, counts)
+    call("sum_bins", counts, bins, sums)
+    call("scan_bins", counts, bins, sums, starts)
+    call("fill_bins", places, total, starts, counts, items)
+    call("order_bins", starts, counts, bins, items)
+    assert not counts.any()
+    for x, _, (first, cell), (_, a_cell) in numbered:
+        which = (x.shape[1], x.shape[1], first, cell, a_cell)
+        call("collect", x, *which, starts, bins, items, packed, cells, total)
+    for x, force, (first, cell), (_, a_cell) in numbered:
+        which = (x.shape[1], x.shape[1], first, cell, a_cell)
+        found = (places, starts, packed, cells, total)
+        call("repel", box, x, force, *which, *found, cores.reach, LAW.strength, LAW.cutoff)
+    assert all(np.array_equal(a, b) for a, b in zip(wanted, forces, strict=True))

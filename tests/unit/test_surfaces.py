@@ -1,0 +1,322 @@
+"""Claims about surfaces: files read and refused, faults found, generated vessels closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haloscope.domain.connected_parts import connected_parts
+from haloscope.domain.surface_files import read_surface, write_stl
+from haloscope.domain.surface_generators import (
+    bifurcation,
+    cone_distances,
+    murray_radii,
+    tree,
+    tube,
+)
+from haloscope.domain.surfaces import Surface, check, make_surface, merged, require_closed
+from haloscope.errors import InputError
+
+CUBE_POINTS = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], float)
+CUBE = np.array(
+    [
+        *([0, 2, 3], [0, 3, 1], [4, 5, 7], [4, 7, 6], [0, 1, 5], [0, 5, 4]),
+        *([2, 6, 7], [2, 7, 3], [0, 4, 6], [0, 6, 2], [1, 3, 7], [1, 7, 5]),
+    ]
+)
+CUBE_GROUPS = np.array([1, 1, 2, 2] + [0] * 8)
+NAMES = ("wall", "inlet", "outlet")
+
+
+def _cube() -> Surface:
+    return make_surface(CUBE_POINTS[CUBE], CUBE_GROUPS, NAMES)
+
+
+def _binary(corners: np.ndarray) -> bytes:
+    record = np.dtype([("n", "<f4", 3), ("c", "<f4", (3, 3)), ("a", "<u2")])
+    records = np.zeros(len(corners), record)
+    records["c"] = corners
+    # Some programs begin binary files with this word.
+    return b"solid".ljust(80) + np.uint32(len(corners)).tobytes() + records.tobytes()
+
+
+def _text(corners: np.ndarray, name: str = "") -> str:
+    facets = "".join(
+        "facet normal 0 0 0\nouter loop\n"
+        + "".join(f"  vertex {x} {y} {z}\n" for x, y, z in triangle)
+        + "endloop\nendfacet\n"
+        for triangle in corners
+    )
+    return f"solid {name}\n{facets}endsolid {name}\n"
+
+
+def test_binary_stl_is_read_with_one_group_and_scaled(tmp_path: Path) -> None:
+    path = tmp_path / "cube.STL"
+    path.write_bytes(_binary(CUBE_POINTS[CUBE]))
+    surface = read_surface(path, scale=1e-3)
+    assert surface.names == ("wall",)
+    assert surface.points.shape == (8, 3)
+    assert surface.triangles.dtype == np.int32
+    assert surface.volume == pytest.approx(1e-9, rel=1e-12)
+    assert check(surface).faults == ()
+
+
+def test_solids_of_a_text_stl_are_groups_and_survive_writing(tmp_path: Path) -> None:
+    path = tmp_path / "cube.stl"
+    parts = [
+        _text(CUBE_POINTS[CUBE[np.equal(CUBE_GROUPS, g)]], name) for g, name in enumerate(NAMES)
+    ]
+    path.write_text("".join(parts).replace("vertex", "VERTEX"))
+    surface = read_surface(path)
+    assert surface.names == NAMES
+    np.testing.assert_allclose(surface.normals[surface.group("inlet")].sum(axis=0), [0, 0, -1])
+    moved = Surface(surface.points / 3, surface.triangles, surface.groups, surface.names)
+    write_stl(moved, tmp_path / "again.stl")
+    again = read_surface(tmp_path / "again.stl", tolerance=0.0)
+    assert again.names == NAMES
+    order = np.argsort(surface.groups, kind="stable")
+    np.testing.assert_array_equal(again.corners, moved.corners[order])
+
+
+def test_obj_with_polygons_groups_and_counts_from_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "cube.obj"
+    points = "".join(f"v {x} {y} {z}\n" for x, y, z in CUBE_POINTS)
+    path.write_text(
+        f"# a cube\n{points}vn 0 0 1\ng inlet\nf 1//1 3//1 4//1 2//1\ng outlet\nf -4 -3 -1 -2\n"
+        "o wall\nf 1 2 6 5\nf 3/1 7/1 8/1 4/1\nf 1 5 7 3\nf 2 4 8 6\n"
+    )
+    surface = read_surface(path)
+    assert surface.names == ("inlet", "outlet", "wall")
+    assert check(surface).faults == ()
+    assert surface.volume == pytest.approx(1.0)
+    np.testing.assert_allclose(surface.normals[surface.group("outlet")].sum(axis=0), [0, 0, 1])
+
+
+_V = "v 0 0 0\nv 1 0 0\nv 0 1 0\n"
+_FACET = _text(CUBE_POINTS[CUBE[:1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.stl", b"", "no STL file: 0 bytes"),
+        (
+            "a.stl",
+            _binary(CUBE_POINTS[CUBE])[:-1],
+            "683 bytes, where its count of triangles asks for 684",
+        ),
+        ("a.stl", b"x" * 80 + b"\xff\xff\xff\xff", "no STL file: 84 bytes"),
+        ("a.stl", b"x" * 80 + b"\0\0\0\0", "holds no triangles"),
+        ("a.stl", _FACET.replace("endfacet", "vertex 0 0 0\nendfacet").encode(), "line 9"),
+        ("a.stl", _FACET.split("endfacet")[0].encode(), "ends within a facet"),
+        ("a.stl", _FACET.replace("vertex 0.0", "vertex zero").encode(), "no three numbers"),
+        ("a.stl", _FACET.replace("vertex 0.0", "vertex nan").encode(), "not finite"),
+        ("a.stl", _FACET.replace("vertex 0.0", "vertex 1e300").encode(), "not finite"),
+        ("a.stl", b"solid " + b"a" * 100_000, "characters"),
+        ("a.stl", b"solid a\nendsolid a\n", "holds no triangles"),
+        ("a.obj", (_V + "f 1 2 4").encode(), "'4' is no point"),
+        ("a.obj", (_V + "f 1 2 -4").encode(), "'-4' is no point"),
+        ("a.obj", (_V + "f 1 2 0").encode(), "'0' is no point"),
+        ("a.obj", (_V + "f 1 2").encode(), "2 corners"),
+        ("a.obj", (_V + "f 1 x 2").encode(), "'x' is no point"),
+        ("a.obj", (_V + "v 1 2\n").encode(), "no three numbers"),
+        ("a.obj", (_V + "f 1 1 2").encode(), "no triangles with an area"),
+        ("a.ply", b"ply", "unknown ending"),
+    ],
+)
+def test_damaged_files_are_refused_in_one_line(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_surface(path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_and_wrong_scales_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not there"):
+        read_surface(tmp_path / "none.stl")
+    with pytest.raises(InputError, match="scale = 0"):
+        read_surface(tmp_path / "none.stl", scale=0.0)
+
+
+def test_points_within_the_tolerance_are_one_wherever_cells_end() -> None:
+    random = np.random.default_rng(1)
+    places = random.uniform(-1, 1, (500, 3))
+    copies = np.repeat(places, 4, axis=0) + random.uniform(-1, 1, (2000, 3)) * 2e-7
+    points, which = merged(copies)
+    assert len(points) == 500
+    assert len(np.unique(which.reshape(500, 4), axis=0)) == 500
+    assert np.ptp(which.reshape(500, 4), axis=1).max() == 0
+    assert np.abs(points[which] - copies).max() < 1e-6
+    # Only equal points are one without a tolerance, -0 and 0 among them.
+    assert len(merged(copies, 0.0)[0]) == 2000
+    assert len(merged(np.array([[0.0, 0, 0], [-0.0, 0, 0]]), 0.0)[0]) == 1
+
+
+def test_inward_surfaces_are_turned_and_told_once() -> None:
+    surface = make_surface(CUBE_POINTS[CUBE[:, ::-1]], CUBE_GROUPS, NAMES)
+    assert surface.volume == pytest.approx(1.0)
+    assert [notice for notice in surface.notices if "turned" in notice] == list(surface.notices)
+    assert _cube().notices == ()
+
+
+def test_a_hole_is_named_with_its_place() -> None:
+    cube = _cube()
+    leaking = Surface(cube.points, cube.triangles[1:], cube.groups[1:], cube.names)
+    found = check(leaking)
+    assert len(found.leaks) == 1
+    assert found.leaks[0].startswith("3 edges have a triangle on one side only, the first at (")
+    with pytest.raises(InputError, match="the surface leaks: 3 edges"):
+        require_closed(leaking)
+
+
+def test_every_kind_of_fault_is_found() -> None:
+    cube = _cube()
+    triangles = cube.triangles.copy()
+    triangles[0] = triangles[0, ::-1]
+    turned = check(Surface(cube.points, triangles, cube.groups, NAMES))
+    assert turned.leaks == ()
+    assert ["3 edges join triangles that face opposite ways" in f for f in turned.faults] == [True]
+
+    sheet = Surface(
+        cube.points, np.concatenate([cube.triangles, cube.triangles[:1]]), np.zeros(13), NAMES
+    )
+    assert "3 edges are met by an odd number of triangles" in check(sheet).leaks[0]
+
+    # Two cubes that share an edge: closed, but four triangles meet there.
+    pair = np.concatenate([CUBE_POINTS[CUBE], CUBE_POINTS[CUBE] + [1, 1, 0]])
+    touching = check(make_surface(pair, np.zeros(24), ("wall",)))
+    assert touching.leaks == ()
+    assert (
+        "1 edges are met by four or more triangles, the first at (1, 1, 0.5)" in touching.faults[0]
+    )
+    assert touching.parts == 1
+    apart = np.concatenate([CUBE_POINTS[CUBE], CUBE_POINTS[CUBE] + 3])
+    assert check(make_surface(apart, np.zeros(24), ("wall",))).parts == 2
+
+    # A corner in the middle of an opposite side: closed, with a triangle that has no area.
+    points = np.concatenate([cube.points, cube.points[[0, 3]].mean(axis=0, keepdims=True)])
+    index = {tuple(p): n for n, p in enumerate(cube.points)}
+    a, b, c, d = (index[p] for p in [(0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 0, 0)])
+    flat = Surface(
+        points, np.array([[a, b, c], [a, c, 8], [a, 8, d], [8, c, d]], np.int32), np.zeros(4), NAMES
+    )
+    diagonal = (cube.points[a] + cube.points[c]) / 2
+    flat.points[8] = diagonal
+    assert any("1 triangles have no area" in fault for fault in check(flat).faults)
+
+
+def test_an_unknown_group_is_named_with_those_that_exist() -> None:
+    with pytest.raises(InputError, match="no group 'inflow'; its groups are wall, inlet, outlet"):
+        _cube().group("inflow")
+
+
+def test_parts_of_a_graph_equal_a_flood_fill() -> None:
+    random = np.random.default_rng(2)
+    one, other = random.integers(0, 400, (2, 260))
+    part = connected_parts(400, one, other)
+    expected = np.full(400, -1)
+    for seed in range(400):
+        if expected[seed] < 0:
+            reached = {seed}
+            while True:
+                more = {int(b) for a, b in zip(one, other, strict=True) if a in reached}
+                more |= {int(a) for a, b in zip(one, other, strict=True) if b in reached}
+                if more <= reached:
+                    break
+                reached |= more
+            expected[list(reached)] = expected.max() + 1
+    np.testing.assert_array_equal(part, expected)
+
+
+def test_round_cone_is_the_union_of_its_spheres() -> None:
+    random = np.random.default_rng(3)
+    positions = random.uniform(-3, 3, (200, 3))
+    a, b, ra, rb = np.array([-1.0, 0.2, 0]), np.array([1.0, -0.3, 0.5]), 1.0, 0.4
+    t = np.linspace(0, 1, 2001)[:, None]
+    spheres = [
+        np.linalg.norm(p - a - t * (b - a), axis=1) - (ra + t[:, 0] * (rb - ra)) for p in positions
+    ]
+    exact = np.array([distances.min() for distances in spheres])
+    np.testing.assert_allclose(cone_distances(positions, a, b, ra, rb), exact, atol=1e-6)
+    swallowed = cone_distances(positions, a, a + [0.1, 0, 0], 1.0, 0.5)
+    np.testing.assert_allclose(swallowed, np.linalg.norm(positions - a, axis=1) - 1)
+
+
+def test_daughters_obey_murrays_law() -> None:
+    first, second = murray_radii(10.0, 0.7)
+    assert first**3 == pytest.approx(700.0)
+    assert second**3 == pytest.approx(300.0)
+
+
+def test_volume_and_wall_of_a_generated_tube_converge_with_the_square_of_the_step() -> None:
+    errors = []
+    for step in (0.2, 0.1):
+        surface = tube(1.0, 3.0, step)
+        wall = surface.group("wall")
+        area = np.linalg.norm(surface.normals[wall], axis=1).sum()
+        errors.append([1 - surface.volume / (3 * np.pi), abs(1 - area / (6 * np.pi))])
+    coarse, fine = np.array(errors)
+    assert 0 < fine[0] < 0.003
+    assert fine[1] < 0.02
+    assert 3.0 < coarse[0] / fine[0] < 5.0
+
+
+@pytest.mark.parametrize(
+    ("surface", "outlets"),
+    [
+        (tube(1.0, 3.0), 1),
+        (bifurcation(1.0, 4.2, 8.4, 0.6, step=0.3), 2),
+        (tree(1.0, 6.0, 2, seed=5, step=0.3), 4),
+        (tree(1.0, 6.0, 3, seed=6, step=0.3), 8),
+    ],
+    ids=["tube", "bifurcation", "tree of 2", "tree of 3"],
+)
+def test_generated_vessels_are_closed_and_cut_flat(surface: Surface, outlets: int) -> None:
+    found = check(surface)
+    assert found.faults == ()
+    assert found.parts == 1
+    assert surface.notices == ()
+    assert surface.names[:2] == ("wall", "inlet")
+    assert len(surface.names) == 2 + outlets
+    length = surface.bounds[1][0]
+    radii = []
+    for name in surface.names[1:]:
+        chosen = surface.group(name)
+        x = surface.corners[chosen][..., 0]
+        assert (x == (0.0 if name == "inlet" else length)).all()
+        normal = surface.normals[chosen].sum(axis=0)
+        np.testing.assert_allclose(normal[1:], 0, atol=1e-12)
+        assert normal[0] * (-1 if name == "inlet" else 1) > 0
+        radii.append(np.sqrt(abs(normal[0]) / np.pi))
+    # By Murray's law the cubes of the outlets' radii add up to that of the inlet.
+    assert radii[0] == pytest.approx(1.0, rel=0.02)
+    assert sum(r**3 for r in radii[1:]) == pytest.approx(1.0, rel=0.12)
+
+
+def test_a_seed_number_gives_one_tree() -> None:
+    one, same = (tree(1.0, 6.0, 2, seed=5, step=0.4) for _ in range(2))
+    np.testing.assert_array_equal(one.corners, same.corners)
+    other = tree(1.0, 6.0, 2, seed=6, step=0.4)
+    assert other.volume != one.volume
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: tube(1.0, 3.0, step=1.5), "step = 1.5 m is out of range"),
+        (lambda: tube(-1.0, 3.0), "must be above 0"),
+        (lambda: tube(1.0, 3.0, step=1e-4), "use a larger step"),
+        (lambda: bifurcation(1.0, 3.0, 2.0), "the daughters end .* need more than"),
+        (lambda: bifurcation(1.0, 3.0, 9.0, split=1.5), "split = 1.5"),
+        (lambda: tree(1.0, 9.0, 9), "generations = 9"),
+    ],
+)
+def test_impossible_vessels_are_refused(make: object, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make()  # type: ignore[operator]
