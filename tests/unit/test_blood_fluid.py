@@ -464,7 +464,7 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, rea
     options = {**options_of_all_kinds(part), "real": real}
     fluid = Fluid(device, part, **options)
     prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
-    defined = "".join(f"#define {name} {value}\n" for name, value in fluid._constants.items())
+    defined = "".join(f"#define {name} {value}\n" for name, value in fluid.constants.items())
     library = compiled(tmp_path, defined + prelude + source_text(SOURCE), "-march=native")
     same_bits((fluid, Fluid(_Compiled(library, "cuda"), part, **options)), part)
 
@@ -475,6 +475,6 @@ def test_narrower_vectors_give_the_same_bits(device, tmp_path, real):
     part = whole_and_parts()[0]
     options = {**options_of_all_kinds(part), "real": real}
     fluid = Fluid(device, part, **options)
-    text = assemble(SOURCE, fluid._constants)
+    text = assemble(SOURCE, fluid.constants)
     library = compiled(tmp_path, text, "-march=haswell", "-fopenmp")
     same_bits((fluid, Fluid(_Compiled(library, "cpu"), part, **options)), part)

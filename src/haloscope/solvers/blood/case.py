@@ -106,9 +106,8 @@ class BloodTable(Table):
     published code has it."""
     magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
     """Product that ties the second relaxation time of trt to the first."""
-    precision: Literal["double", "single", "half"] = "double"
-    """Type of what is stored of the fluid; single computes in single, half stores in 16 bits what
-    it computes in single."""
+    precision: Literal["double", "single"] = "double"
+    """Type of the fluid's values; vertices of cells are in double."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
@@ -293,14 +292,14 @@ def check_mach(table: BloodTable, speed: float, what: str) -> float:
 
 def bytes_a_point(table: BloodTable) -> float:
     """Device memory of a point: populations in place, addresses, and what cells need."""
-    real = {"double": 8, "single": 4, "half": 2}[table.precision]
+    real = {"double": 8, "single": 4}[table.precision]
     with_cells = 2 * 3 * 8 + 4 + 4 if table.cells else 0
     return DIRECTIONS * real + 18 * 4 + with_cells
 
 
 def bytes_a_step(table: BloodTable) -> float:
     """Least bytes of a point and step: populations read and written in place; force and velocity."""
-    real = {"double": 8, "single": 4, "half": 2}[table.precision]
+    real = {"double": 8, "single": 4}[table.precision]
     return 2 * DIRECTIONS * real + (2 * 3 * 8 if table.cells else 0)
 
 

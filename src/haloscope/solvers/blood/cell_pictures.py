@@ -25,8 +25,6 @@ Integers = NDArray[np.int64]
 
 # Flat faces that a round tube is drawn with.
 _AROUND = 96
-# Edges at which a wall turns by more are drawn as lines.
-_SHARP = np.cos(np.radians(50.0))
 # Triangles drawn at a time.
 _PORTION = 1 << 18
 
@@ -98,7 +96,7 @@ def cell_picture(
 
 
 def vessel_walls(vessel: Vessel) -> Walls:
-    """What is drawn of a vessel, in um: its walls without inlets and outlets, and their edges."""
+    """What is drawn of a vessel, in um: its walls without inlets and outlets, and lines."""
     geometry = vessel.geometry
     if isinstance(geometry, Tube):
         return _tube(geometry)
@@ -108,15 +106,16 @@ def vessel_walls(vessel: Vessel) -> Walls:
     caps = [table.name for table in vessel.openings if table.name in geometry.names]
     wall = geometry.without(caps)
     points, triangles = wall.points / MICRO, wall.triangles.astype(np.int64)
-    return Walls(points, triangles, feature_edges(points, triangles))
+    return Walls(points, triangles, rims(points, triangles))
 
 
 def _tube(tube: Tube) -> Walls:
-    """Rings of points at both ends, joined."""
+    """Rings of points at both ends, joined; the round tube touches the flat faces from inside."""
     turns = np.arange(_AROUND) * (2 * np.pi / _AROUND)
+    radius = tube.radius / MICRO / np.cos(np.pi / _AROUND)
     ring = np.zeros((_AROUND, 3))
-    ring[:, (tube.axis + 1) % 3] = np.cos(turns) * tube.radius / MICRO
-    ring[:, (tube.axis + 2) % 3] = np.sin(turns) * tube.radius / MICRO
+    ring[:, (tube.axis + 1) % 3] = np.cos(turns) * radius
+    ring[:, (tube.axis + 2) % 3] = np.sin(turns) * radius
     end = ring.copy()
     end[:, tube.axis] = tube.length / MICRO
     here = np.arange(_AROUND)
@@ -151,20 +150,12 @@ def _box(box: Box) -> Walls:
     return Walls(places, triangles, np.array(edges))
 
 
-def feature_edges(points: Floats, triangles: Integers) -> Floats:
-    """Edges (n, 2, 3) with one triangle only, or where two meet at a sharp angle."""
+def rims(points: Floats, triangles: Integers) -> Floats:
+    """Edges (n, 2, 3) of a surface that have one triangle only."""
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
-    key = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
-    order = np.argsort(key, kind="stable")
-    keys, begins, met = np.unique(key[order], return_index=True, return_counts=True)
-    a, b, c = (points[triangles[:, corner]] for corner in range(3))
-    normals = np.cross(b - a, c - a)
-    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    owner = order // 3
-    last = np.minimum(begins + 1, len(owner) - 1)
-    cosine = (normals[owner[begins]] * normals[owner[last]]).sum(axis=1)
-    chosen = keys[(met == 1) | ((met == 2) & (cosine < _SHARP))]
-    found: Floats = points[np.stack(np.divmod(chosen, len(points)), axis=1)]
+    edges = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
+    keys, met = np.unique(edges, return_counts=True)
+    found: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
     return found
 
 

@@ -108,6 +108,8 @@ class Fluid:
         Sorted by the number of the point in the whole lattice and slot, so that an owner lists the
         same as who has the ghost. `partners` has the ghost behind each of the owned slots, from
         which follows which rank it goes to.
+    constants
+        With which the kernels are compiled.
     force, velocity
         (3, stride), with cells: force density that is added, and velocity as of the last step.
     inside
@@ -151,7 +153,7 @@ class Fluid:
         self.velocity = device.zeros(vectors, self._dtype) if with_cells else nothing
         flags = self.stride if inside_tau is not None else 1
         self.inside = device.zeros((flags,), np.uint8)
-        self._constants = {
+        self.constants = {
             "real": "double" if real == "double" else "float",
             "CELLS": int(with_cells),
             "CONTRAST": int(inside_tau is not None),
@@ -230,7 +232,7 @@ class Fluid:
     def _bind(self) -> None:
         """Bind the kernels of both parities."""
         physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
-        kernel = self._device.kernel(SOURCE, "advance", self._constants)
+        kernel = self._device.kernel(SOURCE, "advance", self.constants)
         f, stride = self.populations_array, self.stride
         body, cells = self._body_force, (self.force, self.velocity, self.inside)
         self._advance: list[list[Launch]] = []
@@ -251,7 +253,7 @@ class Fluid:
             if in_openings:
                 sources, *tables = self._opening_tables
                 self._openings.append(
-                    self._device.kernel(SOURCE, "openings", self._constants).bind(
+                    self._device.kernel(SOURCE, "openings", self.constants).bind(
                         *(f, stride, physics, body, self.bulk, in_openings, sources, *tables),
                         *(self._drive, parity, *cells),
                         extent=(in_openings,),
@@ -260,7 +262,7 @@ class Fluid:
                 )
         for links in self._corrections:
             self._correct.append(
-                self._device.kernel(SOURCE, "correct_walls", self._constants).bind(
+                self._device.kernel(SOURCE, "correct_walls", self.constants).bind(
                     f, *links, extent=(links[-1],), block=_GPU_BLOCK
                 )
             )
@@ -316,7 +318,7 @@ class Fluid:
                 if VELOCITIES[i, axis]:
                     momentum[axis] += int(VELOCITIES[i, axis]) * arrived
         force = xp.zeros((3, self.owned)) + self._body_force[:, None]
-        if self._constants["CELLS"]:
+        if self.constants["CELLS"]:
             force += self.force[:, : self.owned]
         momentum += 0.5 * force
         give = self._device.to_host
@@ -328,6 +330,12 @@ class Fluid:
                 arrived, give(self._drive), give(force[:, there])
             )
         return result
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that hold values of points."""
+        arrays = (self.populations_array, self.force, self.velocity, self.inside)
+        return sum(int(array.nbytes) for array in arrays)
 
     @property
     def forward(self) -> bool:

@@ -1,20 +1,111 @@
-"""The kernels of a blood case, all asked for without a field being filled."""
+"""The kernels of a blood case, all asked for without a field being filled.
+
+None depends on how large the vessel is, nor on its form: a small box with what else the case says
+stands for it, so that any vessel is built at once and in no memory.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from haloscope.device.interface import Device
+from haloscope.exchange.gather_scatter import open_gather_scatter
+from haloscope.exchange.list_finding import Lists
+from haloscope.exchange.lists import open_lists
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.case import MICRO, BloodCase, BloodTable
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable
+from haloscope.solvers.blood.cell_kinds import kind_of
+from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.coupling import Coupling, OwnBox
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.membranes import Membranes
+from haloscope.solvers.blood.packing import ask_for_packing
+from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.solver import BloodSolver
+
+_SPACINGS = 12.0
+_DIMENSIONS = 3
 
 
 class _Unfilled(BloodSolver):
-    """The solver without its fields: on a device that runs nothing they would be no numbers."""
+    """The solver without its fields and cells: on a device that runs nothing these are nowhere."""
+
+    def _set_drive(self, step: int) -> None:
+        pass
 
     def _set_initial(self) -> None:
         pass
 
+    def _set_cells(self, region: Region) -> None:
+        table, device, part = self._table, self._device, self.part
+        if not table.cells:
+            return
+        box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
+        Coupling(device, box, part.halo, part.table, self.fluid.stride, kernel=table.delta)
+        if table.repulsion.strength_pn > 0:
+            law = RepulsionLaw(1.0, table.repulsion.range_um / table.spacing_um)
+            Repulsion(device, box, law)
+            WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
+        for each in table.cells:
+            kind = kind_of(each, self.units)
+            Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements).ask_for_kernels()
+        if device.kind == "cpu":
+            # On a machine with a GPU cores pack, too.
+            ask_for_packing(device)
+
 
 def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
-    _Unfilled(case, device, world)
+    solver = _Unfilled(_small(case), device, World())
+    if world.size > 1:
+        _ask_for_exchange(case, device, world, solver.dtype)
+
+
+def _small(case: BloodCase) -> BloodCase:
+    """The case with a small box in place of its vessel."""
+    table = case.blood
+    size = _SPACINGS * table.spacing_um
+    given = table.vessel
+    if isinstance(given, Channel):
+        box = given.model_copy(update={"size_um": (size, size, size)})
+        openings = table.openings
+    else:
+        ends = ("x",) if table.openings else ()
+        box = Channel(size_um=(size, size, size), periodic=() if ends else ("x",), open=ends)
+        names = ("x_low", "x_high") if ends else ()
+        openings = tuple(OpeningTable(name=name, kind="pressure") for name in names)
+    shapes = dict.fromkeys(("tube", "bifurcation", "tree", "surface"))
+    small = table.model_copy(update={**shapes, "channel": box, "openings": openings})
+    return case.model_copy(update={"blood": small})
+
+
+def _ask_for_exchange(
+    case: BloodCase, device: Device, world: World, dtype: np.dtype[np.floating]
+) -> None:
+    """Ask for what ranks exchange populations, velocities and vertices with."""
+    table, transport = case.blood, case.machine.transport
+    # Long lists have indices of another type.
+    values = DIRECTIONS * _points_of_rank(table, world.size)
+    one = ((1, np.array([values - 1])),)
+    state = device.zeros((values,), dtype)
+    lists = Lists(one, one)
+    open_lists(world, device, lists, dtype, transport, state=state).forward.prepare(state)
+    if not table.cells:
+        return
+    stride = values // DIRECTIONS
+    ends = ((1, np.array([stride - 1])),)
+    velocity = device.zeros((_DIMENSIONS * stride,), dtype)
+    lists = Lists(ends, ends)
+    open_lists(
+        world, device, lists, dtype, transport, fields=_DIMENSIONS, field_stride=stride
+    ).forward.prepare(velocity)
+    vertices = device.zeros((_DIMENSIONS,), np.float64)
+    ids = np.ones(1, np.int64)
+    open_gather_scatter(
+        world, device, ids, _DIMENSIONS, np.float64, transport, state=vertices
+    ).prepare(vertices)
+
+
+def _points_of_rank(table: BloodTable, ranks: int) -> int:
+    return max(1, int(table.vessel.points(table.spacing_um * MICRO) / ranks))

@@ -177,7 +177,7 @@ class BloodSolver:
             tell=self.notices.append,
         )
         self.transport = self.flow.transport
-        self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid._constants)
+        self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
         self._signals = [each.time_signal() for each in vessel.openings]
         self._drive = table.drive_signal()
         self._gradient = np.array(table.pressure_gradient_pa_m) / self.units.force_density
@@ -538,7 +538,7 @@ class BloodSolver:
     def _count_work(self) -> Work:
         table = self._table
         count = self.places.shape[0]
-        memory = int(self._world.sum(np.array([self.fluid.populations_array.nbytes], np.int64))[0])
+        memory = int(self._world.sum(np.array([self.fluid.nbytes], np.int64))[0])
         return Work(
             cells=count,
             size=count,

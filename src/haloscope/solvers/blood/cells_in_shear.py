@@ -1,0 +1,289 @@
+"""Cells in simple shear between moving plates: their steady shapes, and how their membranes turn."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import SolutionError
+from haloscope.solvers.blood.verification import DENSITY, MICRO, VISCOSITY, case_of, step_of
+
+Floats = NDArray[np.float64]
+Solve = Callable[[dict[str, Any]], Any]
+Box = tuple[float, float, float]
+
+NEAR, WIDE = (8.0, 10.0, 6.0), (12.0, 12.0, 10.0)
+"""Boxes in radii of the cell: along the flow, between the plates, along the vortex axis.
+
+Plates and periodic images raise a capsule's deformation: by 2 to 3 % in the near box.
+"""
+CAPSULE_RADIUS = 3.0
+"""In um."""
+RED_CELL_MODULUS = 2.5
+"""In uN/m, with the Skalak law."""
+_DATA = "capsules_in_shear.csv"
+_TAU = 2.0
+# Looks at a turning membrane in a unit of strain, and how far from the plane of the flow vertices
+# may lie, in radii.
+_LOOKS = 4
+_IN_PLANE = 0.15
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published state of a capsule; the angle over pi is NaN where it is not given."""
+
+    capillary_number: float
+    deformation: float
+    angle: float
+
+
+def published(law: str) -> list[Published]:
+    """Steady capsules of a law, ``neo-hookean`` or ``skalak``, by capillary number."""
+    text = resources.files("haloscope.solvers.blood").joinpath(_DATA).read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return [
+        Published(
+            float(row["capillary_number"]),
+            float(row["deformation"]),
+            float(row["angle_over_pi"] or "nan"),
+        )
+        for row in rows
+        if row["law"] == law
+    ]
+
+
+@dataclass(frozen=True)
+class Shear:
+    """A cell in a simple shear flow.
+
+    Attributes
+    ----------
+    rate
+        Of shear in 1/s.
+    case
+        Data of the case; it runs until the strain asked for.
+    """
+
+    rate: float
+    case: dict[str, Any]
+
+    def steps(self, strain: float) -> int:
+        """Steps in which the fluid is strained by so much."""
+        keys = self.case["blood"]
+        return round(strain / (self.rate * step_of(keys["spacing_um"], keys["relaxation_time"])))
+
+
+def shear(
+    cell: dict[str, Any],
+    *,
+    radius_um: float,
+    resolution: float,
+    box: Box,
+    reynolds: float,
+    strain: float,
+) -> Shear:
+    """A cell in the middle between plates that move against each other.
+
+    Parameters
+    ----------
+    cell
+        Keys of the cell.
+    radius_um, resolution
+        Its radius in um and in spacings.
+    box
+        In radii.
+    reynolds
+        Shear rate times radius squared over kinematic viscosity, which sets the shear rate.
+    strain
+        Shear rate times time until which the case runs.
+    """
+    radius, spacing = radius_um * MICRO, radius_um / resolution
+    rate = reynolds * VISCOSITY / DENSITY / radius**2
+    size = [round(edge * resolution) * spacing for edge in box]
+    speed = rate * size[1] * MICRO / 2
+    placed = {"position_um": [edge / 2 for edge in size], **cell.pop("place", {})}
+    case = case_of(
+        spacing,
+        {},
+        relaxation_time=_TAU,
+        channel={"size_um": size, "periodic": ["x", "z"]},
+        walls={"velocity_m_s": {"y_low": [-speed, 0.0, 0.0], "y_high": [speed, 0.0, 0.0]}},
+        initial={"u": f"{rate!r}*(y-{size[1] * MICRO / 2!r})"},
+        cells=[{"radius_um": radius_um, "placed": [placed], **cell}],
+    )
+    flow = Shear(rate, case)
+    steps = flow.steps(strain)
+    case["run"] = {"steps": steps, "diagnostics_interval": steps}
+    return flow
+
+
+def capsule(
+    law: str,
+    capillary_number: float,
+    *,
+    resolution: float = 6.0,
+    box: Box = NEAR,
+    reynolds: float = 0.1,
+    strain: float = 5.0,
+    vertices: int = 642,
+) -> Shear:
+    """A spherical capsule, with C = 1 for the Skalak law; other parameters as for :func:`shear`."""
+    rate = reynolds * VISCOSITY / DENSITY / (CAPSULE_RADIUS * MICRO) ** 2
+    modulus = VISCOSITY * rate * CAPSULE_RADIUS * MICRO / capillary_number
+    cell = {
+        "name": "capsule",
+        "shape": "sphere",
+        "vertices": vertices,
+        "law": law,
+        "shear_modulus_un_m": modulus / MICRO,
+        "area_ratio": 1.0,
+        "bending_modulus_j": 0.0,
+        "volume_modulus_pa": 0.0,
+        "area_modulus_un_m": 0.0,
+    }
+    return shear(
+        cell,
+        radius_um=CAPSULE_RADIUS,
+        resolution=resolution,
+        box=box,
+        reynolds=reynolds,
+        strain=strain,
+    )
+
+
+@dataclass(frozen=True)
+class Deformed:
+    """A cell in the shear flow.
+
+    Attributes
+    ----------
+    deformation
+        Taylor's (L - B)/(L + B), of the ellipsoid of the same inertia.
+    angle
+        Of its long axis with the flow, over pi.
+    long, short
+        Its semi-axes in the plane of the flow, in spacings.
+    volume
+        In spacings^3.
+    """
+
+    deformation: float
+    angle: float
+    long: float
+    short: float
+    volume: float
+
+
+def shape_of(simulation: Any) -> Deformed:
+    """The first cell's shape."""
+    shapes = simulation.solver.suspension.kinds[0].membranes.shapes(1)
+    deformation = float(shapes.taylor_deformation()[0])
+    xx, yy, xy = (shapes.covariance[0][at] for at in ((0, 0), (1, 1), (0, 1)))
+    mean, half = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
+    return Deformed(
+        deformation,
+        float(shapes.inclination()[0]) / math.pi,
+        math.sqrt(5 * (mean + half)),
+        math.sqrt(5 * (mean - half)),
+        float(shapes.volume[0]),
+    )
+
+
+@dataclass(frozen=True)
+class Turning:
+    """A membrane that goes around its cell.
+
+    Attributes
+    ----------
+    turns
+        In a unit of strain: frequency over shear rate.
+    shapes
+        While it turned once.
+    """
+
+    turns: float
+    shapes: Sequence[Deformed]
+
+
+def turning(flow: Shear, simulation: Any, most: float) -> Turning:
+    """Go on until each vertex near the plane of the flow has gone around once.
+
+    Parameters
+    ----------
+    flow, simulation
+        As set up, and as run.
+    most
+        Strain after which it is no use to go on.
+
+    Raises
+    ------
+    SolutionError
+        The membrane does not go around.
+    """
+    solver = simulation.solver
+    looks, steps = [_vertices(solver)], flow.steps(1 / _LOOKS)
+    size = np.abs(looks[0]).max()
+    chosen = np.abs(looks[0][:, 2]) < _IN_PLANE * size
+    shapes = [shape_of(simulation)]
+    strain_a_look = steps / flow.steps(1.0)
+    while len(looks) * strain_a_look < most:
+        solver.advance(steps)
+        looks.append(_vertices(solver))
+        shapes.append(shape_of(simulation))
+        x, y, _ = np.moveaxis(np.array(looks)[:, chosen], 2, 0)
+        # Vertices turn with the clock.
+        angles = -np.unwrap(np.arctan2(y, x), axis=0)
+        angles -= angles[0]
+        if angles[-1].min() > 2 * math.pi:
+            periods = [np.interp(2 * math.pi, one, np.arange(len(one))) for one in angles.T]
+            return Turning(1 / (float(np.mean(periods)) * strain_a_look), shapes)
+    raise SolutionError(
+        f"the membrane has not gone around once while the fluid was strained by {most:g}; take a "
+        "higher shear rate or a softer membrane"
+    )
+
+
+def _vertices(solver: Any) -> Floats:
+    """Vertices of the first cell about their mean, (V, 3), in spacings."""
+    _, state = solver.suspension.table(0)
+    x: Floats = state[0, 0]
+    return x - x.mean(axis=0)
+
+
+def red_cell(
+    *,
+    capillary_number: float = 1.0,
+    resolution: float = 7.0,
+    box: Box = (6.0, 7.0, 5.0),
+    reynolds: float = 0.1,
+    strain: float = 30.0,
+    vertices: int = 642,
+) -> Shear:
+    """A red cell with its axis tilted in the plane of the flow, at the same viscosity inside.
+
+    The shear rate that a capillary number of 1 takes in plasma is 530 per s; here it is that of
+    the Reynolds number, and moduli are larger in proportion.
+    """
+    radius = 3.91
+    rate = reynolds * VISCOSITY / DENSITY / (radius * MICRO) ** 2
+    scale = VISCOSITY * rate * radius * MICRO / capillary_number / (RED_CELL_MODULUS * MICRO)
+    cell = {
+        "name": "red-cell",
+        "vertices": vertices,
+        "shear_modulus_un_m": RED_CELL_MODULUS * scale,
+        "bending_modulus_j": 2e-19 * scale,
+        "volume_modulus_pa": 2000.0 * scale,
+        "area_modulus_un_m": 100.0 * scale,
+        "place": {"axis": [-0.5, 1.0, 0.0]},
+    }
+    return shear(
+        cell, radius_um=radius, resolution=resolution, box=box, reynolds=reynolds, strain=strain
+    )

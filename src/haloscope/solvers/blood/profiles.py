@@ -1,0 +1,300 @@
+"""Mean profiles of a run: velocity and cells across a vessel, viscosity, and the layer free of cells.
+
+All sums are whole numbers, so that they do not depend on ranks or restarts; only a lattice point
+within rounding of a cell's surface may count as inside on some ranks and not on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.exchange.world import World
+from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
+from haloscope.solvers.blood.case import BloodTable, Profile
+from haloscope.solvers.blood.cell_motion import moved_volumes, outermost
+from haloscope.solvers.blood.coupling import OwnBox
+from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.inside import ClosedCells, inside_flags
+from haloscope.solvers.blood.straight_vessels import straight_vessel
+from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+from haloscope.solvers.blood.vessels import Vessel
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_PREFIX = "profile "
+# Slices in which the edge of the cells is looked for are so many sides of triangles wide.
+_SIDES = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class MeanProfiles:
+    """What the samples of a run give, in SI units.
+
+    Attributes
+    ----------
+    samples, first_step, last_step
+        How many there are, and from when to when.
+    edges
+        Of the bins, (bins + 1,), distances as :class:`StraightVessel` has them.
+    points
+        Lattice points in each bin, (bins,).
+    distances, velocity, hematocrit
+        Means over the points of each bin; nan where there are none. The hematocrit is the share
+        of points inside cells; None: there are no cells.
+    speed, gradient
+        Mean speed along the vessel, and mean pressure gradient that drives the flow.
+    tube_hematocrit
+        Volume of cells over that of the vessel.
+    discharge_hematocrit
+        Volume of cells that passes over all volume that does: the sum of the cells' volumes times
+        their centroids' velocities over the sum of all points' velocities; nan without a flow.
+    discharge_by_points
+        The same from the velocities of the points inside cells.
+    free_layer
+        Mean thickness of the layer free of cells, as :meth:`Profiles` has it; nan without cells.
+    """
+
+    samples: int
+    first_step: int
+    last_step: int
+    edges: Floats
+    points: Integers
+    distances: Floats
+    velocity: Floats
+    hematocrit: Floats | None
+    speed: float
+    gradient: float
+    tube_hematocrit: float
+    discharge_hematocrit: float
+    discharge_by_points: float
+    free_layer: float
+
+
+class Profiles:
+    """Sums over samples of a run in a straight vessel.
+
+    The layer free of cells is measured as it is under a microscope: the vessel is cut into short
+    slices, looked at from all around (a channel: along its walls), and in each view the distance
+    from the wall to the outermost point of any cell is taken. Its mean runs over views, slices
+    that hold a cell, and samples (S. Kim et al., Am. J. Physiol. Heart Circ. Physiol. 293 (2007)
+    H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there are red
+    cells only they count.
+
+    Parameters
+    ----------
+    table, vessel, part, fluid, suspension, units, world
+        The case and the parts of a rank's solver; no suspension: plasma alone.
+
+    Raises
+    ------
+    InputError
+        The vessel is not straight.
+    """
+
+    def __init__(
+        self,
+        table: BloodTable,
+        vessel: Vessel,
+        part: LatticePart,
+        fluid: Fluid,
+        suspension: Suspension | None,
+        units: LatticeUnits,
+        world: World,
+    ) -> None:
+        assert table.profile is not None
+        self._table, self._profile = table, table.profile
+        self._part, self._fluid, self._suspension = part, fluid, suspension
+        self._lattice, self._units, self._world = vessel.lattice, units, world
+        self.vessel = straight = straight_vessel(table, vessel)
+        self._drive = table.drive_signal()
+        self._force = table.pressure_gradient_pa_m[straight.axis] / units.force_density
+        coordinates = part.coordinates[: part.owned]
+        first, stop = straight.planes
+        plane = coordinates[:, straight.axis]
+        self._chosen = np.flatnonzero((plane >= first) & (plane < stop))
+        self._planes = plane[self._chosen] - first
+        positions = vessel.lattice.origin + vessel.lattice.spacing * coordinates[self._chosen]
+        distances = straight.distances(positions)
+        bins = self._profile.bins
+        self.edges = np.linspace(0.0, straight.wall, bins + 1)
+        self._bins = np.clip(np.searchsorted(self.edges, distances, "right") - 1, 0, bins - 1)
+        self._points = np.bincount(self._bins, minlength=bins).astype(np.int64)
+        self._distances = exact_bin_sums(self._bins, distances / units.spacing, bins)
+        planes = stop - first
+        self._slices = self._slices_of(planes)
+        self._sums = {
+            "steps": np.zeros(3, np.int64),
+            "drive": np.zeros(2, np.int64),
+            "speed": np.zeros((2, bins), np.int64),
+            "pressure": np.zeros((2, planes), np.int64),
+            "inside": np.zeros(bins, np.int64),
+            "inside speed": np.zeros((2, bins), np.int64),
+            "cells": np.zeros((2, 2), np.int64),
+            "layer": np.zeros(2, np.int64),
+            "views": np.zeros(1, np.int64),
+        }
+
+    def _slices_of(self, planes: int) -> int:
+        """Slices in which the edge of the cells is looked for."""
+        sides = [1.0]
+        for given in self._suspension.kinds if self._suspension is not None else ():
+            mesh = given.kind.mesh
+            ends = mesh.vertices[mesh.edges]
+            sides.append(_SIDES * float(np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1).mean()))
+        return max(1, int(planes / max(sides)))
+
+    # Samples
+
+    def after_step(self, step: int) -> None:
+        """Take a sample if one is due; all ranks call this."""
+        since = step - self._profile.start
+        if since >= 0 and since % self._profile.interval == 0:
+            self._sample(step)
+
+    def _sample(self, step: int) -> None:
+        sums, bins, axis = self._sums, self._profile.bins, self.vessel.axis
+        density, velocity = self._fluid.moments()
+        speed = velocity[axis][self._chosen]
+        sums["speed"] += exact_bin_sums(self._bins, speed, bins)
+        if not self.vessel.closed:
+            pressure = (density[self._chosen] - 1) * SOUND_SPEED**2
+            planes = sums["pressure"].shape[1]
+            sums["pressure"] += exact_bin_sums(self._planes, pressure, planes)
+        if self._world.is_root:
+            sums["steps"] += [1, step if sums["steps"][0] == 0 else 0, 0]
+            sums["steps"][2] = step
+            # That of the step that led here.
+            factor = float(self._drive(t=(step - 1) * self._units.time_step))
+            sums["drive"] += exact_sum([factor])
+        if self._suspension is not None:
+            self._sample_cells(self._suspension, speed)
+
+    def _sample_cells(self, suspension: Suspension, speed: Floats) -> None:
+        sums, bins, part = self._sums, self._profile.bins, self._part
+        present = []
+        outline = np.full((self._slices, len(self.vessel.views[0])), -np.inf)
+        for number, given in enumerate(suspension.kinds):
+            m, triangles = given.membranes, given.kind.mesh.triangles
+            positions = m.on_host(m.positions, given.count)
+            velocities = m.on_host(m.velocities, given.count)[given.own]
+            present.append(ClosedCells(np.moveaxis(positions, 2, 0), triangles))
+            own = positions[given.own]
+            sums["cells"] += self._moved(own, velocities, triangles)
+            if self._edges_count(number):
+                outline = np.maximum(outline, self._outline(own))
+        box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
+        flags = inside_flags(present, box, part.halo, part.table, part.owned)
+        inside = np.flatnonzero(flags[self._chosen])
+        at = self._bins[inside]
+        sums["inside"] += np.bincount(at, minlength=bins)
+        sums["inside speed"] += exact_bin_sums(at, speed[inside], bins)
+        self._add_layer(outline)
+
+    def _moved(self, own: Floats, velocities: Floats, triangles: NDArray[np.integer]) -> Integers:
+        """Sums over own cells of volume times velocity, and of volume."""
+        volume, centre, moved = moved_volumes(own, velocities, triangles, self.vessel.axis)
+        if not self.vessel.closed:
+            first, stop = self.vessel.planes
+            there = (centre >= first - 0.5) & (centre < stop - 0.5)
+            volume, moved = volume[there], moved[there]
+        return np.stack([exact_sum(moved), exact_sum(volume)], axis=1)
+
+    def _edges_count(self, kind: int) -> bool:
+        shapes = [each.shape for each in self._table.cells]
+        return shapes[kind] == "biconcave" or "biconcave" not in shapes
+
+    def _outline(self, own: Floats) -> Floats:
+        """How far own cells reach toward the walls in each slice and view, in m."""
+        straight, lattice = self.vessel, self._lattice
+        points = own.reshape(-1, 3)
+        first, stop = straight.planes
+        along = (points[:, straight.axis] - first + 0.5) / (stop - first)
+        if straight.closed:
+            along = along - np.floor(along)
+        else:
+            there = (along >= 0) & (along < 1)
+            points, along = points[there], along[there]
+        places = lattice.origin + lattice.spacing * points
+        return outermost(places, along * self._slices, straight.views[0], self._slices)
+
+    def _add_layer(self, outline: Floats) -> None:
+        """Add, on rank 0, distances of the outermost cells of all ranks from the walls."""
+        parts = [np.empty(0, np.uint8)] * self._world.size
+        parts[0] = outline.reshape(-1).view(np.uint8)
+        came = self._world.exchange(parts)
+        if not self._world.is_root:
+            return
+        all_ranks = np.frombuffer(b"".join(part.tobytes() for part in came))
+        reach = all_ranks.reshape(-1, *outline.shape).max(axis=0)
+        gaps = (self.vessel.views[1] - reach)[np.isfinite(reach)]
+        self._sums["layer"] += exact_sum(gaps / self._units.spacing)
+        self._sums["views"] += len(gaps)
+
+    # Restarts
+
+    def _settings(self) -> Integers:
+        asked: Profile = self._profile
+        return np.array([asked.start, asked.interval, asked.bins], np.int64)
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """Sums so far, whole on rank 0; all ranks call this."""
+        found: dict[str, NDArray[np.generic]] = {
+            _PREFIX + name: self._world.sum(values).copy() for name, values in self._sums.items()
+        }
+        return found | {_PREFIX + "settings": self._settings()}
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a checkpoint; from nothing if the case asks for other samples now."""
+        settings = extras.get(_PREFIX + "settings")
+        alike = settings is not None and np.array_equal(settings, self._settings())
+        for name, values in self._sums.items():
+            given = extras.get(_PREFIX + name)
+            values[...] = 0
+            # Rank 0 has them for all.
+            if alike and self._world.is_root and given is not None and given.shape == values.shape:
+                values[...] = given
+
+    # Means
+
+    def means(self) -> MeanProfiles | None:
+        """Means of all samples, the same on every rank; None: there are none."""
+        world, units, straight = self._world, self._units, self.vessel
+        sums = {name: world.sum(values).copy() for name, values in self._sums.items()}
+        points = world.sum(self._points).copy()
+        distances = total(world.sum(self._distances).copy()) * units.spacing
+        samples, first, last = (int(n) for n in sums["steps"])
+        if not samples:
+            return None
+        speed, inside = total(sums["speed"]), sums["inside"]
+        flow, count = float(speed.sum()), int(points.sum())
+        drive = self._force * float(total(sums["drive"])) / samples
+        if not straight.closed:
+            each = points.sum() / sums["pressure"].shape[1]
+            pressure = total(sums["pressure"]) / each / samples
+            drive -= float(np.polyfit(np.arange(len(pressure)), pressure, 1)[0])
+        moved, volume = total(sums["cells"])
+        views = int(sums["views"][0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            through = np.divide([moved, total(sums["inside speed"]).sum()], flow).tolist()
+            return MeanProfiles(
+                samples,
+                first,
+                last,
+                self.edges,
+                points,
+                distances / points,
+                speed / points / samples * units.velocity,
+                None if self._suspension is None else inside / points / samples,
+                flow / count / samples * units.velocity,
+                drive * units.force_density,
+                float(volume) / count / samples,
+                *through,
+                float(total(sums["layer"])) / views * units.spacing if views else float("nan"),
+            )
