@@ -107,7 +107,7 @@ class BloodTable(Table):
     magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
     """Product that ties the second relaxation time of trt to the first."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fluid's values; vertices of cells are in double."""
+    """Type of the fluid's values; single only without cells."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
@@ -173,6 +173,8 @@ class BloodTable(Table):
             raise ValueError(
                 "blood.carreau is for whole blood without cells; leave it or blood.cells out"
             )
+        if self.cells and self.precision != "double":
+            raise ValueError('blood.precision = "single" is for flow without cells; use "double"')
         ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
         if len(ratios) > 1:
             raise ValueError(
