@@ -266,7 +266,10 @@ class Simulation:
             self._at_events(out)
         while self.step < end and not self._stopped():
             target = min(self._next_event(end), self.step + poll)
-            poll = self._timed_steps(target - self.step)
+            try:
+                poll = self._timed_steps(target - self.step)
+            except SolutionError as error:
+                raise self._broke(error, out) from error
             rate = solver.work.cells * self.steps_timed / max(self.seconds, 1e-9) / 1e6
             if self.step % case.run.diagnostics_interval == 0 or self.step == end:
                 followed = self._look(out, record=True)
@@ -324,23 +327,35 @@ class Simulation:
     def _look(self, out: Path | None, *, record: bool) -> dict[str, float]:
         """What is followed of the present state, which must be sound; recorded or not."""
         with _DIAGNOSTICS:
-            found = self.solver.follow()
+            try:
+                found = self.solver.follow()
+            except SolutionError as error:
+                raise self._broke(error, out) from error
         if not all(value < self.solver.followed.limit for value in found.values()):
-            kept = (
-                f"the last good checkpoint is {self._last_checkpoint}"
-                if self._last_checkpoint
-                else "no checkpoint had been written (set checkpoint.interval)"
-            )
             raise SolutionError(
                 f"the solution broke before step {self.step} (values that are not finite or "
-                f"change ever faster); {kept}; "
-                f"{self.solver.advice()}"
+                f"change ever faster); {self._kept()}; {self.solver.advice()}"
             )
         if record and (not self.history or self.history[-1][0] != self.step):
             self.history.append((self.step, found))
             if out is not None and self.world.is_root:
                 self._append_history(out)
         return found
+
+    def _kept(self) -> str:
+        """What a run that breaks leaves to go on from."""
+        if self._last_checkpoint is not None:
+            return f"the last good checkpoint is {self._last_checkpoint}"
+        return "no checkpoint had been written (set checkpoint.interval)"
+
+    def _broke(self, error: SolutionError, out: Path | None) -> SolutionError:
+        """What is told when a solver gives up within a step; its state is kept to look into."""
+        kept = self._kept()
+        if out is not None:
+            path = out / f"broken-{self.step:010d}.h5"
+            self._write_state(path)
+            kept = f"the state is in {path}, {kept}"
+        return SolutionError(f"{error}; {kept}; {self.solver.advice()}")
 
     def _at_events(self, out: Path | None) -> None:
         """Probes, averages and field files that are due at this step."""
@@ -414,8 +429,16 @@ class Simulation:
     def _save(self, out: Path) -> None:
         """Write a checkpoint of a state that was seen to be good, and drop old ones."""
         self._look(out, record=False)
-        solver = self.solver
         path = checkpoints.checkpoint_path(out, self.step)
+        self._write_state(path)
+        self._last_checkpoint = path
+        if self.world.is_root:
+            for old in checkpoints.list_checkpoints(out)[: -self.case.checkpoint.keep]:
+                old.unlink(missing_ok=True)
+
+    def _write_state(self, path: Path) -> None:
+        """Write all that a restart needs."""
+        solver = self.solver
         content = {
             "scalars": {key: value.hex() for key, value in solver.scalars().items()},
             "history": self.history,
@@ -441,10 +464,6 @@ class Simulation:
                 self._store(write, name, solver.owned(name))
             for name, total in self._averages.items():
                 self._store(write, f"sum of {name}", self.device.to_host(total))
-        self._last_checkpoint = path
-        if self.world.is_root:
-            for old in checkpoints.list_checkpoints(out)[: -self.case.checkpoint.keep]:
-                old.unlink(missing_ok=True)
 
     def _store(self, write: Any, name: str, owned: np.ndarray) -> None:
         parts = gathered(self.solver.places, owned)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from turned_meshes import face_gap
 
+from haloscope.domain.hex_boxes import some_of_box
 from haloscope.domain.hex_generators import SIDE_NAMES, box, box_of_planes, cylinder, graded, sphere
 from haloscope.domain.hex_mappings import gordon_hall
-from haloscope.domain.hexes import HexMesh, check_boundaries, face_nodes
+from haloscope.domain.hexes import HexMesh, check_boundaries, connect, face_nodes
+from haloscope.domain.periodic import join_periodic
 from haloscope.errors import InputError
 from haloscope.numerics.basis import gll_weights
 from haloscope.numerics.element_geometry import (
@@ -256,3 +258,48 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
 def test_wrong_sizes_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+_BOXES = [
+    {"elements": (3, 2, 4), "grading": (2.0, 1.0, 0.5)},
+    {"elements": (3, 2, 4), "periodic": (True, False, True), "warp": 0.05},
+    {"elements": (1, 1, 2), "periodic": (True, True, True)},
+]
+
+
+@pytest.mark.parametrize("settings", _BOXES)
+def test_what_lies_behind_a_brick_is_what_matching_its_corners_finds(settings):
+    mesh = box(**settings)
+    periodic = settings.get("periodic", (False, False, False))
+    # Sides of a box that is not closed yet go by the places of their centres.
+    wide = box(settings["elements"], grading=settings.get("grading", (1.0, 1.0, 1.0)))
+    wanted = connect(
+        mesh.coordinates,
+        mesh.vertices,
+        boundaries=wide.boundaries,
+        boundary_names=SIDE_NAMES,
+    )
+    for axis in range(3):
+        if periodic[axis]:
+            x, y, z = np.eye(3)[axis]
+            wanted = join_periodic(wanted, "xyz"[axis] + "-", "xyz"[axis] + "+", (x, y, z))
+    assert mesh.boundary_names == wanted.boundary_names
+    for name in ("neighbours", "neighbour_faces", "orientations", "boundaries"):
+        found, given = getattr(mesh, name), getattr(wanted, name)
+        assert found.dtype == given.dtype
+        assert np.array_equal(found, given), name
+
+
+@pytest.mark.parametrize("settings", _BOXES)
+def test_some_elements_of_a_box_are_those_of_the_whole(settings):
+    mesh = box(**settings)
+    some = np.random.default_rng(0).permutation(mesh.count)[: mesh.count // 2 + 1]
+    rows = some_of_box(some, **settings)
+    assert (rows.elements == some).all()
+    assert rows.whole == mesh.count
+    assert rows.mesh.boundary_names == mesh.boundary_names
+    for name in ("coordinates", "vertices", "orientations", "boundaries", "regions"):
+        assert np.array_equal(getattr(rows.mesh, name), getattr(mesh, name)[some]), name
+    behind = np.where(mesh.neighbours < 0, -1, 6 * mesh.neighbours + mesh.neighbour_faces)
+    assert np.array_equal(rows.behind, behind[some])
+    assert np.array_equal(nodes(rows.mesh, 4), nodes(mesh, 4, some))

@@ -48,6 +48,12 @@ class BlockMapping:
             result[some] = self.maps[block](lower * (1 - weight) + upper * weight)
         return result
 
+    def of(self, elements: Integers) -> BlockMapping:
+        """The shape of some elements, numbered anew in the given order."""
+        return BlockMapping(
+            self.blocks[elements], self.lower[elements], self.upper[elements], self.maps
+        )
+
 
 def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMap:
     """Transfinite map that takes given values on the surface of the parameter cube.

@@ -136,10 +136,12 @@ def point_text(point: Floats) -> str:
     return "(" + ", ".join(f"{value:.6g}" for value in point) + ")"
 
 
-def elements_text(elements: Integers, centres: Floats) -> str:
-    """The first few elements and where they are; elements count from 0."""
+def elements_text(elements: Integers, centres: Floats, numbers: Integers | None = None) -> str:
+    """The first few elements and where they are; they count from 0, or have other numbers."""
     shown = [
-        f"element {element} at {point_text(centres[element])}" for element in elements[:_SHOWN]
+        f"element {element if numbers is None else numbers[element]} at "
+        f"{point_text(centres[element])}"
+        for element in elements[:_SHOWN]
     ]
     more = len(elements) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import FACES, HexMesh, Integers
+from haloscope.domain.hex_mappings import BlockMapping
+from haloscope.domain.hexes import FACES, ElementMapping, HexMesh, Integers
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Range:
     first, count
         The first element, in the part's numbers, and how many.
     kind
-        What the caller of :func:`take` has told of them.
+        What the caller has told of them.
     waited_for
         Whether these are the elements with a face on another rank.
     """
@@ -61,10 +62,118 @@ class MeshPart:
         return sum(each.count for each in self.ranges if each.waited_for)
 
     @property
+    def behind(self) -> Integers:
+        """int64 (own, 6): ``6 element + face`` in the whole mesh behind each face, or -1."""
+        near = self.mesh.neighbours
+        numbers = self.elements[near] * FACES + self.mesh.neighbour_faces
+        return np.where(near >= 0, numbers, self.partners)
+
+    @property
     def face_numbers(self) -> Integers:
         """A number from 1 for each face to another rank, the same there; 0 elsewhere: (own, 6)."""
         own = self.elements[:, None] * FACES + np.arange(FACES)
         return np.where(self.partners >= 0, np.minimum(own, self.partners) + 1, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class ElementRows:
+    """Some elements of a mesh, before their neighbours among them are looked up.
+
+    Attributes
+    ----------
+    mesh
+        These elements alone; what it says of neighbours means nothing yet.
+    elements
+        int64 (own,): their numbers in the whole mesh.
+    behind
+        int64 (own, 6): ``6 element + face`` in the whole mesh of what lies behind each face, or -1.
+    whole
+        Elements of the whole mesh.
+    """
+
+    mesh: HexMesh
+    elements: Integers
+    behind: Integers
+    whole: int
+
+    def part(self, kinds: NDArray[np.integer] | None = None) -> MeshPart:
+        """These elements as a rank's part of the mesh.
+
+        Parameters
+        ----------
+        kinds
+            A number from 0 for each of these elements; those of a kind follow each other. None: all
+            are of kind 0.
+        """
+        elements, behind = self.elements, self.behind
+        ascending = np.argsort(elements, kind="stable")
+        row = row_of(elements[ascending], behind // FACES)
+        here = row >= 0
+        row = np.where(here, ascending[row], -1)
+        outside = (behind >= 0) & ~here
+        kind = np.zeros(len(elements), np.int64) if kinds is None else np.asarray(kinds)
+        inner: NDArray[np.bool_] = np.logical_not(outside.any(axis=1))
+        order: Integers = np.lexsort((elements, kind, inner))
+        kind, inner, behind = kind[order], inner[order], behind[order]
+        local = np.empty(len(elements), np.int64)
+        local[order] = np.arange(len(elements))
+        row, here, outside = row[order], here[order], outside[order]
+        part = replace(
+            some_of(self.mesh, order),
+            neighbours=np.where(here, local[row], -1),
+            neighbour_faces=np.where(here, behind % FACES, -1).astype(np.int8),
+        )
+        changes = np.flatnonzero((np.diff(kind) != 0) | (np.diff(inner.astype(int)) != 0)) + 1
+        starts = [0, *changes.tolist()] if len(order) else []
+        ends = [*starts[1:], len(order)]
+        ranges = tuple(
+            Range(first, end - first, int(kind[first]), not inner[first])
+            for first, end in zip(starts, ends, strict=True)
+        )
+        partners = np.where(outside, behind, -1)
+        return MeshPart(part, elements[order], self.whole, partners, ranges)
+
+
+def row_of(ascending: Integers, numbers: Integers) -> Integers:
+    """Where numbers stand in a list that ascends; -1 where they do not."""
+    if not len(ascending):
+        return np.full(numbers.shape, -1)
+    at = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+    return np.where(ascending[at] == numbers, at, -1)
+
+
+def some_of(mesh: HexMesh, elements: Integers) -> HexMesh:
+    """Elements of a mesh, in the given order, as a mesh in which none has a neighbour yet."""
+    place = np.full(mesh.count, -1)
+    place[elements] = np.arange(len(elements))
+    mapping = mesh.mapping
+    return replace(
+        mesh,
+        coordinates=mesh.coordinates[elements],
+        vertices=mesh.vertices[elements],
+        neighbours=np.full((len(elements), FACES), -1),
+        neighbour_faces=np.full((len(elements), FACES), -1, np.int8),
+        orientations=mesh.orientations[elements],
+        boundaries=mesh.boundaries[elements],
+        regions=mesh.regions[elements],
+        surfaces={name: _renumbered(faces, place) for name, faces in mesh.surfaces.items()},
+        mapping=None if mapping is None else _of_some(mapping, elements),
+    )
+
+
+def _of_some(mapping: ElementMapping, elements: Integers) -> ElementMapping:
+    # A block mapping of the whole would keep what it knows of all other elements.
+    if isinstance(mapping, BlockMapping):
+        return mapping.of(elements)
+    return lambda wanted, at: mapping(elements[wanted], at)
+
+
+def rows_of(mesh: HexMesh, elements: Integers) -> ElementRows:
+    """Elements of a whole mesh, in the given order."""
+    neighbours = mesh.neighbours[elements]
+    behind = neighbours * FACES + mesh.neighbour_faces[elements]
+    behind = np.where(neighbours >= 0, behind, -1)
+    return ElementRows(some_of(mesh, elements), elements, behind, mesh.count)
 
 
 def take(mesh: HexMesh, elements: Integers, kinds: NDArray[np.integer] | None = None) -> MeshPart:
@@ -80,40 +189,8 @@ def take(mesh: HexMesh, elements: Integers, kinds: NDArray[np.integer] | None = 
         A number from 0 for each element of the whole mesh; those of a kind follow each other.
         None: all are of kind 0.
     """
-    own = np.zeros(mesh.count, bool)
-    own[elements] = True
-    behind = mesh.neighbours[elements]
-    outside = (behind >= 0) & ~own[behind]
-    kind = np.zeros(len(elements), np.int64) if kinds is None else np.asarray(kinds)[elements]
-    inner: NDArray[np.bool_] = np.logical_not(outside.any(axis=1))
-    order: Integers = np.lexsort((elements, kind, inner))
-    chosen, kind, inner = elements[order], kind[order], inner[order]
-    local = np.full(mesh.count, -1)
-    local[chosen] = np.arange(len(chosen))
-    behind, outside = mesh.neighbours[chosen], outside[order]
-    here = (behind >= 0) & ~outside
-    mapping = mesh.mapping
-    part = replace(
-        mesh,
-        coordinates=mesh.coordinates[chosen],
-        vertices=mesh.vertices[chosen],
-        neighbours=np.where(here, local[behind], -1),
-        neighbour_faces=np.where(here, mesh.neighbour_faces[chosen], -1).astype(np.int8),
-        orientations=mesh.orientations[chosen],
-        boundaries=mesh.boundaries[chosen],
-        regions=mesh.regions[chosen],
-        surfaces={name: _renumbered(faces, local) for name, faces in mesh.surfaces.items()},
-        mapping=None if mapping is None else lambda wanted, at: mapping(chosen[wanted], at),
-    )
-    partners = np.where(outside, behind * FACES + mesh.neighbour_faces[chosen], -1)
-    changes = np.flatnonzero((np.diff(kind) != 0) | (np.diff(inner.astype(int)) != 0)) + 1
-    starts = [0, *changes.tolist()] if len(chosen) else []
-    ends = [*starts[1:], len(chosen)]
-    ranges = tuple(
-        Range(first, end - first, int(kind[first]), not inner[first])
-        for first, end in zip(starts, ends, strict=True)
-    )
-    return MeshPart(part, chosen, mesh.count, partners, ranges)
+    own = None if kinds is None else np.asarray(kinds)[elements]
+    return rows_of(mesh, elements).part(own)
 
 
 def _renumbered(faces: Integers, local: Integers) -> Integers:

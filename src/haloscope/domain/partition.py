@@ -8,6 +8,7 @@ the longest side of the box around their centres. Each wins on some meshes, on b
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ class Partition:
     Attributes
     ----------
     parts
-        int32 (elements,).
+        int32 (elements,): of all elements, or of those that one rank of several has brought.
     count
         Number of parts.
     method
@@ -44,6 +45,8 @@ class Partition:
         Sum of the weights in each part.
     edge_cut
         Pairs of faces whose elements lie in different parts.
+    whole
+        Elements of the mesh.
     """
 
     parts: NDArray[np.int32]
@@ -51,6 +54,7 @@ class Partition:
     method: str
     loads: Floats
     edge_cut: int
+    whole: int
 
     @property
     def imbalance(self) -> float:
@@ -64,7 +68,7 @@ class Partition:
     def describe(self) -> str:
         """One line for a report."""
         return (
-            f"{len(self.parts)} elements in {self.count} parts by {self.method}: "
+            f"{self.whole} elements in {self.count} parts by {self.method}: "
             f"{self.edge_cut} faces cut, load {100 * self.imbalance:.1f} % above the mean at most"
         )
 
@@ -94,12 +98,17 @@ def dual_graph(mesh: HexMesh) -> tuple[Integers, Integers, Integers]:
         `faces` says how many faces each shares with it. An element that is its own neighbour
         across a periodic pair has no edge there.
     """
-    element = np.repeat(np.arange(mesh.count), FACES)
-    other = mesh.neighbours.reshape(-1)
+    return _graph(mesh.neighbours)
+
+
+def _graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Integers]:
+    count = len(neighbours)
+    element = np.repeat(np.arange(count), FACES)
+    other = neighbours.reshape(-1).astype(np.int64)
     real = (other >= 0) & (other != element)
-    key, faces = np.unique(element[real] * mesh.count + other[real], return_counts=True)
-    starts = np.searchsorted(key, np.arange(mesh.count + 1) * mesh.count)
-    return starts, key % mesh.count, faces
+    key, faces = np.unique(element[real] * count + other[real], return_counts=True)
+    starts = np.searchsorted(key, np.arange(count + 1) * count)
+    return starts, key % count, faces
 
 
 def partition(
@@ -136,29 +145,64 @@ def partition(
         raise InputError(
             f"weights of elements must be {mesh.count} finite numbers above 0, one an element"
         )
-    found: list[Partition] = []
-    if method != "graph":
-        found.append(
-            _partition("coordinates", mesh, bisect(mesh.centres, parts, load), load, parts)
-        )
-    pymetis = None if method == "coordinates" else _pymetis(required=method == "graph")
+    bisected = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
+    return choose(mesh.neighbours, parts, load, method, bisected)
+
+
+def choose(
+    neighbours: NDArray[np.integer],
+    parts: int,
+    load: Floats,
+    method: Method,
+    found: Sequence[tuple[str, NDArray[np.int32]]],
+) -> Partition:
+    """The best of some ways to share elements out, and of METIS unless only coordinates count.
+
+    Parameters
+    ----------
+    neighbours
+        (elements, 6), as of a mesh.
+    parts, load, method
+        As for :func:`partition`.
+    found
+        What else there is: names, and the part of each element.
+
+    Raises
+    ------
+    MachineError
+        ``graph`` without pymetis.
+    """
+    ways = [measure(name, neighbours, each, load, parts) for name, each in found]
+    pymetis = None if method == "coordinates" else find_metis(required=method == "graph")
     if pymetis is not None:
-        found.append(_partition("graph", mesh, _cut_graph(pymetis, mesh, parts, load), load, parts))
-    evenest = min(each.imbalance for each in found)
-    even = [each for each in found if each.imbalance <= evenest + _SPARE_LOAD]
+        cut = _cut_graph(pymetis, neighbours, parts, load)
+        ways.append(measure("graph", neighbours, cut, load, parts))
+    evenest = min(each.imbalance for each in ways)
+    even = [each for each in ways if each.imbalance <= evenest + _SPARE_LOAD]
     return min(even, key=lambda each: each.edge_cut)
 
 
-def _partition(
-    method: str, mesh: HexMesh, result: NDArray[np.int32], load: Floats, parts: int
+def measure(
+    method: str,
+    neighbours: NDArray[np.integer],
+    result: NDArray[np.int32],
+    load: Floats,
+    parts: int,
 ) -> Partition:
-    other = mesh.neighbours
-    cut = (other >= 0) & (result[other] != result[:, None])
+    """What a part for each element comes to."""
+    cut = (neighbours >= 0) & (result[neighbours] != result[:, None])
     loads = np.asarray(np.bincount(result, load, parts), np.float64)
-    return Partition(result, parts, method, loads, int(cut.sum()) // 2)
+    return Partition(result, parts, method, loads, int(cut.sum()) // 2, len(result))
 
 
-def _pymetis(required: bool) -> Any | None:
+def find_metis(required: bool) -> Any | None:
+    """The package pymetis; None where it is not installed and not required.
+
+    Raises
+    ------
+    MachineError
+        It is required.
+    """
     try:
         return importlib.import_module("pymetis")
     except ImportError:
@@ -210,15 +254,17 @@ def bisect(centres: Floats, parts: int, weights: Floats) -> NDArray[np.int32]:
     return result
 
 
-def _cut_graph(pymetis: Any, mesh: HexMesh, parts: int, weights: Floats) -> NDArray[np.int32]:
+def _cut_graph(
+    pymetis: Any, neighbours: NDArray[np.integer], parts: int, weights: Floats
+) -> NDArray[np.int32]:
     """Parts by METIS, with elements moved to those that it leaves empty."""
     if parts == 1:
-        return np.zeros(mesh.count, np.int32)
-    starts, neighbours, faces = dual_graph(mesh)
+        return np.zeros(len(neighbours), np.int32)
+    starts, others, faces = _graph(neighbours)
     scaled = np.clip(weights / weights.mean() * _MEAN_WEIGHT, 1, _LARGEST_WEIGHT)
     _, found = pymetis.part_graph(
         parts,
-        pymetis.CSRAdjacency(starts, neighbours),
+        pymetis.CSRAdjacency(starts, others),
         vweights=np.rint(scaled).astype(np.int64),
         eweights=faces,
         options=pymetis.Options(seed=_SEED),

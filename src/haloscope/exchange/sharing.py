@@ -14,6 +14,7 @@ import numpy as np
 
 from haloscope.errors import InputError
 from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.rows import refuse_together
 from haloscope.exchange.world import World
 
 
@@ -102,10 +103,7 @@ def find_sharing(world: World, ids: np.ndarray) -> Sharing:
     InputError
         The numbers are not whole, or too large for 64 bits with a sign; the same on every rank.
     """
-    fault = _fault(np.asarray(ids))
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise InputError(faults[0])
+    refuse_together(world, _fault(np.asarray(ids)))
     flat = np.asarray(ids).reshape(-1).astype(np.int64, copy=False)
     kept = np.flatnonzero(flat > 0)
     # A stable sort leaves positions ascending within a group.

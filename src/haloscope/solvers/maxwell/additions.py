@@ -17,11 +17,12 @@ from haloscope.numerics.timestep import LSERK4
 from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.driven import SOURCE, Entries, OwnElements, driven_terms
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.incident import PlaneWave
+from haloscope.solvers.maxwell.incident import PlacedWave, PlaneWave
 from haloscope.solvers.maxwell.layers import Layer, LayerTerm, PlacedLayer, layer_terms
 from haloscope.solvers.maxwell.media import Medium, MediumTerm, media_terms
 from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting, Term
 
+SEVERAL_MEDIA = "the surface of a plane wave runs through several media; let it lie in one"
 _AXES = ("x", "y", "z")
 
 
@@ -30,7 +31,7 @@ class PlacedDrive(Protocol):
 
     @property
     def concerned(self) -> NDArray[np.bool_]:
-        """Whether it drives each element of the whole mesh."""
+        """Whether it drives each element of the mesh."""
 
     def entries(self, own: OwnElements) -> list[Entries]:
         """What it adds on this rank."""
@@ -38,7 +39,9 @@ class PlacedDrive(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PlacedAdditions:
-    """Media, layers, currents and waves, and which elements of the whole mesh they concern.
+    """Media, layers, currents and waves, and which elements of a mesh they concern.
+
+    The mesh is the whole, or a rank's elements and what lies behind their faces on other ranks.
 
     Attributes
     ----------
@@ -52,6 +55,8 @@ class PlacedAdditions:
         The absorbing layer, and whether each element reaches into it, by axis (elements, 3).
     drives
         Currents and waves.
+    damped
+        Whether each element conducts, has memory or reaches into the layer, (elements,).
     concerned
         Whether anything is added in each element, (elements,).
     """
@@ -63,6 +68,7 @@ class PlacedAdditions:
     layer: PlacedLayer | None
     axes: NDArray[np.bool_]
     drives: tuple[PlacedDrive, ...]
+    damped: NDArray[np.bool_]
     concerned: NDArray[np.bool_]
 
     @property
@@ -99,40 +105,92 @@ def place(
     InputError
         Something lies where it cannot.
     """
-    regions = mesh.regions if len(media) > 1 else np.zeros(mesh.count, np.int32)
-    permittivity, permeability = (
-        np.array([getattr(m, name) for m in media])[regions]
-        for name in ("permittivity", "permeability")
-    )
-    full = {number: m for number, m in enumerate(media) if isinstance(m, Medium)}
-    lossy = np.isin(regions, [number for number, m in full.items() if not m.plain])
-    axes = np.zeros((mesh.count, 3), bool)
     placed = None
     if layer is not None:
-        # Rates are those of all media alike, so that the layer matches where they meet.
-        placed = layer.placed(mesh, float(1 / np.sqrt((permittivity * permeability).min())))
-        axes = placed.reached(mesh)
-    in_layer = axes.any(axis=1)
+        placed = layer.placed(mesh, fastest_wave(mesh, media))
     found = [current.placed(mesh, order) for current in currents]
     through = [wave.placed(mesh, order) for wave in waves]
-    for each in through:
-        bad = np.flatnonzero(each.concerned & (lossy | in_layer))
+    result = combine(mesh, media, placed, [*found, *through])
+    check_waves(result, through, mesh)
+    return result
+
+
+def fastest_wave(mesh: HexMesh, media: Sequence[Material]) -> float:
+    """Largest speed in all media of some elements: an absorbing layer matches where they meet."""
+    permittivity, permeability = _constants(mesh, media)
+    return float(1 / np.sqrt((permittivity * permeability).min()))
+
+
+def _constants(mesh: HexMesh, media: Sequence[Material]) -> tuple[Floats, Floats]:
+    regions = _regions(mesh, media)
+    of = np.array([[medium.permittivity, medium.permeability] for medium in media])[regions]
+    return of[:, 0], of[:, 1]
+
+
+def _regions(mesh: HexMesh, media: Sequence[Material]) -> NDArray[np.integer]:
+    return mesh.regions if len(media) > 1 else np.zeros(mesh.count, np.int32)
+
+
+def combine(
+    mesh: HexMesh,
+    media: Sequence[Material],
+    layer: PlacedLayer | None,
+    drives: Sequence[PlacedDrive],
+) -> PlacedAdditions:
+    """All that is added in some elements, where each of it is known.
+
+    Parameters
+    ----------
+    mesh
+        The elements.
+    media
+        As for :func:`place`.
+    layer, drives
+        In the numbers of the mesh.
+    """
+    regions, (permittivity, permeability) = _regions(mesh, media), _constants(mesh, media)
+    full = {number: m for number, m in enumerate(media) if isinstance(m, Medium)}
+    axes = np.zeros((mesh.count, 3), bool) if layer is None else layer.reached(mesh)
+    lossy = np.isin(regions, [number for number, m in full.items() if not m.plain])
+    damped = lossy | axes.any(axis=1)
+    concerned = damped.copy()
+    for drive in drives:
+        concerned |= drive.concerned
+    return PlacedAdditions(
+        full, regions, permittivity, permeability, layer, axes, tuple(drives), damped, concerned
+    )
+
+
+def check_waves(
+    placed: PlacedAdditions,
+    waves: Sequence[PlacedWave],
+    mesh: HexMesh,
+    numbers: Integers | None = None,
+) -> None:
+    """Refuse waves that come in through layers, lossy media or several media.
+
+    Parameters
+    ----------
+    placed, waves
+        All that is added, and the waves in it.
+    mesh, numbers
+        The elements, and their numbers for people; None: those of the mesh.
+
+    Raises
+    ------
+    InputError
+        Names the elements.
+    """
+    for each in waves:
+        bad = np.flatnonzero(each.concerned & placed.damped)
         if len(bad):
             raise InputError(
                 "the surface of a plane wave runs through an absorbing layer, or a medium that "
-                f"conducts or has memory: {elements_text(bad, mesh.centres)}; move it"
+                f"conducts or has memory: {elements_text(bad, mesh.centres, numbers)}; move it"
             )
-        some = each.concerned
-        if np.ptp(permittivity[some]) > 0 or np.ptp(permeability[some]) > 0:
-            raise InputError(
-                "the surface of a plane wave runs through several media; let it lie in one"
-            )
-    concerned = lossy | in_layer
-    for drive in (*found, *through):
-        concerned = concerned | drive.concerned
-    return PlacedAdditions(
-        full, regions, permittivity, permeability, placed, axes, (*found, *through), concerned
-    )
+        of = (values[each.concerned] for values in (placed.permittivity, placed.permeability))
+        if any(len(values) and np.ptp(values) > 0 for values in of):
+            raise InputError(SEVERAL_MEDIA)
 
 
 class PointwiseAdditions:
@@ -143,7 +201,8 @@ class PointwiseAdditions:
     placed
         From :func:`place`.
     part
-        This rank's elements, sorted by kinds so that those concerned have kinds of their own.
+        This rank's elements in the numbers of the mesh in which that has been found, sorted by kinds
+        so that those concerned have kinds of their own.
     places
         Their nodes (elements, N + 1, N + 1, N + 1, 3).
     kinds
@@ -256,7 +315,7 @@ class PointwiseAdditions:
         -------
         dict
             ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the elements'
-            numbers in the whole mesh. Ranks' rows of a name may be joined in any order.
+            numbers in the part. Rows of a name may be joined in any order.
         """
         rows: dict[str, list[tuple[Integers, Floats]]] = {}
         for name, term in self._kept():

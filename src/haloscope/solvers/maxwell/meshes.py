@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 
+from haloscope.domain.hex_boxes import some_of_box
 from haloscope.domain.hex_generators import box, cylinder, sphere
 from haloscope.domain.hexes import HexMesh, check_boundaries
 from haloscope.domain.mesh_files import read_mesh
+from haloscope.domain.mesh_parts import ElementRows, rows_of
 from haloscope.domain.periodic import join_periodic
+from haloscope.domain.shared_meshes import range_of
 from haloscope.errors import InputError
+from haloscope.exchange.world import World
 from haloscope.solvers.maxwell.case import MaxwellTable
+
+_OF_BOX = {"lower", "upper", "grading", "warp"}
 
 
 def open_mesh(table: MaxwellTable) -> HexMesh:
-    """Make or read the mesh of a case; the last one is kept.
+    """Make or read the mesh of a case; the last one is kept until :func:`forget_mesh`.
 
     Raises
     ------
@@ -31,20 +38,43 @@ def open_mesh(table: MaxwellTable) -> HexMesh:
     return mesh
 
 
+def open_rows(table: MaxwellTable, world: World) -> ElementRows:
+    """The range of elements of a case's mesh with which a rank begins; all ranks call this.
+
+    A box is made in these parts. Other meshes are made or read as a whole on every rank, which then
+    forgets the rest.
+
+    Raises
+    ------
+    InputError
+        As :func:`open_mesh`; the same on every rank.
+    """
+    if table.box is not None:
+        brick = table.box
+        x, y, z = (axis in brick.periodic for axis in "xyz")
+        own = range_of(world, math.prod(brick.elements))
+        shape = brick.model_dump(include=_OF_BOX)
+        rows = some_of_box(own, brick.elements, **shape, periodic=(x, y, z))
+        _require_names(table, rows.mesh)
+        return rows
+    mesh = open_mesh(table)
+    forget_mesh()
+    return rows_of(mesh, range_of(world, mesh.count))
+
+
+def forget_mesh() -> None:
+    """Keep no mesh any more."""
+    _opened.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _opened(text: str, changed: int | None) -> HexMesh:
     table = MaxwellTable.model_validate_json(text)
     if table.box is not None:
         brick = table.box
         x, y, z = (axis in brick.periodic for axis in "xyz")
-        mesh = box(
-            brick.elements,
-            brick.lower,
-            brick.upper,
-            periodic=(x, y, z),
-            grading=brick.grading,
-            warp=brick.warp,
-        )
+        shape = brick.model_dump(include=_OF_BOX)
+        mesh = box(brick.elements, **shape, periodic=(x, y, z))
     elif table.cylinder is not None:
         mesh = cylinder(**table.cylinder.model_dump())
     elif table.sphere is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from haloscope.domain.hexes import HexMesh, Integers, point_text
 from haloscope.errors import InputError
+from haloscope.exchange.world import World
 from haloscope.numerics.element_maps import gll_basis
 from haloscope.numerics.locate import Locator
+from haloscope.numerics.part_fields import PartLocator
 from haloscope.solvers.maxwell.terms import Floats
 
 # Share of its size by which a curved element may bulge out of the box of its geometry nodes.
@@ -39,14 +43,62 @@ def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
     InputError
         No element holds it.
     """
-    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
-    low, high = flat.min(axis=1), flat.max(axis=1)
-    room = ((high - low).max(axis=1) * _BULGE)[:, None]
-    near: Integers = np.flatnonzero(((point >= low - room) & (point <= high + room)).all(axis=1))
-    found = Locator(mesh, order, near).find(point[None])
+    low, high = _boxes(mesh)
+    found = Locator(mesh, order, _near(low, high, point)).find(point[None])
     if not found.inside[0]:
-        raise InputError(
-            f"the point {point_text(point)} lies in no element; the mesh reaches from "
-            f"{point_text(low.min(axis=0))} to {point_text(high.max(axis=0))}"
-        )
+        raise _nowhere(point, low.min(axis=0), high.max(axis=0))
     return int(found.elements[0]), found.reference[0]
+
+
+def locate_on_ranks(
+    world: World, mesh: HexMesh, numbers: Integers, order: int, point: Floats
+) -> tuple[int, Floats]:
+    """As :func:`locate`, on ranks that know some elements each; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    mesh, numbers
+        This rank's elements, and their numbers in the whole mesh.
+    order, point
+        As for :func:`locate`.
+
+    Returns
+    -------
+    element, reference
+        Its number among this rank's; -1 where it is on another.
+
+    Raises
+    ------
+    InputError
+        No element of any rank holds it; the same on every rank.
+    """
+    low, high = _boxes(mesh)
+    found = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
+    here = float(found.elements[0]) if found.inside[0] else math.inf
+    lowest = -world.largest(-here)
+    if math.isinf(lowest) and world.present:
+        ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
+        ends.append([world.largest(float(at)) for at in high.max(axis=0)])
+        raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
+    mine = here == lowest and bool(found.inside[0])
+    return (int(found.rows[0]), found.reference[0]) if mine else (-1, np.zeros(3))
+
+
+def _boxes(mesh: HexMesh) -> tuple[Floats, Floats]:
+    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+    return flat.min(axis=1), flat.max(axis=1)
+
+
+def _near(low: Floats, high: Floats, point: Floats) -> Integers:
+    """Elements that may hold a point."""
+    room = ((high - low).max(axis=1) * _BULGE)[:, None]
+    return np.flatnonzero(((point >= low - room) & (point <= high + room)).all(axis=1))
+
+
+def _nowhere(point: Floats, lower: Floats, upper: Floats) -> InputError:
+    return InputError(
+        f"the point {point_text(point)} lies in no element; the mesh reaches from "
+        f"{point_text(lower)} to {point_text(upper)}"
+    )

@@ -12,26 +12,27 @@ import numpy as np
 
 from haloscope.device import jit
 from haloscope.device.interface import Device
-from haloscope.domain.mesh_parts import take
-from haloscope.domain.partition import partition
+from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.numerics.element_fields import ElementFields, Found, Position
-from haloscope.numerics.element_geometry import check_jacobians, nodes
+from haloscope.numerics.element_fields import Found, Position
+from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.part_fields import PartFields
 from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.interface import Field, Followed, Results, Work
-from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions, place
+from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions
 from haloscope.solvers.maxwell.case import (
     FIELD_NAMES,
     MaxwellCase,
     bytes_a_step,
     flops_a_step,
 )
-from haloscope.solvers.maxwell.elements import CORNERS, STORED, trilinear
+from haloscope.solvers.maxwell.elements import CORNERS, FACES, STORED, trilinear
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
-from haloscope.solvers.maxwell.meshes import open_mesh
 from haloscope.solvers.maxwell.results import RunResults
+from haloscope.solvers.maxwell.shares import place_in, place_in_whole, share_out
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
 from haloscope.solvers.maxwell.time_step import (
     find_bound,
@@ -49,8 +50,6 @@ _STAGES = 5
 # From this order on, cores compute the shape of straight elements from their corners; GPUs always.
 _CORNERS_FROM = 9
 _NODES_AT_ONCE = 1 << 20
-# Work of elements to which something is added over that of others.
-_WEIGHT_OF_ADDITIONS = 1.5
 # Vectors of the space in which the bound of the time step is sought; what is found counts to so
 # many digits after the first. Without memory for them the guess from the shape is halved: it may be
 # that much too long on sheared elements.
@@ -104,22 +103,15 @@ class MaxwellSolver:
 
     def _open(self) -> None:
         table, world, device = self._table, self._world, self._device
-        self.mesh = mesh = open_mesh(table)
-        check_jacobians(mesh, table.order)
-        only = len(mesh.region_names) == 1
-        self.materials = [table.material(name, only) for name in mesh.region_names]
-        layer, currents, waves = table.additions()
-        added = place(
-            mesh, table.order, media=self.materials, layer=layer, currents=currents, waves=waves
-        )
-        weights = np.where(added.concerned, _WEIGHT_OF_ADDITIONS, 1.0)
-        shared = partition(mesh, world.size, weights, method=table.partition)
-        own = np.flatnonzero(shared.parts == world.rank)
-        self.part = part = take(mesh, own, self._kinds(own, added.concerned))
-        self.places = ElementFields(world, mesh, table.order, shared.parts, part.elements)
-        if world.size > 1:
-            self.notices.append(shared.describe())
-        self.coordinates = nodes(mesh, table.order, part.elements)
+        share = share_out(table, world)
+        self.materials = share.materials
+        self.notices += share.notices
+        self.part = part = share.rows.part(self._kinds(share.rows.mesh, share.concerned))
+        around = share.surroundings(world, part)
+        added = place_in(table, world, around, self.materials, share.layer)
+        del share
+        self.places = PartFields(world, part, table.order)
+        self.coordinates = nodes(part.mesh, table.order)
         machine = self._case.machine
         self.stepping = Stepping(
             part,
@@ -132,7 +124,7 @@ class MaxwellSolver:
             chain_rule=table.curl == "chain-rule",
             dtype=self.dtype.type,
             world=world,
-            regions_elsewhere=mesh.regions[part.partners // 6],
+            regions_elsewhere=around.mesh.regions[around.part.partners // FACES],
             transport=machine.transport,
             overlap=machine.overlap,
             graphs=machine.graphs,
@@ -140,47 +132,58 @@ class MaxwellSolver:
         )
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
-        self._add(added)
-        self.results = RunResults(
-            self._case,
-            mesh=mesh,
-            owners=shared.parts,
-            added=added,
-            part=part,
-            places=self.coordinates,
-            world=world,
-            device=device,
-        )
+        self._add(added, around.part)
+        self.results = self._open_results(added)
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         self._choose_step()
         self._set_initial()
         self.work = self._count_work()
         self._probes: dict[tuple[Position, ...], Found] = {}
 
-    def _kinds(self, own: np.ndarray, added: np.ndarray) -> np.ndarray:
-        """Kinds of own elements, as one for each element of the mesh."""
+    def _kinds(self, mesh: HexMesh, added: np.ndarray) -> np.ndarray:
+        """Kinds of own elements."""
         table = self._table
         kinds = kind_of(STORED, added=False) + added.astype(np.int64)
         cores = self._device.kind == "cpu"
         if table.curl != "covariant" or (cores and table.order < _CORNERS_FROM):
             return kinds
         some = max(1, _NODES_AT_ONCE // (table.order + 1) ** 3)
-        for begin in range(0, len(own), some):
-            chosen = own[begin : begin + some]
-            straight = chosen[trilinear(nodes(self.mesh, table.order, chosen))]
+        for begin in range(0, mesh.count, some):
+            chosen = np.arange(begin, min(begin + some, mesh.count))
+            straight = chosen[trilinear(nodes(mesh, table.order, chosen))]
             kinds[straight] = kind_of(CORNERS, added=False) + added[straight]
         return kinds
 
-    def _add(self, added: PlacedAdditions) -> None:
-        """Media with memory, layers, currents and waves."""
+    def _open_results(self, added: PlacedAdditions) -> RunResults:
+        """What is worked out of the run; a far field and spectra are told of the whole mesh."""
+        table, world, part = self._table, self._world, self.part
+        mesh, owners = part.mesh, np.full(part.mesh.count, world.rank)
+        if table.far_field is not None or table.spectrum is not None:
+            mesh, added = place_in_whole(table, self.materials)
+            owners = np.zeros(mesh.count, np.int64)
+            owners[part.elements] = world.rank
+            owners = world.sum(owners)
+        return RunResults(
+            self._case,
+            mesh=mesh,
+            owners=owners,
+            added=added,
+            part=part,
+            places=self.coordinates,
+            world=world,
+            device=self._device,
+        )
+
+    def _add(self, added: PlacedAdditions, part: MeshPart) -> None:
+        """Media with memory, layers, currents and waves, in the numbers of a part."""
         self._additions: PointwiseAdditions | None = None
         self._fastest_addition = 0.0
         self._states: dict[str, tuple[str, int]] = {}
-        if not added.concerned.any():
+        if not self._world.any(bool(added.concerned[part.elements].any())):
             return
         self._additions = PointwiseAdditions(
             added,
-            self.part,
+            part,
             self.coordinates,
             tuple(kind_of(mode, added=True) for mode in (STORED, CORNERS)),
             self._device,
@@ -332,10 +335,8 @@ class MaxwellSolver:
         result: np.ndarray = np.zeros((self.stepping.elements, *self.places.shape[1:]), self.dtype)
         held = self._additions.state()
         if name in held:
-            local = np.argsort(self.part.elements)
-            at = np.searchsorted(self.part.elements, held[f"{name}_elements"], sorter=local)
             rows = held[name][:, value].reshape(-1, *self.places.shape[1:])
-            result[local[at]] = rows
+            result[held[f"{name}_elements"]] = rows
         return result
 
     def relative(self, name: str) -> np.ndarray:
@@ -373,7 +374,7 @@ class MaxwellSolver:
                 values = own(key).reshape(self.stepping.elements, 1, -1)
                 known = state.get(name)
                 state[name] = values if known is None else np.append(known, values, axis=1)
-                state[f"{name}_elements"] = self.part.elements
+                state[f"{name}_elements"] = np.arange(self.stepping.elements)
             self._additions.restore(state)
             self._additions.set_steps(step)
 
@@ -483,7 +484,7 @@ class MaxwellSolver:
 
     def _count_work(self) -> Work:
         table = self._table
-        count = self.mesh.count * (table.order + 1) ** 3
+        count = self.part.whole * (table.order + 1) ** 3
         own = np.array([self.stepping.shape_values, self.stepping.nbytes], np.int64)
         shapes, memory = self._world.sum(own).tolist()
         single = table.precision == "single"

@@ -1,0 +1,109 @@
+"""Rows of arrays given to other ranks, or asked of them: for set-up, not for steps in time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+
+
+def give_rows(
+    world: World, arrays: Sequence[np.ndarray], to: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Give each row of some arrays to a rank; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    arrays
+        Each (n, ...); all ranks pass arrays of the same types and row shapes in the same order.
+    to
+        (n,): the rank that gets each row.
+
+    Returns
+    -------
+    arrays, counts
+        Rows that came in, those of the lower rank first and each rank's in the order in which it had
+        them; and how many came from each rank.
+    """
+    order = np.argsort(to, kind="stable")
+    bounds = np.searchsorted(to[order], np.arange(world.size + 1))
+    came, counts = [], np.zeros(world.size, np.int64)
+    for array in arrays:
+        rows = np.ascontiguousarray(array[order])
+        parts = [rows[a:b].reshape(-1).view(np.uint8) for a, b in itertools.pairwise(bounds)]
+        found = world.exchange(parts)
+        width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        counts = np.array([len(part) for part in found]) // max(1, width)
+        whole = np.concatenate(found).view(array.dtype)
+        came.append(whole.reshape(-1, *array.shape[1:]))
+    return came, counts
+
+
+def ask_rows(
+    world: World,
+    wanted: np.ndarray,
+    ranks: np.ndarray,
+    held: np.ndarray,
+    arrays: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """Get copies of rows that other ranks hold; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    wanted, ranks
+        (n,): numbers of the rows that this rank wants, and who holds each.
+    held
+        (own,): numbers of this rank's rows, in any order.
+    arrays
+        Each (own, ...).
+
+    Returns
+    -------
+    list of arrays (n, ...)
+        In the order of `wanted`.
+    """
+    (asked,), counts = give_rows(world, [wanted], ranks)
+    ascending = np.argsort(held, kind="stable")
+    row = ascending[np.searchsorted(held[ascending], asked)] if len(held) else asked[:0]
+    back = np.repeat(np.arange(world.size), counts)
+    answers, _ = give_rows(world, [array[row] for array in arrays], back)
+    place = np.empty(len(wanted), np.int64)
+    place[np.argsort(ranks, kind="stable")] = np.arange(len(wanted))
+    return [answer[place] for answer in answers]
+
+
+def refuse_together(world: World, fault: str) -> None:
+    """Raise what any rank has found wrong, on all of them; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    fault
+        What is wrong on this rank; empty: nothing.
+
+    Raises
+    ------
+    InputError
+        The first fault, in the order of ranks.
+    """
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise InputError(faults[0])
+
+
+def all_rows(world: World, values: np.ndarray) -> np.ndarray:
+    """All ranks' rows on every rank, in the order of ranks; all ranks call this."""
+    if world.size == 1 or not world.present:
+        return values
+    part = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    whole = np.concatenate(world.exchange([part] * world.size)).view(values.dtype)
+    return whole.reshape(-1, *values.shape[1:])

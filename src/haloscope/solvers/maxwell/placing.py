@@ -1,0 +1,163 @@
+"""Media, layers, currents and waves found in elements of which each rank knows its own only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from haloscope.domain.hexes import FACES, HexMesh, face_nodes
+from haloscope.domain.shared_meshes import Surroundings
+from haloscope.errors import InputError
+from haloscope.exchange.rows import all_rows, refuse_together
+from haloscope.exchange.world import World
+from haloscope.solvers.maxwell.additions import (
+    SEVERAL_MEDIA,
+    PlacedAdditions,
+    PlacedDrive,
+    check_waves,
+    combine,
+    fastest_wave,
+)
+from haloscope.solvers.maxwell.currents import Current, PlacedDipole, PointDipole
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.incident import PlacedWave, PlaneWave
+from haloscope.solvers.maxwell.layers import Layer, PlacedLayer
+from haloscope.solvers.maxwell.places import locate_on_ranks
+from haloscope.solvers.maxwell.terms import Floats, Integers
+
+
+def place_on_ranks(
+    world: World,
+    around: Surroundings,
+    order: int,
+    *,
+    media: Sequence[Material] = (Material(),),
+    layer: Layer | PlacedLayer | None = None,
+    currents: Sequence[Current] = (),
+    waves: Sequence[PlaneWave] = (),
+) -> PlacedAdditions:
+    """Find to which elements anything is added; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    around
+        This rank's elements and what lies behind them, in whose numbers all is found.
+    order, media, layer, currents, waves
+        As for :func:`haloscope.solvers.maxwell.additions.place`; a layer may have been placed before.
+
+    Raises
+    ------
+    InputError
+        Something lies where it cannot; the same on every rank.
+    """
+    mesh = around.mesh
+    placed = _place_layer(world, mesh, media, layer) if isinstance(layer, Layer) else layer
+    drives: list[PlacedDrive] = [_place_current(world, around, order, each) for each in currents]
+    of_waves = [_place_wave(world, around, order, wave) for wave in waves]
+    through = [found for found in of_waves if found is not None]
+    result = combine(mesh, media, placed, [*drives, *through])
+    fault = ""
+    try:
+        check_waves(result, through, mesh, around.numbers)
+    except InputError as error:
+        fault = str(error)
+    refuse_together(world, fault)
+    for found in of_waves:
+        for values in (result.permittivity, result.permeability):
+            some = values[found.concerned] if found is not None else values[:0]
+            most = world.largest(some.max(initial=-np.inf))
+            if most + world.largest(-some.min(initial=np.inf)) > 0:
+                raise InputError(SEVERAL_MEDIA)
+    return result
+
+
+def _place_layer(
+    world: World, mesh: HexMesh, media: Sequence[Material], layer: Layer
+) -> PlacedLayer:
+    """A layer begins where an element of any rank does, and is as strong for all."""
+    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+    ends = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1)
+    # Elements that reach as far along an axis are alike there: of grids few are left.
+    alike = [all_rows(world, np.unique(ends[:, :, axis], axis=0)) for axis in range(3)]
+    alike = [np.unique(pairs, axis=0) for pairs in alike]
+    most = max(len(pairs) for pairs in alike)
+    some = [pairs[np.minimum(np.arange(most), len(pairs) - 1)] for pairs in alike]
+    speed = world.largest(fastest_wave(mesh, media))
+    return layer.placed(_boxes(np.stack(some, axis=2)), speed)
+
+
+def _boxes(ends: Floats) -> HexMesh:
+    """Boxes with given lower and upper corners (boxes, 2, 3) that know nothing of each other."""
+    count = len(ends)
+    k, j, i = np.indices((2, 2, 2))
+    coordinates = np.stack([ends[:, at, axis] for axis, at in enumerate((i, j, k))], axis=-1)
+    none = np.full((count, FACES), -1)
+    return HexMesh(
+        order=1,
+        coordinates=coordinates,
+        vertices=np.arange(8 * count).reshape(count, 8),
+        neighbours=none,
+        neighbour_faces=none.astype(np.int8),
+        orientations=np.zeros((count, FACES), np.int8),
+        boundaries=none.astype(np.int32),
+        boundary_names=(),
+        regions=np.zeros(count, np.int32),
+        region_names=("volume",),
+    )
+
+
+def _place_current(world: World, around: Surroundings, order: int, current: Current) -> PlacedDrive:
+    if not isinstance(current, PointDipole):
+        return current.placed(around.mesh, order)
+    own = around.part.mesh
+    numbers = around.numbers[: around.own]
+    position = np.array(current.position, np.float64)
+    element, reference = locate_on_ranks(world, own, numbers, order, position)
+    concerned = np.zeros(around.mesh.count, bool)
+    if element >= 0:
+        concerned[element] = True
+    return PlacedDipole(current, element, reference, concerned)
+
+
+def _place_wave(
+    world: World, around: Surroundings, order: int, wave: PlaneWave
+) -> PlacedWave | None:
+    """The wave on this rank; None where nothing here is at its surface."""
+    found, fault = None, ""
+    try:
+        found = wave.placed(around.mesh, order)
+    except InputError as error:
+        fault = str(error)
+    if world.present and not world.any(found is not None):
+        refuse_together(world, fault)
+    met = np.empty((0, 3)) if found is None else _surface_nodes(around, found)
+    x, y, z = wave.unit_direction
+    # One product after the other: the same bits wherever a point stands in the array.
+    along = met[:, 0] * x + met[:, 1] * y + met[:, 2] * z
+    own = np.column_stack([along, met])
+    candidates = all_rows(world, own[_first(own)])
+    if found is None or wave.start is not None or not len(candidates):
+        return found
+    return replace(found, start=candidates[_first(candidates)][0, 1:])
+
+
+def _first(rows: Floats) -> Integers:
+    """The row that comes first by its first number, then its second and so on; none of none."""
+    return np.lexsort(rows.T[::-1])[:1]
+
+
+def _surface_nodes(around: Surroundings, placed: PlacedWave) -> Floats:
+    """Geometry nodes (n, 3) of own faces through which a wave comes in."""
+    mesh, wave = around.mesh, placed.wave
+    if wave.boundaries:
+        faces = np.concatenate([mesh.outer_faces(name) for name in wave.boundaries])
+    else:
+        crossing = placed.inside[:, None] != placed.inside[np.maximum(mesh.neighbours, 0)]
+        faces = np.argwhere(crossing & (mesh.neighbours >= 0))
+    faces = faces[faces[:, 0] < around.own]
+    nodes = mesh.coordinates.reshape(mesh.count, -1, 3)
+    return np.asarray(nodes[faces[:, :1], face_nodes(mesh.order)[faces[:, 1]]].reshape(-1, 3))

@@ -1,0 +1,154 @@
+"""Which elements of a Maxwell case each rank gets, without a rank that has all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.hexes import FACES, HexMesh, Integers
+from haloscope.domain.mesh_parts import ElementRows, MeshPart
+from haloscope.domain.partition import require_parts
+from haloscope.domain.shared_meshes import Surroundings, move, range_ranks, surroundings
+from haloscope.domain.shared_partition import LARGEST_GRAPH, partition_on_ranks
+from haloscope.exchange.world import World
+from haloscope.numerics.element_geometry import SMALLEST_JACOBIAN, check_jacobians, jacobian_ratios
+from haloscope.solvers.maxwell.additions import PlacedAdditions, place
+from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.layers import PlacedLayer
+from haloscope.solvers.maxwell.meshes import forget_mesh, open_mesh, open_rows
+from haloscope.solvers.maxwell.placing import place_on_ranks
+
+# Work of elements to which something is added over that of others.
+_WEIGHT_OF_ADDITIONS = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What a rank gets of a mesh.
+
+    Attributes
+    ----------
+    rows
+        Its elements, ascending.
+    ranks
+        The rank of what lies behind each of their faces, (own, 6).
+    concerned
+        Whether anything is added in each, (own,).
+    layer
+        The absorbing layer, where it lies in the whole mesh.
+    materials
+        One for each region of the mesh.
+    notices
+        What to tell of the partition.
+    whole
+        All elements where other ranks are not there, to be looked up here.
+    """
+
+    rows: ElementRows
+    ranks: Integers
+    concerned: NDArray[np.bool_]
+    layer: PlacedLayer | None
+    materials: list[Material]
+    notices: list[str]
+    whole: MeshPart | None
+
+    def surroundings(self, world: World, part: MeshPart) -> Surroundings:
+        """Look behind the faces of these elements, put in order as a part; all ranks call this."""
+        row = np.searchsorted(self.rows.elements, part.elements)
+        return surroundings(world, part, self.ranks[row], self.whole)
+
+
+def share_out(table: MaxwellTable, world: World) -> Share:
+    """Share the elements of a case out; all ranks call this.
+
+    A rank has no more of the mesh at any time than the range of elements that it begins with, what
+    the partition gives it, and one layer of others around each; but see :func:`open_rows`.
+
+    Raises
+    ------
+    InputError
+        The mesh cannot be made or read, has bad elements or fewer than there are ranks, or something
+        lies where it cannot.
+    """
+    rows = open_rows(table, world)
+    require_parts(world.size, rows.whole)
+    only = len(rows.mesh.region_names) == 1
+    materials = [table.material(name, only) for name in rows.mesh.region_names]
+    share = rows.part()
+    del rows
+    _check_shapes(table, world, share)
+    element = np.where(share.behind >= 0, share.behind // FACES, -1)
+    around = surroundings(world, share, range_ranks(world, share.whole, element))
+    placed = place_in(table, world, around, materials)
+    concerned, layer = placed.concerned[: around.own], placed.layer
+    del around, placed
+    notices = []
+    if world.size == 1:
+        to = np.zeros(share.mesh.count, np.int32)
+    else:
+        if table.partition == "auto" and share.whole > LARGEST_GRAPH:
+            notices.append(
+                f"above {LARGEST_GRAPH} elements parts are cut by coordinates; maxwell.partition = "
+                '"graph" has METIS cut them on rank 0, with about 0.4 kB an element there'
+            )
+        weights = np.where(concerned, _WEIGHT_OF_ADDITIONS, 1.0)
+        shared = partition_on_ranks(world, share, weights, table.partition)
+        notices.append(shared.describe())
+        to = shared.parts
+    moved, ranks, (added,) = move(world, share, to, [concerned])
+    whole = None if world.present else share
+    return Share(moved, ranks, added, layer, materials, notices, whole)
+
+
+def place_in(
+    table: MaxwellTable,
+    world: World,
+    around: Surroundings,
+    materials: Sequence[Material],
+    known: PlacedLayer | None = None,
+) -> PlacedAdditions:
+    """Find to which of a rank's elements a case adds anything; all ranks call this.
+
+    Parameters
+    ----------
+    table, world
+        The case and the ranks.
+    around
+        The rank's elements.
+    materials
+        By region.
+    known
+        The layer, where it has been placed before.
+    """
+    layer, currents, waves = table.additions()
+    return place_on_ranks(
+        world,
+        around,
+        table.order,
+        media=materials,
+        layer=known or layer,
+        currents=currents,
+        waves=waves,
+    )
+
+
+def place_in_whole(
+    table: MaxwellTable, materials: Sequence[Material]
+) -> tuple[HexMesh, PlacedAdditions]:
+    """The whole mesh of a case and what is added in it; nothing here keeps it."""
+    mesh = open_mesh(table)
+    forget_mesh()
+    layer, currents, waves = table.additions()
+    added = place(mesh, table.order, media=materials, layer=layer, currents=currents, waves=waves)
+    return mesh, added
+
+
+def _check_shapes(table: MaxwellTable, world: World, share: MeshPart) -> None:
+    """Refuse bad elements; the message, made of the whole mesh, counts those of all ranks."""
+    bad = (jacobian_ratios(share.mesh, table.order) < SMALLEST_JACOBIAN).any()
+    if world.any(bool(bad)):
+        check_jacobians(open_mesh(table), table.order)
