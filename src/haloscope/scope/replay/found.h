@@ -18,41 +18,58 @@ enum Slot {
   IMBALANCE, SLOTS
 };
 
-// A place in a location's words where decoding can begin: `ticks` are those before the event.
-struct Position {
-  int64_t place = 0;
-  int64_t ticks = 0;
-};
-
-// A wait state. `at` is where the waiting call is entered, `cause_at` where the one waited for
-// enters the call that ends the wait.
+// A wait state. Places are those of words of a location: `at` where the waiting call is entered,
+// `cause_at` where the one waited for enters the call that ends the wait.
 struct Wait {
-  int32_t slot;
-  int32_t node, location;
-  int32_t cause_node, cause;  // cause: a location, -1 where its events are missing
-  int32_t collective;         // number of the synchronisation that it belongs to, -1 for messages
   double begin, end;
-  Position at, cause_at;
+  uint64_t at : 56, slot : 8;
+  uint64_t cause_at : 56, together : 8;  // together: all members of a collective came to one point
+  int32_t node, location;
+  int32_t cause_node, cause;             // cause: a location, -1 where its events are missing
 };
+static_assert(sizeof(Wait) == 48, "a trace may have one for every few events");
 
 // A collective operation that brings all its members to one point in time.
 struct Synchronisation {
   int32_t comm;
   std::vector<int32_t> locations;  // of the members, by place; -1 where missing
-  std::vector<Position> positions;
+  std::vector<int64_t> places;     // in the members' words, of its ENTER
   std::vector<double> enters;
+  double met = 0;                  // when the last one had entered
+};
+
+// What a location spends in a node.
+struct NodeTime {
+  int64_t ticks = 0;  // outside of the nodes below it
+  int64_t visits = 0;
 };
 
 // Time by call path summed up from the begin of a location to places in it, so that the time of a
 // stretch is a difference and not another walk through its events.
+struct Mark {
+  int64_t place, ticks;    // of the next event; ticks until there, as written
+  int64_t first;           // of its sums
+  int32_t count, current;  // how many there are; what is entered there
+};
+
 struct Marks {
-  static constexpr int64_t kWords = 64;  // between two marks, at least
+  static constexpr int64_t kWords = 32;  // between two marks, at least
   std::vector<int32_t> active;           // nodes in the order in which they were first entered
-  std::vector<int64_t> places, ticks, starts;
-  std::vector<int32_t> currents;         // what is entered there
-  std::vector<int64_t> sums;             // of active[0 ...] from starts[k] on, ticks
-  int64_t count(size_t k) const {
-    return (k + 1 < starts.size() ? starts[k + 1] : (int64_t)sums.size()) - starts[k];
+  std::vector<Mark> list;
+  std::vector<int64_t> sums;             // of active[0 ...] for each mark, ticks
+  std::vector<uint32_t> before;          // [k]: marks at places up to k * kWords
+
+  void add(int64_t place, int64_t ticks, int32_t current, const NodeTime *nodes) {
+    while ((int64_t)before.size() * kWords < place) before.push_back((uint32_t)list.size());
+    list.push_back({place, ticks, (int64_t)sums.size(), (int32_t)active.size(), current});
+    for (int32_t node : active) sums.push_back(nodes[node].ticks);
+  }
+  // How many there are up to the ENTER at this place, one right behind it included.
+  size_t until(int64_t place) const {
+    const size_t k = (size_t)((place + 1) / kWords);
+    size_t m = k < before.size() ? before[k] : list.size();
+    while (m < list.size() && list[m].place <= place + 1) m++;
+    return m;
   }
 };
 
@@ -70,8 +87,8 @@ struct Found {
   std::vector<double> finalised;     // when it entered MPI_Finalize, if it did
   std::vector<Pair> pairs;
   std::vector<int64_t> sizes;  // [node][66]
-  std::vector<Wait> waits;     // by location, in the order of their ends
-  std::vector<int64_t> wait_starts;  // of each location in `waits`
+  std::unique_ptr<Wait[], decltype(&std::free)> waits{nullptr, std::free};  // by location and end
+  std::vector<int64_t> wait_starts;  // of each location in `waits`, and how many there are
   std::vector<Synchronisation> synchronisations;
   std::vector<Marks> marks;  // by location
   int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
@@ -82,5 +99,11 @@ struct Found {
     values.reset((double *)std::calloc((size_t)std::max<int64_t>(1, locations * nodes), SLOTS * sizeof(double)));
     if (!values) throw std::bad_alloc();
   }
+  // Not filled yet.
+  void make_waits() {
+    waits.reset((Wait *)std::malloc(std::max<int64_t>(1, wait_count()) * sizeof(Wait)));
+    if (!waits) throw std::bad_alloc();
+  }
+  int64_t wait_count() const { return wait_starts.empty() ? 0 : wait_starts.back(); }
   double *at(int64_t location, int64_t node) { return values.get() + (location * nodes + node) * SLOTS; }
 };

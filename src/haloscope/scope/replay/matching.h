@@ -125,7 +125,7 @@ struct Matching : Reading {
       i.enters.assign(c.size, -1e300);
       i.locations.assign(c.size, -1);
       i.nodes.assign(c.size, -1);
-      i.positions.resize(c.size);
+      i.at.assign(c.size, 0);
       i.contributes.assign(c.size, 0);
     }
     return c.at(number);
@@ -141,7 +141,7 @@ struct Matching : Reading {
     i.enters[a.place] = a.enter;
     i.locations[a.place] = a.location;
     i.nodes[a.place] = a.node;
-    i.positions[a.place] = a.at;
+    i.at[a.place] = a.at;
     i.contributes[a.place] = a.contributes;
     const bool always = a.operation == HS_OP_BARRIER || a.operation == HS_OP_INIT ||
                         a.operation == HS_OP_FINALIZE || a.operation == HS_OP_FENCE;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +63,6 @@ _SLOTS = (
     "critical_path",
     "imbalance",
 )
-_WAIT = np.dtype(
-    [
-        ("slot", "<i4"),
-        ("node", "<i4"),
-        ("location", "<i4"),
-        ("cause_node", "<i4"),
-        ("cause", "<i4"),
-        ("collective", "<i4"),
-        ("begin", "<f8"),
-        ("end", "<f8"),
-        ("at", "<i8", 2),
-        ("cause_at", "<i8", 2),
-    ]
-)
 _PAIR = np.dtype(
     [
         ("node", "<i4"),
@@ -109,6 +96,10 @@ def load() -> Any:
                     "matching.h",
                     "settling.h",
                     "sharing.h",
+                    "listing.h",
+                    "time_order.h",
+                    "timeline.h",
+                    "critical_path.h",
                     "team.h",
                 )
             ),
@@ -128,27 +119,24 @@ def load() -> Any:
         function = getattr(library, f"found_{name}")
         function.restype = pointer
         function.argtypes = (pointer,)
-    for name in ("pairs", "waits"):
-        function = getattr(library, f"found_{name}")
-        function.restype = pointer
-        function.argtypes = (pointer, count)
+    library.found_pairs.restype = pointer
+    library.found_pairs.argtypes = (pointer, count)
+    library.found_wait_count.restype = ctypes.c_int64
+    library.found_wait_count.argtypes = (pointer,)
+    library.found_waits.restype = None
+    library.found_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
     library.found_counts.restype = None
     library.found_counts.argtypes = (pointer, pointer)
     return library
 
 
-def _view(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
-    """An array of the library's as it lies there."""
+def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
+    """Copy of an array of the library's."""
     whole = np.dtype(dtype)
     if not address or not count:
         return np.zeros(0, whole)
     buffer = (ctypes.c_char * (whole.itemsize * count)).from_address(address)
-    return np.frombuffer(buffer, whole)
-
-
-def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
-    """Copy of an array of the library's."""
-    return _view(address, dtype, count).copy()
+    return np.frombuffer(buffer, whole).copy()
 
 
 def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
@@ -159,18 +147,13 @@ def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
     return pairs
 
 
-def as_waits(found: NDArray[Any], most: int = _MOST_WAITS_KEPT) -> NDArray[Any]:
+def _waits(library: Any, found: Any) -> NDArray[Any]:
     """Wait states as results keep them: the longest ones, by begin."""
-    if len(found) > most:
-        # Of equally long ones the first: which others were left out before makes no difference.
-        longest = np.argsort(found["begin"] - found["end"], kind="stable")[:most]
-        found = found[np.sort(longest)]
-    waits = np.zeros(len(found), WAITS)
-    metric = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
-    waits["metric"] = metric[found["slot"]]
-    for name in ("node", "location", "cause", "cause_node", "begin", "end"):
-        waits[name] = found[name]
-    return waits[np.argsort(waits["begin"], kind="stable")]
+    most = _MOST_WAITS_KEPT
+    metrics = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
+    waits = np.zeros(min(most, library.found_wait_count(found)), WAITS)
+    library.found_waits(found, most, metrics.ctypes.data, waits.ctypes.data)
+    return waits
 
 
 def _find_waits(
@@ -228,11 +211,17 @@ class Replayed:
         try:
             self.critical_path = 0.0
             self.explained = 0.0
-            if causes:
-                answer = (ctypes.c_double * 2)()
-                budget = max(2e7, 8.0 * inputs.events)
-                library.find_causes(run, found, budget, ctypes.cast(answer, ctypes.c_void_p))
-                self.critical_path, self.explained = answer[0], answer[1]
+            with ThreadPoolExecutor(1) as beside:
+                # Root causes begin with what one thread does alone: the list is made meanwhile.
+                listed = beside.submit(_waits, library, found)
+                if causes and inputs.run.threads == 1:
+                    listed.result()
+                if causes:
+                    answer = (ctypes.c_double * 2)()
+                    budget = max(2e7, 8.0 * inputs.events)
+                    library.find_causes(run, found, budget, ctypes.cast(answer, ctypes.c_void_p))
+                    self.critical_path, self.explained = answer[0], answer[1]
+                self.waits = listed.result()
             nodes, locations = inputs.run.node_count, inputs.run.location_count
             values = _copy(
                 library.found_values(found), "<f8", nodes * locations * len(_SLOTS)
@@ -250,8 +239,6 @@ class Replayed:
             count = ctypes.c_int64()
             address = library.found_pairs(found, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
-            address = library.found_waits(found, ctypes.byref(count))
-            self.waits = as_waits(_view(address, _WAIT, count.value))
             counts = np.zeros(8, np.int64)
             library.found_counts(found, counts.ctypes.data)
         finally:

@@ -35,15 +35,26 @@ struct Reading {
   }
 
   inline void charge(LocationState &l, int64_t now) {
-    if (l.current >= 0 && now > l.last) l.ticks[l.current] += now - l.last;
+    if (l.current >= 0 && now > l.last) l.nodes[l.current].ticks += now - l.last;
     l.last = now;
   }
 
-  int64_t post(int thread, RankState &r, const Send &send) {
-    const int64_t number = r.sends.push(send);
-    const uint32_t to = (uint32_t)send.receiver;
+  // The message that the open call sends. Written where it stays: copies of records cost much here.
+  int64_t post(int thread, RankState &r, LocationState &l, int32_t index, uint32_t to, int32_t comm,
+               uint32_t tag, uint64_t bytes, Family family) {
+    const int64_t number = r.sends.end();
+    Send &s = r.sends.add();
+    s.enter = as_seconds(l, l.visit.enter);
+    s.bytes = bytes;
+    s.at = l.visit.at;
+    s.node = l.current;
+    s.location = index;
+    s.receiver = (int32_t)to;
+    s.comm = comm;
+    s.tag = (int32_t)tag;
+    s.family = family;
     if (to >= (uint32_t)run->rank_count || ranks[to].locations.empty()) return number;
-    const SendNote note{locations[send.location].decoder.in->rank, (int32_t)to, number};
+    const SendNote note{l.decoder.in->rank, (int32_t)to, number};
     if (owner[to] >= 0) mail[thread][owner[to]].push_back(note);
     else outboxes[thread][home[to]].sends.push_back(note);
     return number;
@@ -56,17 +67,33 @@ struct Reading {
       outboxes[thread][home[s.receiver]].cancels.push_back({rank, number});
   }
 
-  void await(LocationState &l, int32_t location, RankState &r, Receive receive) {
-    receive.location = location;
-    if (receive.posted_location < 0) {
-      receive.posted_location = location;
-      receive.order = r.posted.push(1);
+  // A message that the open call has received, posted there or with the request that is given.
+  void await(RankState &r, LocationState &l, int32_t index, uint32_t from, int32_t comm, uint32_t tag,
+             Family family, const Request *request = nullptr) {
+    l.visit.receives.push_back(r.receives.end());
+    Receive &m = r.receives.add();
+    m.location = index;
+    m.sender = (int32_t)from;
+    m.comm = comm;
+    m.tag = (int32_t)tag;
+    m.family = family;
+    if (request != nullptr && request->open) {
+      m.posted = request->enter;
+      m.posted_at = request->at;
+      m.posted_node = request->node;
+      m.posted_location = request->location;
+      m.order = request->order;
+    } else {
+      m.posted = as_seconds(l, l.visit.enter);
+      m.posted_at = l.visit.at;
+      m.posted_node = l.current;
+      m.posted_location = index;
+      m.order = r.posted.push(1);
     }
-    l.visit.receives.push_back(r.receives.push(receive));
   }
 
   // One event of a location, which its decoder has found.
-  inline void take(int thread, int32_t index, LocationState &l, RankState &r) {
+  __attribute__((always_inline)) void take(int thread, int32_t index, LocationState &l, RankState &r) {
     Decoder &d = l.decoder;
     const int64_t now = d.now;
     if (__builtin_expect(!l.started, 0)) {
@@ -81,21 +108,20 @@ struct Reading {
         l.stack[l.depth++] = l.current;
         l.current = node;
         if (__builtin_expect(node < 0, 0)) { unknown[thread]++; break; }
-        double &visits = l.values[node * (int64_t)SLOTS + VISITS];
-        if (__builtin_expect(visits == 0, 0) && keep_causes) found->marks[index].active.push_back(node);
-        visits += 1;
+        if (__builtin_expect(l.nodes[node].visits++ == 0, 0) && keep_causes) found->marks[index].active.push_back(node);
         const int32_t role = run->node_roles[node];
         if (role >= ROLE_MPI && role <= ROLE_RMA_SYNC && !l.visit.open) {
           Visit &v = l.visit;
           v.open = true;
           v.enter = now;
-          v.at = {d.start, d.ticks - (int64_t)((d.in->words[d.start] >> 6) & HS_MOST_DELTA)};
+          v.at = d.start;
           v.receives.clear();
           v.dones.clear();
           v.accessed = -1;
           v.messages = v.filled = 0;
           v.collective = false;
           v.depth = l.depth;
+          if (__builtin_expect(d.place >= l.next_mark, 0)) mark(index, l);
         }
         break;
       }
@@ -104,7 +130,8 @@ struct Reading {
         if (l.depth == 0) break;
         if (l.visit.open && l.visit.depth == l.depth) close_visit(thread, index, l, r, now);
         l.current = l.stack[--l.depth];
-        if (__builtin_expect(d.place >= l.next_mark, 0)) mark(index, l);
+        // Waits are looked at from where MPI is entered: elsewhere only where that is far.
+        if (__builtin_expect(d.place >= l.next_mark + Marks::kWords, 0)) mark(index, l);
         break;
       }
       default:
@@ -112,48 +139,15 @@ struct Reading {
     }
   }
 
-  void mark(int32_t index, LocationState &l) {
+  __attribute__((noinline)) void mark(int32_t index, LocationState &l) {
     Marks &m = found->marks[index];
-    m.places.push_back(l.decoder.place);
-    m.ticks.push_back(l.decoder.ticks);
-    m.currents.push_back(l.current);
-    m.starts.push_back((int64_t)m.sums.size());
-    for (int32_t node : m.active) m.sums.push_back(l.ticks[node]);
+    m.add(l.decoder.place, l.decoder.ticks, l.current, l.nodes.data());
     // As far apart as keeps them small beside the events.
     l.next_mark = l.decoder.place + std::max(Marks::kWords, 2 * (int64_t)m.active.size());
   }
 
   double *values_here(LocationState &l) {
     return l.current >= 0 ? l.values + l.current * (int64_t)SLOTS : nullptr;
-  }
-
-  Send new_send(LocationState &l, int32_t index, uint32_t to, int32_t comm, uint32_t tag,
-                uint64_t bytes, int32_t family) {
-    Send s;
-    s.enter = as_seconds(l, l.visit.enter);
-    s.bytes = bytes;
-    s.at = l.visit.at;
-    s.node = l.current;
-    s.location = index;
-    s.receiver = (int32_t)to;
-    s.comm = comm;
-    s.tag = (int32_t)tag;
-    s.family = family;
-    return s;
-  }
-
-  Receive new_receive(LocationState &l, uint32_t from, int32_t comm, uint32_t tag,
-                      int32_t family) {
-    Receive m;
-    m.posted = as_seconds(l, l.visit.enter);
-    m.posted_at = l.visit.at;
-    m.posted_node = l.current;
-    m.posted_location = -1;
-    m.sender = (int32_t)from;
-    m.comm = comm;
-    m.tag = (int32_t)tag;
-    m.family = family;
-    return m;
   }
 
   void count_sent(int thread, LocationState &l, uint64_t bytes) {
@@ -196,8 +190,7 @@ struct Reading {
       case HS_EVENT_ISEND: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
         count_sent(thread, l, bytes);
-        Send s = new_send(l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), bytes, MESSAGE);
-        const int64_t number = post(thread, r, s);
+        const int64_t number = post(thread, r, l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), bytes, MESSAGE);
         if (d.kind == HS_EVENT_SEND) {
           v.dones.push_back(number);
         } else {
@@ -220,7 +213,7 @@ struct Reading {
       case HS_EVENT_RECV: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
         count_received(l, bytes);
-        await(l, index, r, new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE));
+        await(r, l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE);
         break;
       }
       case HS_EVENT_IRECV: {
@@ -237,17 +230,8 @@ struct Reading {
       case HS_EVENT_IRECV_DONE: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
         count_received(l, bytes);
-        Receive m = new_receive(l, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE);
-        Request &q = r.requests.at(w[2]);
-        if (q.open) {
-          m.posted = q.enter;
-          m.posted_at = q.at;
-          m.posted_node = q.node;
-          m.posted_location = q.location;
-          m.order = q.order;
-        }
+        await(r, l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE, &r.requests.at(w[2]));
         r.requests.close(w[2]);
-        await(l, index, r, m);
         break;
       }
       case HS_EVENT_CANCELLED: {
@@ -304,10 +288,10 @@ struct Reading {
                                    d.in->group_members + d.in->group_starts[w[0] + 1]);
         for (int32_t other : group) {
           if (d.kind == HS_EVENT_POST) {
-            post(thread, r, new_send(l, index, (uint32_t)other, comm, number, 1, POST_START));
-            post(thread, r, new_send(l, index, (uint32_t)other, comm, number, 1, POST_COMPLETE));
+            post(thread, r, l, index, (uint32_t)other, comm, number, 1, POST_START);
+            post(thread, r, l, index, (uint32_t)other, comm, number, 1, POST_COMPLETE);
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, POST_START));
+            await(r, l, index, (uint32_t)other, comm, number, POST_START);
           }
         }
         (d.kind == HS_EVENT_POST ? r.post_groups : r.start_groups)[(int32_t)d.payload] = group;
@@ -323,13 +307,12 @@ struct Reading {
         const uint32_t number = (uint32_t)d.window_number(d.payload);
         for (int32_t other : (complete ? r.start_groups : r.post_groups)[(int32_t)d.payload]) {
           if (complete) {
-            Send s = new_send(l, index, (uint32_t)other, comm, number, 1, COMPLETE_WAIT);
+            Send &s = r.sends[post(thread, r, l, index, (uint32_t)other, comm, number, 1, COMPLETE_WAIT)];
             const auto last = r.last_access.find((int32_t)d.payload);
             s.last_access = last == r.last_access.end() ? s.enter : last->second;
-            post(thread, r, s);
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, POST_COMPLETE));
+            await(r, l, index, (uint32_t)other, comm, number, POST_COMPLETE);
           } else {
-            await(l, index, r, new_receive(l, (uint32_t)other, comm, number, COMPLETE_WAIT));
+            await(r, l, index, (uint32_t)other, comm, number, COMPLETE_WAIT);
           }
         }
         v.messages++;
@@ -369,7 +352,7 @@ struct Reading {
   }
 
   void skip_instance(int thread, int32_t comm, int32_t place, int64_t instance, int32_t location,
-                     double enter, Position at) {
+                     double enter, int64_t at) {
     arrivals[thread][comm % threads].push_back({comm, place, HS_OP_NEIGHBOUR, location, -1, HS_NOBODY,
                                                 instance, enter, enter, false, false, at});
     Collective c{};

@@ -16,32 +16,31 @@ constexpr int64_t kNone = -1;
 
 enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
 
+// Places (`at`, `..._at`) are those of the ENTER of a call in its location's words.
 struct Send {
-  double enter, receive_enter = 0, last_access = 0;
-  uint64_t bytes;
-  Position at;
+  double enter = 0, receive_enter = 0, last_access = 0;
+  uint64_t bytes = 0;
+  int64_t at = 0, receive_at = 0;
   int64_t next = kNone;
-  int32_t node, location, receiver, comm, tag, family;
+  int32_t node = -1, location = -1, receiver = -1, comm = -1, tag = 0, family = MESSAGE;
   int32_t receive_location = -1, receive_node = -1;
-  Position receive_at;
   bool matched = false, cancelled = false, used = false, queued = false;
 };
 
 struct Receive {
-  double posted, enter = 0, leave = 0;
+  double posted = 0, enter = 0, leave = 0;
   double send_enter = 0, last_access = 0;
-  Position posted_at;
+  int64_t posted_at = 0, send_at = 0;
   int64_t next = kNone, order = 0;  // order: in which it was posted
-  int32_t location, posted_location, sender, comm, tag, family, posted_node, together = 1;
-  int32_t send_location = -1, send_node = -1;
-  Position send_at;
+  int32_t location = -1, posted_location = -1, posted_node = -1, sender = -1, comm = -1, tag = 0;
+  int32_t family = MESSAGE, together = 1, send_location = -1, send_node = -1;
   bool matched = false, used = false;
 };
 
 // A call that completed messages.
 struct Call {
   double enter, leave;
-  Position at;
+  int64_t at;
   int64_t first_receive, first_done;
   int32_t receives, dones, node, location;
   bool test, empty;
@@ -51,7 +50,7 @@ struct Collective {
   double enter, leave;
   uint64_t sent, received;
   int64_t instance;
-  Position at;
+  int64_t at;
   int32_t comm, place, operation, root, node, location;
 };
 
@@ -62,7 +61,7 @@ struct Arrival {
   int64_t instance;
   double enter, leave;
   bool contributes, has_payload;
-  Position at;
+  int64_t at;
 };
 
 struct Access {  // the last access of a rank to a target's window before a fence
@@ -77,7 +76,7 @@ struct Instance {
   double max_enter = -1e300, min_leave = 1e300, max_sender = -1e300, max_leave = -1e300;
   std::vector<double> enters;
   std::vector<int32_t> locations, nodes;
-  std::vector<Position> positions;
+  std::vector<int64_t> at;  // where they enter
   std::vector<uint8_t> contributes;
   std::vector<std::pair<int32_t, double>> accesses;
   int32_t number = -1;  // of its Synchronisation
@@ -103,6 +102,10 @@ struct Window {
   int64_t end() const { return base + (int64_t)items.size(); }
   T &operator[](int64_t number) { return items[number - base]; }
   bool holds(int64_t number) const { return number >= base && number < end(); }
+  T &add() {
+    items.emplace_back();
+    return items.back();
+  }
   int64_t push(const T &item) {
     items.push_back(item);
     return end() - 1;
@@ -158,7 +161,7 @@ struct Request {
   double enter = 0;
   int64_t send = kNone, order = -1;
   int32_t node = -1;
-  Position at;
+  int64_t at;
   int32_t location = -1;
   bool open = false;
 };
@@ -216,14 +219,13 @@ struct PairTable {
 struct Lock {
   int32_t window, target, location, lock_node, unlock_node;
   bool exclusive;
-  Position lock_at, unlock_at;
+  int64_t lock_at, unlock_at;
   double lock_enter, lock_leave, unlock_enter, unlock_leave;
 };
 
 // What a call has told of itself between its ENTER and its LEAVE.
 struct Visit {
-  int64_t enter = 0;
-  Position at;
+  int64_t enter = 0, at = 0;
   std::vector<int64_t> receives, dones;  // numbers of the rank's receives and sends
   int64_t accessed = -1;                 // comm, target of a put or get
   int32_t accessed_window = -1, messages = 0, filled = 0, depth = 0;
@@ -239,10 +241,10 @@ struct LocationState {
   int64_t last = 0, first = 0;
   int32_t current = -1;
   bool started = false, ended = false, looked = false;
-  int64_t next_mark = INT64_MAX;
+  int64_t next_mark = INT64_MAX / 2;  // place
   int64_t given_back = 0;  // words whose pages have been given back
   double *values = nullptr;
-  std::vector<int64_t> ticks;  // exclusive, by node
+  std::vector<NodeTime> nodes;
 };
 
 struct RankState {
@@ -267,7 +269,7 @@ struct RankState {
   PairTable pairs;
   std::vector<LateMessage> late;
   double latest_late = -1e300;
-  std::deque<Wait> waits;
+  std::vector<Wait> waits;
 };
 
 struct SendNote {
@@ -290,7 +292,7 @@ struct ForeignMatch {  // the receive that a message has been given to
   int32_t sender, receive_location, receive_node;
   int64_t number;
   double receive_enter;
-  Position receive_at;
+  int64_t receive_at;
 };
 
 struct Outbox {  // of a thread, for one other process

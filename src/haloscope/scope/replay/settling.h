@@ -13,6 +13,7 @@ struct Settling : Matching {
   // Calls and collectives of a rank whose partners are all known, in order.
   void settle(int thread, int32_t rank, bool last) {
     RankState &r = ranks[rank];
+    const size_t before = r.waits.size();
     for (; r.calls.head < r.calls.end(); r.calls.head++) {
       const Call &call = r.calls[r.calls.head];
       if (!last) {
@@ -42,6 +43,13 @@ struct Settling : Matching {
         i->left--;
       }
     }
+    sort_by_end(r.waits.begin() + (int64_t)before, r.waits.end());
+  }
+
+  template <class Iterator>
+  static void sort_by_end(Iterator first, Iterator last) {
+    const auto earlier = [](const Wait &a, const Wait &b) { return a.end < b.end; };
+    if (!std::is_sorted(first, last, earlier)) std::stable_sort(first, last, earlier);
   }
 
   // Without root causes only the longest waits are asked for: those below `least` are left out.
@@ -63,12 +71,12 @@ struct Settling : Matching {
     // Above it, not at it: many may be of one length.
     least = std::nextafter(lengths[kKept], 1e300);
     for (RankState &r : ranks) {
-      std::deque<Wait> kept;
-      for (const Wait &w : r.waits)
-        if (w.end - w.begin >= least) kept.push_back(w);
-      r.waits.swap(kept);
+      const auto short_one = [&](const Wait &w) { return !(w.end - w.begin >= least); };
+      r.waits.erase(std::remove_if(r.waits.begin(), r.waits.end(), short_one), r.waits.end());
     }
   }
+
+  static Slot slot_of(const Call &call, Slot wait) { return call.empty ? P2P_SYNCHRONISATION : wait; }
 
   void settle_call(RankState &r, const Call &call) {
     if (call.test || call.node < 0) {
@@ -98,26 +106,26 @@ struct Settling : Matching {
         values[LATE_SENDER] += longest[MESSAGE];
         values[LATE_SENDERS] += 1;
       }
-      log(r, {call.empty ? P2P_SYNCHRONISATION : LATE_SENDER, call.node, call.location, late->send_node, late->send_location, -1,
-              call.enter, call.enter + longest[MESSAGE], call.at, late->send_at});
+      log(r, {call.enter, call.enter + longest[MESSAGE], (uint64_t)call.at, slot_of(call, LATE_SENDER),
+              (uint64_t)late->send_at, false, call.node, call.location, late->send_node, late->send_location});
     } else if (blocked_send != nullptr) {
       if (!call.empty) {
         values[LATE_RECEIVER] += blocked;
         values[LATE_RECEIVERS] += 1;
       }
-      log(r, {call.empty ? P2P_SYNCHRONISATION : LATE_RECEIVER, call.node, call.location, blocked_send->receive_node,
-              blocked_send->receive_location, -1, call.enter, call.enter + blocked, call.at,
-              blocked_send->receive_at});
+      log(r, {call.enter, call.enter + blocked, (uint64_t)call.at, slot_of(call, LATE_RECEIVER),
+              (uint64_t)blocked_send->receive_at, false, call.node, call.location,
+              blocked_send->receive_node, blocked_send->receive_location});
     }
     for (int family : {POST_START, POST_COMPLETE, COMPLETE_WAIT}) {
       const Receive *m = latest[family];
       if (m == nullptr) continue;
-      const int slot = family == COMPLETE_WAIT ? EARLY_WAIT : LATE_POST;
+      const Slot slot = family == COMPLETE_WAIT ? EARLY_WAIT : LATE_POST;
       values[slot] += longest[family];
       if (family == COMPLETE_WAIT)
         values[LATE_COMPLETE] += std::min(longest[family], std::max(0.0, m->send_enter - std::max(m->last_access, call.enter)));
-      log(r, {slot, call.node, call.location, m->send_node, m->send_location, -1, call.enter,
-              call.enter + longest[family], call.at, m->send_at});
+      log(r, {call.enter, call.enter + longest[family], (uint64_t)call.at, slot, (uint64_t)m->send_at,
+              false, call.node, call.location, m->send_node, m->send_location});
     }
     note_order(r, call);
     if (late != nullptr && longest[MESSAGE] >= blocked && !call.empty) {
@@ -155,11 +163,11 @@ struct Settling : Matching {
     const double until_last = std::min(i.max_enter, E) - B;
     const double completion = E - std::max({i.min_leave, std::min(i.max_enter, E), B});
     const bool payload = c.sent + c.received > 0;
-    auto wait = [&](int slot, double amount, int32_t place) {
+    auto wait = [&](Slot slot, double amount, int32_t place) {
       if (amount <= 0 || place < 0 || place == c.place) return;
       values[slot] += amount;
-      log(r, {slot, c.node, c.location, i.nodes[place], i.locations[place], i.number, B, B + amount,
-              c.at, i.positions[place]});
+      log(r, {B, B + amount, (uint64_t)c.at, slot, (uint64_t)i.at[place], i.number >= 0, c.node,
+              c.location, i.nodes[place], i.locations[place]});
     };
     switch (c.operation) {
       case HS_OP_BARRIER:
@@ -226,7 +234,8 @@ struct Settling : Matching {
                                   (o >= HS_OP_ALLREDUCE && o <= HS_OP_REDUCE_SCATTER_BLOCK && i.last >= 0);
         if (!synchronises) continue;
         i.number = (int32_t)found->synchronisations.size();
-        found->synchronisations.push_back({(int32_t)comm, i.locations, i.positions, i.enters});
+        found->synchronisations.push_back({(int32_t)comm, i.locations, i.at, i.enters,
+                                           *std::max_element(i.enters.begin(), i.enters.end())});
       }
     }
   }
@@ -285,15 +294,15 @@ struct Settling : Matching {
       for (size_t k = first; k < i; k++) {
         const Lock &held = all[k];
         if (held.location == own.location || !(held.exclusive || own.exclusive)) continue;
-        auto overlap = [&](double leave, double &done, int32_t node, Position at) {
+        auto overlap = [&](double leave, double &done, int32_t node, int64_t at) {
           const double until = held.unlock_leave <= leave ? held.unlock_leave : held.unlock_enter;
           const double begin = std::max(held.lock_leave, done), end = std::min(leave, until);
           if (end <= begin || node < 0) return;
           done = end;
           found->at(own.location, node)[LOCK_CONTENTION] += end - begin;
           ranks[locations[own.location].decoder.in->rank].waits.push_back(
-              {LOCK_CONTENTION, node, own.location, held.unlock_node, held.location, -1, begin, end,
-               at, held.unlock_at});
+              {begin, end, (uint64_t)at, LOCK_CONTENTION, (uint64_t)held.unlock_at, false, node,
+               own.location, held.unlock_node, held.location});
         };
         overlap(own.lock_leave, lock_to, own.lock_node, own.lock_at);
         overlap(own.unlock_leave, unlock_to, own.unlock_node, own.unlock_at);

@@ -97,8 +97,8 @@ struct Sharing : Settling {
       if (!own(rank)) continue;
       parcel.put(r.locks);
       parcel.put(r.pairs.list);
-      parcel.put(std::vector<Wait>(r.waits.begin(), r.waits.end()));
-      std::deque<Wait>().swap(r.waits);
+      parcel.put(r.waits);
+      std::vector<Wait>().swap(r.waits);
       for (int32_t location : r.locations) put_location(parcel, location);
     }
     const std::vector<Parcel> came = gather(peers, parcel);
@@ -113,8 +113,7 @@ struct Sharing : Settling {
         RankState &r = ranks[rank];
         r.locks = reader.list<Lock>();
         r.pairs.list = reader.list<Pair>();
-        const std::vector<Wait> waits = reader.list<Wait>();
-        r.waits.assign(waits.begin(), waits.end());
+        r.waits = reader.list<Wait>();
         for (int32_t location : r.locations) take_location(reader, location);
       }
     }
@@ -168,8 +167,9 @@ struct Sharing : Settling {
     parcel.put(rows);
     const Marks &m = found->marks[location];
     parcel.put(m.active);
-    parcel.put(m.currents);
-    for (const auto *list : {&m.places, &m.ticks, &m.starts, &m.sums}) parcel.put(*list);
+    parcel.put(m.list);
+    parcel.put(m.sums);
+    parcel.put(m.before);
   }
 
   void take_location(ParcelReader &reader, int32_t location) {
@@ -184,7 +184,8 @@ struct Sharing : Settling {
       std::copy(rows.begin() + i * SLOTS, rows.begin() + (i + 1) * SLOTS, found->at(location, nodes[i]));
     Marks &m = found->marks[location];
     m.active = reader.list<int32_t>();
-    m.currents = reader.list<int32_t>();
-    for (auto *list : {&m.places, &m.ticks, &m.starts, &m.sums}) *list = reader.list<int64_t>();
+    m.list = reader.list<Mark>();
+    m.sums = reader.list<int64_t>();
+    m.before = reader.list<uint32_t>();
   }
 };

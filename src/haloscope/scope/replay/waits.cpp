@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "found.h"
+#include "listing.h"
 #include "sharing.h"
 #include "team.h"
 
@@ -70,7 +71,7 @@ struct Replay : Sharing {
     }
     for (int64_t i = 0; i < L; i++)
       if (const int32_t rank = run->locations[i].rank; rank >= 0 && rank < run->rank_count && own(rank))
-        locations[i].ticks.assign(N, 0);
+        locations[i].nodes.resize(N);
     for (int64_t c = 0; c < run->comm_count; c++) {
       comms[c].size = run->comm_starts[c + 1] - run->comm_starts[c];
       for (int32_t m = run->comm_starts[c]; m < run->comm_starts[c + 1]; m++)
@@ -135,12 +136,14 @@ struct Replay : Sharing {
   }
 
   void finish_own() {
-    const int64_t L = run->location_count, N = run->node_count;
+    const int64_t L = run->location_count;
     for (int64_t i = 0; i < L; i++) {
       LocationState &l = locations[i];
       const double rate = l.decoder.in->rate;
-      for (int64_t n = 0; n < N && !l.ticks.empty(); n++)
-        if (l.ticks[n] != 0) found->at(i, n)[TIME] = double(l.ticks[n]) * rate;
+      for (int64_t n = 0; n < (int64_t)l.nodes.size(); n++) {
+        if (l.nodes[n].ticks != 0) found->at(i, n)[TIME] = double(l.nodes[n].ticks) * rate;
+        if (l.nodes[n].visits != 0) found->at(i, n)[VISITS] = double(l.nodes[n].visits);
+      }
       if (l.started) {
         found->begins[i] = as_seconds(l, l.first);
         found->ends[i] = as_seconds(l, l.last);
@@ -182,7 +185,7 @@ struct Replay : Sharing {
       for (auto &i : c.instances) found->incomplete_collectives += i->arrived > 0 && !i->complete;
     found->wait_starts.assign(L + 1, 0);
     for (int64_t i = 0; i < L; i++) found->wait_starts[i + 1] = found->wait_starts[i] + waits_of[i];
-    found->waits.resize(found->wait_starts[L]);
+    found->make_waits();
     Team team(threads);
     team.run([&](int thread) {
       for (int32_t rank = thread; rank < run->rank_count; rank += threads) hand_over(ranks[rank]);
@@ -190,18 +193,15 @@ struct Replay : Sharing {
   }
 
   void hand_over(RankState &r) {
-      std::vector<int64_t> at(r.locations.size());
-      for (size_t k = 0; k < at.size(); k++) at[k] = found->wait_starts[r.locations[k]];
-      for (const Wait &w : r.waits)
-        for (size_t k = 0; k < at.size(); k++)
-          if (r.locations[k] == w.location) found->waits[at[k]++] = w;
-      std::deque<Wait>().swap(r.waits);
-      auto earlier = [](const Wait &a, const Wait &b) { return a.end < b.end; };
-      for (int32_t location : r.locations) {
-        const auto first = found->waits.begin() + found->wait_starts[location];
-        const auto last = found->waits.begin() + found->wait_starts[location + 1];
-        if (!std::is_sorted(first, last, earlier)) std::stable_sort(first, last, earlier);
-      }
+    std::vector<int64_t> at(r.locations.size());
+    for (size_t k = 0; k < at.size(); k++) at[k] = found->wait_starts[r.locations[k]];
+    for (const Wait &w : r.waits)
+      for (size_t k = 0; k < at.size(); k++)
+        if (r.locations[k] == w.location) found->waits[at[k]++] = w;
+    std::vector<Wait>().swap(r.waits);
+    Wait *all = found->waits.get();
+    for (int32_t location : r.locations)
+      sort_by_end(all + found->wait_starts[location], all + found->wait_starts[location + 1]);
   }
 };
 
@@ -237,9 +237,10 @@ const Pair *found_pairs(const Found *f, int64_t *count) {
   *count = (int64_t)f->pairs.size();
   return f->pairs.data();
 }
-const Wait *found_waits(const Found *f, int64_t *count) {
-  *count = (int64_t)f->waits.size();
-  return f->waits.data();
+int64_t found_wait_count(const Found *f) { return f->wait_count(); }
+// The longest `most` waits by their begins, with the numbers of metrics for slots.
+void found_waits(const Found *f, int64_t most, const int32_t *metrics, ListedWait *out) {
+  list_waits(*f, most, metrics, out);
 }
 void found_counts(const Found *f, int64_t *out) {
   const int64_t counts[] = {f->events, f->broken, f->unmatched_sends, f->unmatched_receives,

@@ -20,6 +20,7 @@ from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import (
     FLOPS_A_POINT,
+    MICRO,
     MOST_MACH,
     SOUND_TAU,
     BloodCase,
@@ -31,6 +32,7 @@ from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
+from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
@@ -51,6 +53,8 @@ Floats = NDArray[np.float64]
 _SETUP = TimedRegion("set-up")
 _NAMES = ("u", "v", "w", "p")
 _INSIDE = "inside"
+# Work of a vertex over that of a point.
+_POINTS_A_VERTEX = 40
 # Looks at openings within the longest time between two counts of cells.
 _LOOKS = 5
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
@@ -108,11 +112,15 @@ class BloodSolver:
         lattice = vessel.lattice
         self.notices += lattice.notices
         self._tell_units()
+        cells = None
+        if table.cells:
+            cells = starting_cells(table.cells, lattice, table.seed, world)
         boxes = bisect(
             world,
             lattice.coordinates(lattice.points),
             lattice.shape,
             periodic=lattice.periodic,
+            extra=None if cells is None else self._work_of(cells),
         )
         if world.size > 1:
             self.notices.append(boxes.describe())
@@ -184,17 +192,27 @@ class BloodSolver:
         self._driven: tuple[float, ...] = ()
         self._set_drive(0)
         self._set_initial()
-        self._set_cells(Region(lattice.shape, lattice.periodic, boxes))
+        self._set_cells(Region(lattice.shape, lattice.periodic, boxes), cells)
         self.work = self._count_work()
         self._kept: tuple[int, Floats] = (-1, np.empty(0))
         self._before: tuple[int, Floats] | None = None
 
-    def _set_cells(self, region: Region) -> None:
+    def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where cells start, on rank 0, and their work in that of points."""
+        lattice = self.vessel.lattice
+        chosen = np.arange(cells.count if self._world.is_root else 0)
+        places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
+        vertices = np.array([kind.vertices for kind in self._table.cells])
+        work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
+        last = np.array(lattice.shape) - 1
+        return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)
+
+    def _set_cells(self, region: Region, cells: Cells | None) -> None:
         """Put the cells of the case into the fluid."""
         self.suspension: Suspension | None = None
         self.traffic: Traffic | None = None
         table, lattice = self._table, self.vessel.lattice
-        if not table.cells:
+        if cells is None:
             return
         kinds = [kind_of(each, self.units) for each in table.cells]
         law = None
@@ -217,7 +235,6 @@ class BloodSolver:
             if law is None
             else distances_from_walls(self.vessel, self.part, law.cutoff + FAR_FROM_WALLS),
         )
-        cells = starting_cells(table.cells, lattice, table.seed, self._world)
         for number, kind in enumerate(kinds):
             vertices = vertices_of(cells, number, kind.mesh, lattice)
             mine = suspension.owners(vertices) == self._world.rank
