@@ -368,6 +368,8 @@ class Simulation:
             self._sample_average()
         if out is not None and output.interval and self.step % output.interval == 0:
             self._write_fields(out / f"fields-{self.step:010d}.vtkhdf")
+            with _OUTPUT:
+                self.solver.at_output(out)
 
     # Outputs
 

@@ -280,6 +280,9 @@ class Solver(Protocol):
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take over on every rank what :meth:`extras` gave; called after :meth:`restore`."""
 
+    def at_output(self, out: Path) -> None:
+        """Write what goes beside the fields' file of this step; all ranks call this."""
+
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out, and write into a folder, what the run was made for; all ranks call this.
 

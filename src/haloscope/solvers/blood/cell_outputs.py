@@ -126,7 +126,7 @@ def write_cells(
 ) -> None:
     """Write all cells for ParaView, in m as the fields are; all ranks call this.
 
-    Points have the arrays ``velocity`` (m/s) and ``force`` (N, of a vertex on the fluid),
+    Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
     triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
     holds the cells of one rank at a time.
 

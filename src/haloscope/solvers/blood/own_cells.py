@@ -25,7 +25,7 @@ class OwnCells:
         (n,) their numbers.
     positions, velocities, forces
         (n, V, 3) of their vertices; cells are moved by whole periods so that their centres lie in
-        the box.
+        the box. Forces are those of the membrane alone.
     shapes
         Volumes, areas, centres (in the box) and moments.
     elastic, bending
@@ -61,9 +61,13 @@ class OwnCells:
 def own_cells(given: Present, region: Region) -> OwnCells:
     """Bring the own cells of a kind to the host."""
     m, own, count = given.membranes, given.own, given.count
+    # What was spread to the fluid holds repulsion too, and that only of vertices in this rank's box.
+    spread = m.forces.copy()
+    m.compute_forces(count)
     positions, velocities, forces = (
         m.on_host(array, count)[own] for array in (m.positions, m.velocities, m.forces)
     )
+    m.forces[...] = spread
     shapes = _chosen(m.shapes(count), own)
     energies = m.energies(count)
     shift = region.wrapped(shapes.centre) - shapes.centre

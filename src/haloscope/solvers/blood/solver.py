@@ -28,6 +28,7 @@ from haloscope.solvers.blood.case import (
     check_mach,
 )
 from haloscope.solvers.blood.cell_kinds import kind_of, starting_cells, vertices_of
+from haloscope.solvers.blood.cell_outputs import CellOutputs
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.flow import Flow
@@ -211,6 +212,7 @@ class BloodSolver:
         """Put the cells of the case into the fluid."""
         self.suspension: Suspension | None = None
         self.traffic: Traffic | None = None
+        self._cell_outputs: CellOutputs | None = None
         table, lattice = self._table, self.vessel.lattice
         if cells is None:
             return
@@ -240,6 +242,17 @@ class BloodSolver:
             mine = suspension.owners(vertices) == self._world.rank
             suspension.place(number, np.flatnonzero(mine), vertices[mine])
         suspension.start()
+        output = self._case.output
+        self._cell_outputs = CellOutputs(
+            suspension,
+            self.vessel,
+            region,
+            self.units,
+            self._world,
+            title=self._case.title or "Cells in blood",
+            fields=output.fields,
+            picture=output.picture,
+        )
         if table.inside_tau is not None:
             suspension.mark_inside()
             self.stored = (*_POPULATIONS, _INSIDE)
@@ -414,6 +427,8 @@ class BloodSolver:
             flags = self._device.from_host((own(_INSIDE) != 0).astype(np.uint8))
             self.fluid.inside[: self.part.owned] = flags
         self.step = step
+        if self._cell_outputs is not None:
+            self._cell_outputs.resumed = step
         self._before = None
         self._kept = (-1, np.empty(0))
 
@@ -432,9 +447,16 @@ class BloodSolver:
         if self.traffic is not None:
             self.traffic.restore(extras)
 
+    def at_output(self, out: Path) -> None:
+        """Write cells beside the fields."""
+        if self._cell_outputs is not None:
+            self._cell_outputs.at_step(out, self.step)
+
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
-        return Results()
+        if self._cell_outputs is None:
+            return Results()
+        return self._cell_outputs.finish(out, self.step)
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""

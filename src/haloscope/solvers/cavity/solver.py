@@ -988,6 +988,9 @@ class CavitySolver:
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take over nothing."""
 
+    def at_output(self, out: Path) -> None:
+        """Nothing goes beside the fields."""
+
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Nothing: the diagnostics are the results."""
         return Results()

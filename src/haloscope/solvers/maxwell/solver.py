@@ -386,6 +386,9 @@ class MaxwellSolver:
         """Take them over."""
         self.results.restore(extras, self.step)
 
+    def at_output(self, out: Path) -> None:
+        """Nothing goes beside the fields."""
+
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Spectra and resonances at probes, and the far field."""
         return self.results.finish(out, probes)

@@ -1,0 +1,314 @@
+"""Many closed surfaces of triangles as VTKHDF poly data, which ParaView and VTK open directly.
+
+Bodies of one kind share the triangulation and differ in where their vertices are, as cells in a
+flow do. Values at vertices are point data; values of a whole body are cell data, repeated for
+each of its triangles, so that bodies can be chosen and coloured by them.
+
+As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import atomic_hdf5
+
+FORMAT_VERSION = (2, 0)
+COORDINATES = "Points"
+POINT_TYPE = np.dtype(np.float32)
+BODY_TYPES = ("int32", "int64", "float32", "float64")
+COMPONENTS = (1, 3)
+
+_CHUNK = 1 << 14
+# Triangles whose corners are listed at a time.
+_LISTED = 1 << 20
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BodyKind:
+    """Bodies with one triangulation.
+
+    Attributes
+    ----------
+    triangles
+        (E, 3) vertices of each triangle of a body, counter-clockwise seen from outside.
+    vertices
+        Of a body.
+    count
+        Bodies; may be 0.
+    """
+
+    triangles: NDArray[np.integer[Any]]
+    vertices: int
+    count: int
+
+
+class SurfaceWriter:
+    """Writes bodies in portions, so that no array need be whole in memory.
+
+    Used as a context manager: the file appears at its path when the ``with`` statement ends
+    without an error and every body was given. Bodies may come in any order; their places in the
+    file are the user's choice.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, ending in ``.vtkhdf``; replaced if it exists.
+    kinds : sequence of BodyKind
+        What there is; the bodies of the first kind come first.
+    point_arrays : mapping of str to int
+        Names of the arrays at vertices and their components, 1 or 3; stored as float32.
+    body_arrays : mapping of str to str
+        Names of the arrays with one value a body, and their types: int32, int64, float32 or
+        float64.
+    time : float, optional
+        Time of the state, in s; read back as the field data array ``TimeValue``.
+
+    Raises
+    ------
+    InputError
+        A parameter is not as above, or the folder does not exist.
+    MachineError
+        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        kinds: Sequence[BodyKind],
+        point_arrays: Mapping[str, int],
+        body_arrays: Mapping[str, str],
+        time: float | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.kinds = tuple(kinds)
+        self.time = time
+        self._point_arrays, self._body_arrays = dict(point_arrays), dict(body_arrays)
+        self._check()
+        points = [kind.count * kind.vertices for kind in kinds]
+        triangles = [kind.count * len(kind.triangles) for kind in kinds]
+        self._first_points = np.concatenate([[0], np.cumsum(points)]).tolist()
+        self._first_triangles = np.concatenate([[0], np.cumsum(triangles)]).tolist()
+        self._written = [np.zeros(kind.count, bool) for kind in kinds]
+        self._stack = contextlib.ExitStack()
+        self._root: Any = None
+
+    def __enter__(self) -> SurfaceWriter:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(atomic_hdf5(self.path))
+            self._root = file.create_group("VTKHDF")
+            self._write_layout()
+            stack.push(self._check_complete)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def put(
+        self,
+        kind: int,
+        places: ArrayLike,
+        positions: NDArray[np.floating[Any]],
+        point_values: Mapping[str, NDArray[np.floating[Any]]],
+        body_values: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Write some bodies of a kind, with all their arrays.
+
+        Parameters
+        ----------
+        kind : int
+            Place in `kinds`.
+        places : array_like
+            (n,) numbers of the bodies among those of the kind, from 0, ascending.
+        positions : numpy.ndarray
+            (n, vertices, 3), in m.
+        point_values : mapping of str to numpy.ndarray
+            Each (n, vertices) or (n, vertices, 3).
+        body_values : mapping of str to numpy.ndarray
+            Each (n,).
+
+        Raises
+        ------
+        InputError
+            Shapes are not as above, an array is missing, a position is not finite, or a body was
+            given before or is beyond those of the kind.
+        """
+        given = self.kinds[kind]
+        at = np.asarray(places, np.int64)
+        self._claim(kind, at)
+        points = {
+            COORDINATES: (positions, 3),
+            **{f"PointData/{n}": (point_values.get(n), c) for n, c in self._point_arrays.items()},
+        }
+        for name, (values, components) in points.items():
+            vector = () if components == 1 else (components,)
+            self._require_shape(name, values, (len(at), given.vertices, *vector))
+        if not np.isfinite(positions).all():
+            raise self._error("a position is not finite", "look for where the solution broke")
+        for name in self._body_arrays:
+            self._require_shape(name, body_values.get(name), (len(at),))
+        for begin, end in _runs(at):
+            for name, (values, _) in points.items():
+                assert values is not None
+                rows = values[begin:end].astype(POINT_TYPE).reshape(-1, *values.shape[2:])
+                first = self._first_points[kind] + int(at[begin]) * given.vertices
+                self._root[name][first : first + len(rows)] = rows
+            for name, dtype in self._body_arrays.items():
+                repeated = np.repeat(body_values[name][begin:end], len(given.triangles))
+                first = self._first_triangles[kind] + int(at[begin]) * len(given.triangles)
+                self._root[f"CellData/{name}"][first : first + len(repeated)] = repeated.astype(
+                    dtype
+                )
+
+    def _check(self) -> None:
+        if self.path.suffix != ".vtkhdf":
+            raise self._error(
+                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
+                "use that ending",
+            )
+        names = [*self._point_arrays, *self._body_arrays]
+        for name in names:
+            if not name or "/" in name or name == "." or names.count(name) > 1:
+                raise self._error(
+                    f"array name {name!r} is taken, empty or holds '/'",
+                    "give a new name without '/'",
+                )
+        for name, components in self._point_arrays.items():
+            if components not in COMPONENTS:
+                raise self._error(
+                    f"array {name!r} has {components} components; allowed are 1 and 3",
+                    "split it into scalars",
+                )
+        for name, dtype in self._body_arrays.items():
+            if dtype not in BODY_TYPES:
+                raise self._error(
+                    f"array {name!r} has the type {dtype}; allowed are {', '.join(BODY_TYPES)}",
+                    "convert it",
+                )
+        for kind in self.kinds:
+            used = kind.triangles
+            if used.size and not 0 <= used.min() <= used.max() < kind.vertices:
+                raise self._error(
+                    f"a triangle has the corner {used.max()} of {kind.vertices} vertices",
+                    "count them from 0",
+                )
+        if self.time is not None and not math.isfinite(self.time):
+            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
+
+    def _write_layout(self) -> None:
+        root, points, triangles = self._root, self._first_points[-1], self._first_triangles[-1]
+        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
+        root.attrs["Type"] = np.bytes_("PolyData")  # becomes fixed-length ASCII
+        root["NumberOfPoints"] = np.array([points], dtype=np.int64)
+        root.create_dataset(COORDINATES, (points, 3), dtype=POINT_TYPE)
+        for name in ("Vertices", "Lines", "Strips", "Polygons"):
+            group, count = root.create_group(name), triangles if name == "Polygons" else 0
+            group["NumberOfCells"] = np.array([count], dtype=np.int64)
+            group["NumberOfConnectivityIds"] = np.array([3 * count], dtype=np.int64)
+            _create_small(group, "Offsets", count + 1, "int64")
+            _create_small(group, "Connectivity", 3 * count, "int64")
+        self._connect(root["Polygons"])
+        group = root.create_group("PointData")
+        for name, components in self._point_arrays.items():
+            shape = (points,) if components == 1 else (points, components)
+            group.create_dataset(name, shape, dtype=POINT_TYPE)
+        group = root.create_group("CellData")
+        for name, dtype in self._body_arrays.items():
+            _create_small(group, name, triangles, dtype)
+        if self.time is not None:
+            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
+
+    def _connect(self, group: Any) -> None:
+        """Write the corners of all triangles."""
+        for number, kind in enumerate(self.kinds):
+            each = len(kind.triangles)
+            portion = max(1, _LISTED // max(each, 1))
+            for first in range(0, kind.count, portion):
+                bodies = np.arange(first, min(first + portion, kind.count), dtype=np.int64)
+                corners = kind.triangles + (
+                    self._first_points[number] + bodies[:, None, None] * kind.vertices
+                )
+                begin = self._first_triangles[number] + first * each
+                end = begin + len(bodies) * each
+                group["Connectivity"][3 * begin : 3 * end] = corners.ravel()
+                # The first 0 is there as the fill value.
+                group["Offsets"][begin + 1 : end + 1] = 3 * np.arange(begin + 1, end + 1)
+
+    def _claim(self, kind: int, at: Integers) -> None:
+        count = self.kinds[kind].count
+        if at.size and not (at[0] >= 0 and at[-1] < count and (np.diff(at) > 0).all()):
+            raise self._error(
+                f"bodies {at[0]} to {at[-1]} of kind {kind} are given; there are {count}, in "
+                "ascending order",
+                "give each its place",
+            )
+        if self._written[kind][at].any():
+            raise self._error(f"a body of kind {kind} was given twice", "write every body once")
+        self._written[kind][at] = True
+
+    def _require_shape(
+        self, name: str, values: NDArray[Any] | None, shape: tuple[int, ...]
+    ) -> None:
+        found = None if values is None else values.shape
+        if found != shape:
+            raise self._error(
+                f"array {name!r} has the shape {found}; allowed is {shape}", "give one value each"
+            )
+
+    def _check_complete(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        # The last thing before the file closes; an error of the body goes before this one.
+        if kind is not None:
+            return
+        for number, written in enumerate(self._written):
+            if not written.all():
+                raise self._error(
+                    f"{int(written.sum())} bodies of kind {number} were given; there are "
+                    f"{len(written)}",
+                    "write every body once",
+                )
+
+    def _error(self, problem: str, advice: str) -> InputError:
+        return InputError(f"cannot write {self.path}: {problem}: {advice}")
+
+
+def _create_small(group: Any, name: str, count: int, dtype: str) -> None:
+    """Make a dataset of numbers that repeat or only count on: they compress to almost nothing."""
+    chunked = {
+        "chunks": (min(count, _CHUNK),),
+        "shuffle": True,
+        "compression": "gzip",
+        "compression_opts": 1,
+    }
+    group.create_dataset(name, (count,), dtype=dtype, **(chunked if count else {}))
+
+
+def _runs(at: Integers) -> list[tuple[int, int]]:
+    """Begins and ends of runs of places that follow on each other."""
+    if not at.size:
+        return []
+    breaks = (np.flatnonzero(np.diff(at) != 1) + 1).tolist()
+    return list(zip([0, *breaks], [*breaks, at.size], strict=True))
