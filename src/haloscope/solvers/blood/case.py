@@ -23,17 +23,11 @@ from haloscope.solvers.blood.case_vessels import (
 )
 from haloscope.solvers.blood.coupling import LEAST_HALO
 from haloscope.solvers.blood.repulsion import MOST_CUTOFF
-from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+from haloscope.solvers.blood.units import LatticeUnits
 
 _LARGEST = 1e30
 MICRO = 1e-6
 _LEAST_TAU, _MOST_TAU = 0.5005, 5.0
-SOUND_TAU = (0.51, 2.0)
-"""Relaxation times outside are told: below they are near instability, above walls slip."""
-MOST_MACH = 0.1
-"""Above it errors of compressibility are told."""
-REFUSED_MACH = 0.4
-"""No lattice Boltzmann flow is sound above it."""
 DIRECTIONS = 19
 
 Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
@@ -271,25 +265,6 @@ class BloodCase(CaseTable):
     """"blood"."""
     blood: BloodTable
     """Plasma and cells in a vessel."""
-
-
-def check_mach(table: BloodTable, speed: float, what: str) -> float:
-    """Mach number of a speed in m/s on the lattice.
-
-    Raises
-    ------
-    InputError
-        It is beyond what the method bears; says the longest time step.
-    """
-    mach = speed / table.units.velocity / SOUND_SPEED
-    if mach > REFUSED_MACH:
-        shorter = table.units.time_step * MOST_MACH / mach
-        raise InputError(
-            f"{what} of {speed:.3g} m/s is Mach {mach:.3g} on the lattice; allowed is at most "
-            f"{REFUSED_MACH:g}, sound below {MOST_MACH:g}: give blood.time_step_us = "
-            f"{shorter / MICRO:.3g} or less"
-        )
-    return mach
 
 
 def bytes_a_point(table: BloodTable) -> float:

@@ -58,9 +58,7 @@ def _moved(x: Floats, u: Floats, triangles: NDArray[np.integer], axis: int) -> l
     return [volume, centre + start[:, 0, axis], swept.sum(axis=1) / 24]
 
 
-def outermost(
-    positions: Floats, along: Floats, toward: Floats, slices: int
-) -> Floats:
+def outermost(positions: Floats, along: Floats, toward: Floats, slices: int) -> Floats:
     """How far points reach in given directions, slice by slice along a vessel.
 
     Parameters

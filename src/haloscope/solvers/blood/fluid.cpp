@@ -23,32 +23,7 @@ INLINE long address(int i, long p, int source, long stride) {
 }
 
 #if ON_GPU
-// `points` names the points; without it they are 0 .. count - 1. sources [18][pitch].
-KERNEL advance(real *__restrict__ f, long stride, const Physics k,
-               const real *__restrict__ body, const int *__restrict__ points, long count, const int *__restrict__ sources, long pitch, long streamed,
-               const real *__restrict__ force, real *__restrict__ velocity,
-               const unsigned char *__restrict__ inside) {
-  FOR_EACH(q, count) {
-    const long p = points ? points[q] : q;
-    real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
-    long at[Q];
-    UNROLLED for (int i = 0; i < Q; ++i)
-      at[i] = address(i, p, streamed && i ? sources[(i - 1) * pitch + p] : -1, stride);
-    UNROLLED for (int i = 0; i < Q; ++i) h[i] = f[at[i]];
-#if CELLS
-    UNROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
-#endif
-#if CONTRAST
-    if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
-#endif
-    collide(k, plus, minus, g, h, u);
-    UNROLLED for (int i = 0; i < Q; ++i) f[at[i]] = h[i];
-#if CELLS
-    UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
-#endif
-  }
-}
-
+#include "fluid_gpu.hpp"
 #else
 #include "fluid_cores.hpp"
 #endif

@@ -19,6 +19,7 @@ from haloscope.solvers.blood.fluid_boundaries import (
     WallLinks,
     link_tables,
 )
+from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, neighbours
 from haloscope.solvers.blood.fluid_rows import rows_and_points
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
@@ -93,6 +94,8 @@ class Fluid:
         Relaxation time of points whose flag `inside` is set; None: there are no such flags.
     carreau
         Viscosity law instead of `tau`.
+    way
+        How a GPU takes points through a step; None: the fastest that is known.
 
     Attributes
     ----------
@@ -136,6 +139,7 @@ class Fluid:
         with_cells: bool = False,
         inside_tau: float | None = None,
         carreau: Carreau | None = None,
+        way: Way | None = None,
     ) -> None:
         self._device, self._part = device, part
         self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
@@ -160,6 +164,9 @@ class Fluid:
             "CARREAU": int(carreau is not None),
             "PHYSICS_VALUES": _PHYSICS_VALUES,
         }
+        self._way = way or fastest_way(self._dtype.itemsize)
+        if device.kind != "cpu":
+            self.constants |= self._way.constants()
         two_rates = magic if collision == "trt" else 0.0
         self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
         law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
@@ -210,20 +217,16 @@ class Fluid:
                     order = rows_and_points(some, sources)
                     tables = (order.rows, order.row_sources, order.points, order.point_sources)
                     lists = tuple(give(table) for table in tables)
-                    of_parity.append(
-                        (give(order.blocks), len(order.blocks) - 1, *lists, len(order.points))
-                    )
+                    sizes = (len(order.points), int(sources is not None))
+                    of_parity.append((give(order.blocks), len(order.blocks) - 1, *lists, *sizes))
                 self._orders.append(of_parity)
             return
-        pitch = -(-self.owned // _LINE) * _LINE
-        table = np.full((DIRECTIONS - 1, pitch), -1, np.int32)
-        table[:, : self.owned] = self._part.sources
-        sources = give(table)
-        every = not edge.any()
-        lists = tuple(give(some.astype(np.int32)) for some in chosen)
-        orders = [(lists[0], len(chosen[0]), sources, pitch)]
-        orders += [(0 if every else lists[1], len(chosen[1]), sources, pitch)]
-        self._orders = [list(orders), list(orders)]
+        found = neighbours(self._part.sources[:, : self.bulk], self._way)
+        where = (give(found.kinds), give(found.distances), found.pitch)
+        # Points that all go together need no list.
+        lists = [0 if len(some) == self.bulk else give(some.astype(np.int32)) for some in chosen]
+        points = [(one, len(some)) for one, some in zip(lists, chosen, strict=True)]
+        self._orders = [list(points), [(*some, *where) for some in points]]
 
     def set_body_force(self, force: Sequence[float]) -> None:
         """Set the force density along x, y, z that acts everywhere."""
@@ -232,32 +235,33 @@ class Fluid:
     def _bind(self) -> None:
         """Bind the kernels of both parities."""
         physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
-        kernel = self._device.kernel(SOURCE, "advance", self.constants)
-        f, stride = self.populations_array, self.stride
+        device, f, stride = self._device, self.populations_array, self.stride
         body, cells = self._body_force, (self.force, self.velocity, self.inside)
-        self._advance: list[list[Launch]] = []
+        on_gpu, block = device.kind != "cpu", (self._way.threads,)
+        names = ("advance_here", "advance_along") if on_gpu else ("advance", "advance")
+        # For each parity launches for edges and for the interior; none where no points are.
+        self._advance: list[list[list[Launch]]] = []
         self._openings: list[Launch] = []
         self._correct: list[Launch] = []
         in_openings = self.owned - self.bulk
-        for parity, orders in enumerate(self._orders):
-            self._advance.append(
-                [
-                    kernel.bind(
-                        *(f, stride, physics, body, *order, parity, *cells),
-                        extent=(max(1, int(order[1])),),
-                        block=_GPU_BLOCK,
-                    )
-                    for order in orders
-                ]
-            )
+        for parity, (name, orders) in enumerate(zip(names, self._orders, strict=True)):
+            kernel = device.kernel(SOURCE, name, self.constants)
+            together = self._way.together if on_gpu and not parity else 1
+            self._advance.append([[], []])
+            for launches, order in zip(self._advance[parity], orders, strict=True):
+                if order[1]:
+                    threads = -(-int(order[1]) // together)
+                    arguments = (f, stride, physics, body, *order, *cells)
+                    launches.append(kernel.bind(*arguments, extent=(threads,), block=block))
             if in_openings:
                 sources, *tables = self._opening_tables
                 self._openings.append(
-                    self._device.kernel(SOURCE, "openings", self.constants).bind(
+                    device.kernel(SOURCE, "openings", self.constants).bind(
                         *(f, stride, physics, body, self.bulk, in_openings, sources, *tables),
                         *(self._drive, parity, *cells),
                         extent=(in_openings,),
                         block=_GPU_BLOCK,
+                        stream=device.side,
                     )
                 )
         for links in self._corrections:
@@ -266,6 +270,14 @@ class Fluid:
                     f, *links, extent=(links[-1],), block=_GPU_BLOCK
                 )
             )
+
+    def take(self, way: Way) -> None:
+        """Let a GPU step in another way from now on, one that reads the same neighbours."""
+        if way.kinds != self._way.kinds:
+            raise ValueError("a way that reads other lists of neighbours needs a fluid of its own")
+        self._way = way
+        self.constants |= way.constants()
+        self._bind()
 
     def drive(self, opening: int, number: float) -> None:
         """Set the factor of an opening's velocities, or its density."""
@@ -344,13 +356,21 @@ class Fluid:
 
     def collide_edge(self) -> None:
         """Take the points beside ghosts and those in openings through the step."""
-        self._advance[self.parity][0]()
         if self._openings:
+            self._device.fork()
             self._openings[self.parity]()
+        for launch in self._advance[self.parity][0]:
+            launch()
+        # Where nobody waits for the edge, openings go on beside the interior.
+        if self._openings and len(self.ghost_slots):
+            self._device.join()
 
     def collide_interior(self) -> None:
         """Take all other points through the step."""
-        self._advance[self.parity][1]()
+        for launch in self._advance[self.parity][1]:
+            launch()
+        if self._openings and not len(self.ghost_slots):
+            self._device.join()
 
     def collide_and_stream(self) -> None:
         """Take all points through the step."""

@@ -13,14 +13,14 @@ from haloscope.exchange.gather_scatter import open_gather_scatter
 from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import open_lists
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.case import MICRO, BloodCase, BloodTable
+from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable
-from haloscope.solvers.blood.cell_kinds import kind_of
+from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.membranes import Membranes
-from haloscope.solvers.blood.packing import ask_for_packing
+from haloscope.solvers.blood.packing import Cells, Packing
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.solver import BloodSolver
 
@@ -37,7 +37,10 @@ class _Unfilled(BloodSolver):
     def _set_initial(self) -> None:
         pass
 
-    def _set_cells(self, region: Region) -> None:
+    def _starting_cells(self) -> None:
+        return None
+
+    def _set_cells(self, region: Region, cells: Cells | None) -> None:
         table, device, part = self._table, self._device, self.part
         if not table.cells:
             return
@@ -49,10 +52,14 @@ class _Unfilled(BloodSolver):
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
         for each in table.cells:
             kind = kind_of(each, self.units)
-            Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements).ask_for_kernels()
+            membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
+            membranes.compute_forces(1)
+            membranes.energies(1)
         if device.kind == "cpu":
-            # On a machine with a GPU cores pack, too.
-            ask_for_packing(device)
+            # Cells are packed on cores, whatever computes the flow.
+            lumen = lumen_of(self.vessel.lattice, 2 * table.cells[0].radius_um)
+            nothing = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+            Packing(device, lumen, [shape_of(table.cells[0])], nothing)
 
 
 def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
@@ -108,4 +115,4 @@ def _ask_for_exchange(
 
 
 def _points_of_rank(table: BloodTable, ranks: int) -> int:
-    return max(1, int(table.vessel.points(table.spacing_um * MICRO) / ranks))
+    return max(1, int(table.vessel.points(table.spacing) / ranks))

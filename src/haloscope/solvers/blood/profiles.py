@@ -152,13 +152,13 @@ class Profiles:
 
     # Samples
 
-    def after_step(self, step: int) -> None:
-        """Take a sample if one is due; all ranks call this."""
+    def is_due(self, step: int) -> bool:
+        """Whether the state after a step is a sample."""
         since = step - self._profile.start
-        if since >= 0 and since % self._profile.interval == 0:
-            self._sample(step)
+        return since >= 0 and since % self._profile.interval == 0
 
-    def _sample(self, step: int) -> None:
+    def sample(self, step: int) -> None:
+        """Add the state after a step; all ranks call this."""
         sums, bins, axis = self._sums, self._profile.bins, self.vessel.axis
         density, velocity = self._fluid.moments()
         speed = velocity[axis][self._chosen]
@@ -250,16 +250,23 @@ class Profiles:
         }
         return found | {_PREFIX + "settings": self._settings()}
 
-    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a checkpoint; from nothing if the case asks for other samples now."""
-        settings = extras.get(_PREFIX + "settings")
-        alike = settings is not None and np.array_equal(settings, self._settings())
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> bool:
+        """Go on from a checkpoint, or from nothing if the case asks for other samples now.
+
+        Returns
+        -------
+        bool
+            Whether its samples are kept.
+        """
+        nothing = np.empty(0, np.int64)
+        alike = np.array_equal(extras.get(_PREFIX + "settings", nothing), self._settings())
+        kept = {name: extras.get(_PREFIX + name, nothing) for name in self._sums}
         for name, values in self._sums.items():
-            given = extras.get(_PREFIX + name)
-            values[...] = 0
+            alike = alike and kept[name].shape == values.shape
+        for name, values in self._sums.items():
             # Rank 0 has them for all.
-            if alike and self._world.is_root and given is not None and given.shape == values.shape:
-                values[...] = given
+            values[...] = kept[name] if alike and self._world.is_root else 0
+        return alike
 
     # Means
 
@@ -282,7 +289,7 @@ class Profiles:
         moved, volume = total(sums["cells"])
         views = int(sums["views"][0])
         with np.errstate(divide="ignore", invalid="ignore"):
-            through = np.divide([moved, total(sums["inside speed"]).sum()], flow).tolist()
+            by_cells, by_points = np.divide([moved, total(sums["inside speed"]).sum()], flow)
             return MeanProfiles(
                 samples,
                 first,
@@ -295,6 +302,7 @@ class Profiles:
                 flow / count / samples * units.velocity,
                 drive * units.force_density,
                 float(volume) / count / samples,
-                *through,
+                float(by_cells),
+                float(by_points),
                 float(total(sums["layer"])) / views * units.spacing if views else float("nan"),
             )

@@ -36,20 +36,21 @@ def pries_viscosity(diameter: float, hematocrit: float) -> float:
     return 1 + (at_reference - 1) * share
 
 
-def tube_speed(radius: float, gradient: float, viscosity: float) -> float:
-    """Mean speed in a round tube, G R^2 / (8 mu) (Hagen and Poiseuille); SI units."""
-    return gradient * radius**2 / (8 * viscosity)
+def tube_permeability(radius: float) -> float:
+    """Mean speed in a round tube over G/mu: R^2/8 (Hagen and Poiseuille).
+
+    G is the pressure gradient that drives the flow, and mu the viscosity.
+    """
+    return radius**2 / 8
 
 
-def duct_speed(height: float, width: float, gradient: float, viscosity: float) -> float:
-    """Mean speed between plates, G h^2 / (12 mu), or in a duct of rectangular cross-section.
+def duct_permeability(height: float, width: float) -> float:
+    """The same between plates, h^2/12, or in a duct of rectangular cross-section.
 
     Parameters
     ----------
     height, width
-        Sides of the duct in m, in any order; one may be infinite.
-    gradient, viscosity
-        G in Pa/m, mu in Pa s.
+        Sides of the duct, in any order; one may be infinite.
 
     Notes
     -----
@@ -57,10 +58,8 @@ def duct_speed(height: float, width: float, gradient: float, viscosity: float) -
     1 - (192 b / (pi^5 a)) sum over odd n of tanh(n pi a / (2 b)) / n^5.
     """
     short, long = sorted((height, width))
-    between_plates = gradient * short**2 / (12 * viscosity)
+    between_plates = short**2 / 12
     if math.isinf(long):
         return between_plates
-    terms = (
-        math.tanh(n * math.pi * long / (2 * short)) / n**5 for n in range(1, 2 * _TERMS, 2)
-    )
+    terms = (math.tanh(n * math.pi * long / (2 * short)) / n**5 for n in range(1, 2 * _TERMS, 2))
     return between_plates * (1 - 192 * short / (math.pi**5 * long) * sum(terms))

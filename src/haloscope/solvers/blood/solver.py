@@ -12,29 +12,22 @@ from numpy.typing import NDArray
 
 from haloscope.device import jit
 from haloscope.device.interface import Device
-from haloscope.domain.bisection import bisect
-from haloscope.domain.lattice_parts import distribute, take
 from haloscope.errors import InputError
 from haloscope.exchange.point_fields import PointFields, Position
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
-from haloscope.solvers.blood.case import (
-    FLOPS_A_POINT,
-    MICRO,
-    MOST_MACH,
-    SOUND_TAU,
-    BloodCase,
-    bytes_a_step,
-    check_mach,
-)
+from haloscope.solvers.blood.case import FLOPS_A_POINT, MICRO, BloodCase, bytes_a_step
 from haloscope.solvers.blood.cell_kinds import kind_of, starting_cells, vertices_of
 from haloscope.solvers.blood.cell_outputs import CellOutputs
 from haloscope.solvers.blood.cells import Region
-from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
+from haloscope.solvers.blood.own_points import share_out
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.soundness import check_mach, report
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
@@ -112,42 +105,13 @@ class BloodSolver:
         self.vessel = vessel = open_vessel(table, world)
         lattice = vessel.lattice
         self.notices += lattice.notices
-        self._tell_units()
-        cells = None
-        if table.cells:
-            cells = starting_cells(table.cells, lattice, table.seed, world)
-        boxes = bisect(
-            world,
-            lattice.coordinates(lattice.points),
-            lattice.shape,
-            periodic=lattice.periodic,
-            extra=None if cells is None else self._work_of(cells),
-        )
+        self.notices += report(table)
+        cells = self._starting_cells()
+        work = None if cells is None else self._work_of(cells)
+        boxes, self.part = share_out(world, lattice, table.halo, work)
+        part = self.part
         if world.size > 1:
             self.notices.append(boxes.describe())
-        numbers, tags = distribute(
-            world,
-            lattice.points,
-            lattice.shape,
-            boxes,
-            table.halo,
-            periodic=lattice.periodic,
-            openings=lattice.opening_numbers(lattice.points),
-        )
-        outward = [
-            [opening.direction if axis == opening.axis else 0 for axis in range(3)]
-            for opening in lattice.openings
-        ]
-        self.part = part = take(
-            numbers,
-            lattice.shape,
-            (boxes.lo[world.rank], boxes.hi[world.rank]),
-            table.halo,
-            VELOCITIES[1:],
-            periodic=lattice.periodic,
-            openings=tags,
-            outward=outward,
-        )
         x, y, z = lattice.origin.tolist()
         self.places = PointFields(
             world,
@@ -187,16 +151,20 @@ class BloodSolver:
         )
         self.transport = self.flow.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
-        self._signals = [each.time_signal() for each in vessel.openings]
-        self._drive = table.drive_signal()
-        self._gradient = np.array(table.pressure_gradient_pa_m) / self.units.force_density
-        self._driven: tuple[float, ...] = ()
+        self._drive = Drive(table, vessel.openings, self.fluid)
         self._set_drive(0)
         self._set_initial()
         self._set_cells(Region(lattice.shape, lattice.periodic, boxes), cells)
         self.work = self._count_work()
         self._kept: tuple[int, Floats] = (-1, np.empty(0))
         self._before: tuple[int, Floats] | None = None
+
+    def _starting_cells(self) -> Cells | None:
+        """Where cells start; None where there are none."""
+        table = self._table
+        if not table.cells:
+            return None
+        return starting_cells(table.cells, self.vessel.lattice, table.seed, self._world)
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""
@@ -266,44 +234,9 @@ class BloodSolver:
         interval = max(1, self._table.cell_interval // _LOOKS)
         if self.traffic is None or self.step % interval:
             return
-        # The factors of the present step stand for those since the last look.
+        # The inflow of the present step stands for that since the last look.
         far = interval * self.units.time_step
-        self.traffic.look(
-            {
-                table.name: factor * table.value * far
-                for table, factor in zip(self.vessel.openings, self._driven[1:], strict=True)
-                if table.kind == "velocity"
-            }
-        )
-
-    def _tell_units(self) -> None:
-        """Say how the lattice stands to the flow, and refuse what cannot be sound."""
-        table, units = self._table, self.units
-        speeds = [abs(each.value) for each in table.openings if each.kind == "velocity"]
-        mach = 0.0
-        for each in table.openings:
-            if each.kind == "velocity":
-                mach = max(mach, check_mach(table, 2 * abs(each.value), f"the inflow {each.name}"))
-        for side, velocity in table.walls.velocity_m_s.items():
-            speed = math.hypot(*velocity)
-            speeds.append(speed)
-            mach = max(mach, check_mach(table, speed, f"the wall {side}"))
-        told = f"; Mach number {mach:.2g}" if speeds else ""
-        self.notices.append(
-            f"a step is {units.time_step / 1e-6:.4g} us, relaxation time {table.tau:.4g} steps{told}"
-        )
-        low, high = SOUND_TAU
-        if not low <= table.tau <= high:
-            self.notices.append(
-                f"a relaxation time of {table.tau:.4g} steps is outside the sound range {low:g} to "
-                f"{high:g}: change blood.spacing_um or blood.time_step_us"
-            )
-        if mach > MOST_MACH:
-            self.notices.append(
-                f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility "
-                f"grow with its square; a step of {units.time_step * MOST_MACH / mach / 1e-6:.3g} us "
-                "would be sound"
-            )
+        self.traffic.look({name: speed * far for name, speed in self._drive.inflow().items()})
 
     def _carreau(self) -> Carreau | None:
         given = self._table.carreau
@@ -327,23 +260,8 @@ class BloodSolver:
         return self.step * self.units.time_step
 
     def _set_drive(self, step: int) -> None:
-        """Factors of the body force and of openings at a step, where they change."""
-        t = step * self.units.time_step
-        factor = float(self._drive(t=t))
-        values = [factor]
-        for table, signal in zip(self.vessel.openings, self._signals, strict=True):
-            value = float(signal(t=t))
-            if table.kind == "pressure":
-                # p = rho c_s^2.
-                value = 1.0 + value * table.value / self.units.pressure / SOUND_SPEED**2
-            values.append(value)
-        if tuple(values) == self._driven:
-            return
-        if not self._driven or self._driven[0] != factor:
-            self.fluid.set_body_force((factor * self._gradient).tolist())
-        for number, value in enumerate(values[1:]):
-            self.fluid.drive(number, value)
-        self._driven = tuple(values)
+        """Set what drives the flow in a step."""
+        self._drive.set(step)
 
     def advance(self, steps: int) -> None:
         """Take steps."""

@@ -36,7 +36,12 @@ def published() -> dict[float, float]:
 
 
 def sphere_drag(
-    device: Device, share: float, points: int, *, walls: str = "interpolated", tolerance: float = 1e-6
+    device: Device,
+    share: float,
+    points: int,
+    *,
+    walls: str = "interpolated",
+    tolerance: float = 1e-6,
 ) -> float:
     """Drag on a sphere of a simple cubic array over that of Stokes, 6 pi mu a U.
 
@@ -71,9 +76,7 @@ def sphere_drag(
     nu = (_TAU - 0.5) / 3
     stokes = 6 * math.pi * nu * radius * _SPEED
     links = _links(part, shape, centre, radius) if walls == "interpolated" else None
-    fluid = Fluid(
-        device, part, tau=_TAU, walls=links, body_force=(stokes / points**3, 0.0, 0.0)
-    )
+    fluid = Fluid(device, part, tau=_TAU, walls=links, body_force=(stokes / points**3, 0.0, 0.0))
     drag = math.inf
     for _ in range(_MOST_STEPS // 100):
         for _ in range(100):

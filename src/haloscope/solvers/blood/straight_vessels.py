@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import MICRO, Channel, Tube
-from haloscope.solvers.blood.rheology import duct_speed, tube_speed
+from haloscope.solvers.blood.lattice_flow import permeability
+from haloscope.solvers.blood.rheology import duct_permeability, tube_permeability
 from haloscope.solvers.blood.vessels import Vessel
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,9 @@ class StraightVessel:
         Radius, or distance of walls, of the geometry itself.
     area, perimeter
         Of the cross-section; of a channel without other walls for one period.
+    permeability
+        Mean speed of a plain fluid over G/mu, its pressure gradient and viscosity, in m^2. In a
+        tube with halfway walls it is that of the lattice's own cross-section with its steps.
     planes
         First plane of points along the axis that counts, and the one after the last: all, or the
         middle half of a vessel that is open at its ends.
@@ -53,6 +57,7 @@ class StraightVessel:
     wall: float
     area: float
     perimeter: float
+    permeability: float
     planes: tuple[int, int]
     closed: bool
 
@@ -64,9 +69,7 @@ class StraightVessel:
 
     def plasma_speed(self, gradient: float, viscosity: float) -> float:
         """Mean speed in m/s of a plain fluid driven by a pressure gradient in Pa/m."""
-        if self.across is None:
-            return tube_speed(self.height, gradient, viscosity)
-        return duct_speed(self.height, self.width, gradient, viscosity)
+        return self.permeability * gradient / viscosity
 
     def wall_stress(self, gradient: float) -> float:
         """Mean shear stress on the walls in Pa that balances a pressure gradient in Pa/m."""
@@ -118,11 +121,19 @@ def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
         wall = shape.radius_um * MICRO
         area = lattice.count / lattice.shape[axis] * h**2
         radius = wall if interpolated else math.sqrt(area / math.pi)
-        if interpolated:
-            area = math.pi * wall**2
         planes, closed = _planes(lattice.shape[axis], shape.periodic)
-        around = 2 * math.pi * radius
-        return StraightVessel(axis, None, radius, math.inf, wall, area, around, planes, closed)
+        return StraightVessel(
+            axis,
+            None,
+            radius,
+            math.inf,
+            wall,
+            math.pi * radius**2,
+            2 * math.pi * radius,
+            tube_permeability(wall) if interpolated else permeability(lattice, axis),
+            planes,
+            closed,
+        )
     if not isinstance(shape, Channel):
         raise InputError(
             "blood.profile is for the vessels blood.tube and blood.channel, which are straight; "
@@ -149,6 +160,7 @@ def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
         shape.size_um[across] * MICRO,
         sizes[across] * sizes[other],
         perimeter,
+        duct_permeability(sizes[across], width),
         planes,
         closed,
     )

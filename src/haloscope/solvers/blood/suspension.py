@@ -228,9 +228,10 @@ class Suspension:
         self._due = self._step + steps
 
     def _hand_over(self, given: Present, ids: np.ndarray, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            bad = ids[~np.isfinite(values).all(axis=(1, 2, 3))][0]
-            raise SolutionError(f"a vertex of {given.kind.name} {bad} has no number as position")
+        fault = ""
+        for bad in ids[~np.isfinite(values).all(axis=(1, 2, 3))][:1]:
+            fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
+        self._raise_together(fault)
         vertices = given.membranes.vertices
         # Positions along x, y, z, then velocities.
         state = np.moveaxis(values, 3, 2).reshape(len(ids), 6, vertices)
@@ -374,9 +375,12 @@ class Suspension:
                 given.membranes.require_sound(given.count, given.ids)
             except SolutionError as error:
                 fault = fault or str(error)
-        faults = [text for text in self._world.gather_texts(fault) if text]
-        if faults:
-            raise SolutionError(faults[0])
+        self._raise_together(fault)
+
+    def _raise_together(self, fault: str) -> None:
+        """Give up on every rank where one has a fault."""
+        if self._world.any(bool(fault)):
+            raise SolutionError(next(t for t in self._world.gather_texts(fault) if t))
 
     def _put_forces(self) -> None:
         force = self._flow.fluid.force

@@ -1,0 +1,315 @@
+"""Verification of the blood solver: exact flows, drag, cells in shear and under tweezers, viscosity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from haloscope.device import open_device
+from haloscope.device.interface import Device
+from haloscope.solvers.blood import (
+    apparent_viscosity,
+    cells_in_shear,
+    exact,
+    sphere_drag,
+    spreading,
+    stretching,
+    verification,
+)
+from haloscope.solvers.interface import Comparison
+
+Solve = Callable[[dict[str, Any]], Any]
+
+_EXACT = 1e-11
+_TO_ROUNDING = 1e-14
+_TUBES = (8, 12, 16, 20, 24, 32)
+"""Spacings across: single lattices fit a circle better or worse, so that the order is a fit."""
+_WITHIN = {"neo-hookean": 0.05, "skalak": 0.03}
+_ANGLE_WITHIN = 0.01
+_DRIFT = 0.005
+_MOST_STRAIN = 60.0
+"""In which a red cell's membrane has to go around once."""
+_TURNS_WITHIN = 0.15
+_ANGLES = 0.125
+_STEADY = 0.15
+"""Change of a tank-treading red cell's deformation: it breathes as its dimples pass."""
+_STILL = 0.05
+
+_POISEUILLE = "exact solution: H. Lamb, Hydrodynamics, 6th ed. (1932), articles 330 and 331"
+_SHEAR = {
+    "neo-hookean": "front tracking; P. Bagchi; S. Ramanujan, C. Pozrikidis, J. Fluid Mech. 361 (1998) 117",
+    "skalak": "boundary integrals, computed for this project",
+}
+
+
+def _device(solve: Solve) -> Device:
+    """Where to compute: what the caller's function runs cases on, if it says so; else the cores."""
+    return open_device(getattr(solve, "device", "cpu"))
+
+
+def _below(value: float, most: float) -> Comparison:
+    return Comparison(value, 0.0, most)
+
+
+def _relative(value: float, reference: float, within: float) -> Comparison:
+    return Comparison(value, reference, within * abs(reference))
+
+
+def channel_check(solve: Solve) -> dict[str, Comparison]:
+    """Two relaxation times are exact at points; one is of second order."""
+    errors = [verification.channel_error(n, solve, collision="bgk") for n in (8, 16)]
+    return {
+        "error, trt, 8 points": _below(verification.channel_error(8, solve), _EXACT),
+        "error, bgk, 8 points": _below(errors[0], 0.005),
+        "order, bgk": Comparison(verification.observed_order(errors), 2.0, 0.05),
+    }
+
+
+def tube_check(solve: Solve) -> dict[str, Comparison]:
+    """Walls between points: interpolated of second order, halfway between first and second."""
+    found = {}
+    for name, walls, order, within, most in (
+        ("interpolated walls, trt", "interpolated", 2.0, 0.3, 0.002),
+        ("interpolated walls, bgk", "interpolated", 2.0, 0.3, 0.002),
+        ("halfway walls, trt", "halfway", 1.2, 0.5, 0.03),
+    ):
+        collision = name[-3:]
+        errors = [verification.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
+        slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
+        found[f"order, {name}"] = Comparison(slope, order, within)
+        found[f"error, {name}, 32 points"] = _below(errors[-1], most)
+    return found
+
+
+def couette_check(solve: Solve) -> dict[str, Comparison]:
+    """Shear flow by a moving wall is exact."""
+    return {"error, 8 points": _below(verification.couette_error(8, solve), _EXACT)}
+
+
+def pulsating_check(solve: Solve) -> dict[str, Comparison]:
+    """A drive that is an expression of time."""
+    errors = [verification.pulsating_error(n, solve) for n in (8, 16, 32)]
+    return {
+        "error, 16 points": _below(errors[1], 0.002),
+        "least order": Comparison(min(np.log2(errors[0] / errors[1]), 3.0), 2.5, 0.7),
+    }
+
+
+def open_check(solve: Solve) -> dict[str, Comparison]:
+    """Velocity inlet, pressure outlet."""
+    error, fall = verification.open_channel(12, solve)
+    return {
+        "error of the velocity": _below(error, 0.005),
+        "fall of the pressure over the exact one": Comparison(fall, 1.0, 0.005),
+    }
+
+
+def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
+    """Drag in arrays of spheres, and where it goes with the spacing at second order."""
+    device, found = _device(solve), {}
+    for share, true in sphere_drag.published().items():
+        coarse, fine = (sphere_drag.sphere_drag(device, share, n) for n in grids)
+        limit = fine + (fine - coarse) / ((grids[1] / grids[0]) ** 2 - 1)
+        found[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
+        found[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
+    return found
+
+
+def spreading_check(solve: Solve) -> dict[str, Comparison]:
+    """What vertices give is what points get, with every smoothed delta function."""
+    simulation = solve(spreading.pulled_cell())
+    found = {
+        "force missed in a run": _below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),
+    }
+    for name in spreading.kernels():
+        missed = spreading.missed_with(simulation, name)
+        found[f"force missed, {name}"] = _below(missed.force, _TO_ROUNDING)
+        found[f"work missed, {name}"] = _below(missed.work, _TO_ROUNDING)
+    return found
+
+
+def stretching_check(solve: Solve) -> dict[str, Comparison]:
+    """Diameters of a red cell inside the measured range at every force."""
+    true = stretching.measured()
+    shapes = stretching.stretch(_device(solve), true.force)
+    found = {}
+    for name, values, (low, high) in (
+        ("axial", shapes.axial, true.axial_range),
+        ("transverse", shapes.transverse, true.transverse_range),
+    ):
+        for force, value, least, most in zip(true.force, values, low, high, strict=True):
+            middle, half = (least + most) / 2, (most - least) / 2
+            found[f"{name} diameter at {force:g} pN, um"] = Comparison(
+                float(value), float(middle), float(half)
+            )
+    return found
+
+
+def capsules_check(
+    law: str,
+    numbers: Sequence[float],
+    resolutions: tuple[float, float],
+    box: cells_in_shear.Box,
+    solve: Solve,
+) -> dict[str, Comparison]:
+    """Deformation of capsules where the spacing goes to 0, their angle, and their volume."""
+    found = {}
+    for true in cells_in_shear.published(law):
+        if true.capillary_number not in numbers:
+            continue
+        shapes, drifts = [], []
+        for resolution in resolutions:
+            flow = cells_in_shear.capsule(law, true.capillary_number, resolution, box=box)
+            shapes.append(cells_in_shear.shape_of(solve(flow.case)))
+            rest = cells_in_shear.volume_at_rest(resolution)
+            drifts.append(shapes[-1].volume / rest - 1)
+        name = f"Ca = {true.capillary_number:g}"
+        deformation, angle = (
+            cells_in_shear.at_no_spacing(resolutions, [getattr(one, what) for one in shapes])
+            for what in ("deformation", "angle")
+        )
+        found[f"deformation, {name}"] = _relative(deformation, true.deformation, _WITHIN[law])
+        if not math.isnan(true.angle):
+            found[f"angle over pi, {name}"] = Comparison(angle, true.angle, _ANGLE_WITHIN)
+        found[f"volume drift, {name}"] = _below(drifts[-1], _DRIFT)
+    return found
+
+
+def tank_treading_check(solve: Solve) -> dict[str, Comparison]:
+    """A red cell's membrane goes around at a steady shape."""
+    flow = cells_in_shear.red_cell()
+    turning = cells_in_shear.turning(flow, solve(flow.case), _MOST_STRAIN)
+    shapes = turning.shapes
+    deformation = np.array([one.deformation for one in shapes])
+    _, rate = exact.tank_treading(
+        *(float(np.mean([getattr(one, axis) for one in shapes])) for axis in ("long", "short"))
+    )
+    return {
+        "turns a unit of strain": _relative(turning.turns, rate, _TURNS_WITHIN),
+        "angle over pi stays above 0": Comparison(
+            min(one.angle for one in shapes), _ANGLES, _ANGLES
+        ),
+        "spread of the deformation over its mean": _below(
+            float(np.ptp(deformation) / deformation.mean()), _STEADY
+        ),
+        "volume drift": _below(shapes[-1].volume / shapes[0].volume - 1, _DRIFT),
+    }
+
+
+def viscosity_check(
+    diameter: float, hematocrits: Sequence[float], solve: Solve
+) -> dict[str, Comparison]:
+    """Apparent viscosity in a tube at the hematocrit at which blood leaves it."""
+    found = {}
+    for hematocrit in hematocrits:
+        tube = apparent_viscosity.Tube(diameter, 2 * diameter, hematocrit)
+        measured = apparent_viscosity.measure(tube, solve)
+        name = f"tube hematocrit {hematocrit:g}"
+        reference = exact.blood_in_tube(diameter, measured.discharged)
+        found[f"apparent viscosity, {name}"] = _relative(measured.viscosity, reference, 0.1)
+        found[f"change while measured, {name}"] = _below(
+            measured.drift / measured.viscosity, _STILL
+        )
+    return found
+
+
+_QUICK, _SLOW = (5.0, 7.5), (8.0, 12.0)
+CHECKS = (
+    Check(
+        "blood-channel",
+        "flow between plates: exact with two relaxation times, of second order with one",
+        _POISEUILLE,
+        False,
+        channel_check,
+    ),
+    Check(
+        "blood-tube",
+        "flow in a round tube, halfway and interpolated walls: observed orders",
+        _POISEUILLE,
+        False,
+        tube_check,
+    ),
+    Check(
+        "blood-couette",
+        "shear flow by a moving wall",
+        "exact solution",
+        False,
+        couette_check,
+    ),
+    Check(
+        "blood-pulsating",
+        "flow between plates under a pulsating pressure gradient, Womersley number 4",
+        "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
+        False,
+        pulsating_check,
+    ),
+    Check(
+        "blood-open-channel",
+        "flow from a velocity inlet to a pressure outlet",
+        _POISEUILLE,
+        False,
+        open_check,
+    ),
+    Check(
+        "blood-sphere-drag",
+        "drag in simple cubic arrays of spheres, fixed in slow flow",
+        "A. A. Zick, G. M. Homsy, J. Fluid Mech. 115 (1982) 13",
+        False,
+        partial(drag_check, (16, 32)),
+    ),
+    Check(
+        "blood-spreading",
+        "whole force and work of vertices arrive at points, with every smoothed delta function",
+        "C. S. Peskin, Acta Numerica 11 (2002) 479",
+        False,
+        spreading_check,
+    ),
+    Check(
+        "blood-stretching",
+        "diameters of a red cell under optical tweezers, at nine forces",
+        "J. P. Mills et al., Mech. Chem. Biosyst. 1 (2004) 169",
+        False,
+        stretching_check,
+    ),
+    Check(
+        "blood-capsule",
+        "capsules in simple shear, neo-Hookean at Ca = 0.075 and Skalak at Ca = 0.1 and 0.3",
+        f"{_SHEAR['neo-hookean']}; {_SHEAR['skalak']}",
+        False,
+        quick_capsules_check,
+    ),
+    Check(
+        "blood-capsule-neo-hookean",
+        "neo-Hookean capsules in simple shear at five capillary numbers",
+        _SHEAR["neo-hookean"],
+        True,
+        partial(capsules_check, "neo-hookean", None, _SLOW, cells_in_shear.WIDE),
+    ),
+    Check(
+        "blood-capsule-skalak",
+        "Skalak capsules, C = 1, in simple shear at four capillary numbers",
+        _SHEAR["skalak"],
+        True,
+        partial(capsules_check, "skalak", None, _SLOW, cells_in_shear.WIDE),
+    ),
+    Check(
+        "blood-tank-treading",
+        "a red cell's membrane goes around at the same viscosity inside and outside",
+        "S. R. Keller, R. Skalak, J. Fluid Mech. 120 (1982) 27, for the axes that it has",
+        True,
+        tank_treading_check,
+    ),
+    *(
+        Check(
+            f"blood-viscosity-{diameter}um",
+            f"apparent viscosity in a tube of {diameter} um at two hematocrits",
+            "A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770",
+            True,
+            partial(viscosity_check, float(diameter), (0.2, 0.35)),
+        )
+        for diameter in (10, 20)
+    ),
+)

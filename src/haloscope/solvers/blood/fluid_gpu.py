@@ -1,0 +1,146 @@
+"""How a GPU takes points of the lattice through a step: launch shapes, and where neighbours lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.jit import Constants
+
+Indices = NDArray[np.int32]
+
+ROW = 20
+"""Numbers in a row of distances: 18, and two more so that rows begin at multiples of 16 bytes."""
+
+NONE = np.iinfo(np.int32).min
+"""The distance of a neighbour that is not there."""
+
+# Whole lines of memory, for lists with a row for each direction.
+_LINE = 64
+# Rows that may be alike are found by sums modulo 2^64 with these factors.
+_FACTORS = np.random.default_rng(18).integers(1, 2**63, 18, dtype=np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to launch the steps; see fluid_gpu.hpp.
+
+    Attributes
+    ----------
+    kinds
+        Points share rows of distances; else each has its own.
+    threads, blocks
+        Of a block, and blocks that a processor must hold at once.
+    together
+        Neighbouring points that a thread takes in even steps.
+    passing
+        Hint that nothing is read or written again soon.
+    """
+
+    kinds: bool = True
+    threads: int = 256
+    blocks: int = 2
+    together: int = 1
+    passing: bool = False
+
+    def constants(self) -> Constants:
+        """Compile-time constants of fluid_gpu.hpp."""
+        return {
+            "KINDS": int(self.kinds),
+            "THREADS_A_BLOCK": self.threads,
+            "BLOCKS_A_PROCESSOR": self.blocks,
+            "TOGETHER": self.together,
+            "PASSING": int(self.passing),
+        }
+
+
+def fastest_way(itemsize: int) -> Way:
+    """The way that bench/blood_gpu.py finds fastest, for values of so many bytes."""
+    return Way() if itemsize == 8 else Way(together=2)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Where the neighbours of all own points lie, as the kernel reads it.
+
+    Attributes
+    ----------
+    kinds
+        Row of each point; one number where each point has its own.
+    distances
+        Rows (.., 20) by kind, or (18, pitch) by direction.
+    pitch
+        Points of a row of the latter.
+    """
+
+    kinds: Indices
+    distances: Indices
+    pitch: int
+
+    @property
+    def bytes_a_point(self) -> float:
+        """Read in an odd step for each point, every row of distances once."""
+        count = max(1, len(self.kinds))
+        if self.pitch:
+            return 18 * 4
+        return 4 + self.distances.nbytes / count
+
+
+def neighbours(sources: Indices, way: Way) -> Neighbours:
+    """Find where neighbours lie.
+
+    Parameters
+    ----------
+    sources
+        (18, points): index of the point at x - c_i, negative where there is none.
+    way
+        As Neighbours are read.
+
+    Returns
+    -------
+    Neighbours
+    """
+    count = sources.shape[1]
+    if not way.kinds:
+        pitch = max(1, -(-count // _LINE)) * _LINE
+        table = np.full((len(sources), pitch), NONE, np.int32)
+        for row, of in zip(table, sources, strict=True):
+            row[:count] = _distances(of)
+        return Neighbours(np.zeros(1, np.int32), table, pitch)
+    changes = np.zeros(count, bool)
+    changes[:1] = True
+    for of in sources:
+        here = _distances(of)
+        changes[1:] |= here[1:] != here[:-1]
+    starts = np.flatnonzero(changes)
+    rows = np.stack([np.where(of[starts] < 0, NONE, of[starts] - starts) for of in sources])
+    rows = rows.astype(np.int32)
+    of_runs, first = _alike(rows)
+    table = np.full((max(1, len(first)), ROW), NONE, np.int32)
+    table[: len(first), : len(rows)] = rows[:, first].T
+    lengths = np.diff(np.append(starts, count))
+    return Neighbours(np.repeat(of_runs, lengths).astype(np.int32), table, 0)
+
+
+def _distances(of: Indices) -> Indices:
+    found = np.where(of < 0, NONE, of - np.arange(len(of), dtype=np.int32))
+    return found.astype(np.int32, copy=False)
+
+
+def _alike(rows: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number of each column among those that differ, and the first of each, in their order."""
+    every = np.arange(rows.shape[1])
+    keys = np.zeros(len(every), np.uint64)
+    for factor, row in zip(_FACTORS, rows, strict=True):
+        keys += factor * row.astype(np.int64).view(np.uint64)
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    if any((row != row[first][number]).any() for row in rows):
+        return every, every
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[number], first[order]

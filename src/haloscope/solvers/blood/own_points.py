@@ -1,0 +1,58 @@
+"""From the lattice of a vessel to the points of a rank."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.bisection import Boxes, bisect
+from haloscope.domain.lattice_parts import LatticePart, distribute, take
+from haloscope.domain.voxels import Lattice
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.d3q19 import VELOCITIES
+
+Integers = NDArray[np.int64]
+
+
+def share_out(
+    world: World, lattice: Lattice, halo: int, work: tuple[Integers, Integers] | None = None
+) -> tuple[Boxes, LatticePart]:
+    """Cut the lattice into a cuboid a rank, and take this rank's; all ranks call this.
+
+    Parameters
+    ----------
+    world, lattice
+        The ranks, and the lattice with this rank's slab.
+    halo
+        Layers of ghosts.
+    work
+        Places (n, 3) and work of what there is beside points, in that of a point.
+    """
+    points = lattice.points
+    boxes = bisect(
+        world, lattice.coordinates(points), lattice.shape, periodic=lattice.periodic, extra=work
+    )
+    numbers, tags = distribute(
+        world,
+        points,
+        lattice.shape,
+        boxes,
+        halo,
+        periodic=lattice.periodic,
+        openings=lattice.opening_numbers(points),
+    )
+    outward = [
+        [opening.direction if axis == opening.axis else 0 for axis in range(3)]
+        for opening in lattice.openings
+    ]
+    part = take(
+        numbers,
+        lattice.shape,
+        (boxes.lo[world.rank], boxes.hi[world.rank]),
+        halo,
+        VELOCITIES[1:],
+        periodic=lattice.periodic,
+        openings=tags,
+        outward=outward,
+    )
+    return boxes, part

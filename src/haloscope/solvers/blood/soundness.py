@@ -1,0 +1,140 @@
+"""How a case stands to what the method bears: relaxation time, Mach, Reynolds, capillary number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from haloscope.errors import InputError
+from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile
+from haloscope.solvers.blood.units import SOUND_SPEED
+
+_SOUND_TAU = (0.51, 2.0)
+# Below a flow is near instability, above walls are inaccurate.
+_MOST_MACH = 0.1
+_REFUSED_MACH = 0.4
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What is known of a flow before it is computed.
+
+    Attributes
+    ----------
+    speed
+        Largest, in m/s; 0 where nothing drives the flow.
+    width
+        Across the vessel, in m; infinite between no walls.
+    shear
+        Rate in 1/s.
+    """
+
+    speed: float
+    width: float
+    shear: float
+
+
+def check_mach(table: BloodTable, speed: float, what: str) -> float:
+    """Mach number of a speed in m/s on the lattice.
+
+    Raises
+    ------
+    InputError
+        It is beyond what the method bears; says the longest time step.
+    """
+    mach = speed / table.units.velocity / SOUND_SPEED
+    if mach > _REFUSED_MACH:
+        shorter = table.units.time_step * _MOST_MACH / mach
+        raise InputError(
+            f"{what} of {speed:.3g} m/s is Mach {mach:.3g} on the lattice; allowed is at most "
+            f"{_REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give blood.time_step_us = "
+            f"{shorter / MICRO:.3g} or less"
+        )
+    return mach
+
+
+def scales(table: BloodTable) -> Scales:
+    """Estimate the flow: from inflow, walls that move, and the pressure gradient in plasma.
+
+    Raises
+    ------
+    InputError
+        A speed is beyond what the method bears.
+    """
+    width = _width(table)
+    speeds = [0.0]
+    for each in table.openings:
+        if each.kind == "velocity":
+            # Twice the mean in the middle of a tube.
+            speeds.append(2 * abs(each.value))
+            check_mach(table, speeds[-1], f"the inflow {each.name}")
+    moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
+    for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
+        speeds.append(speed)
+        check_mach(table, speed, f"the wall {side}")
+    gradient = math.hypot(*table.pressure_gradient_pa_m)
+    if math.isfinite(width):
+        # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
+        factor = 8 if isinstance(table.vessel, Channel) else 16
+        speeds.append(gradient * width**2 / (factor * table.viscosity))
+    shear = max(4 * max(speeds[: -len(moving)] if moving else speeds), sum(moving)) / width
+    return Scales(max(speeds), width, shear)
+
+
+def _width(table: BloodTable) -> float:
+    vessel = table.vessel
+    if isinstance(vessel, Channel):
+        walled = [
+            size
+            for axis, size in zip("xyz", vessel.size_um, strict=True)
+            if axis not in vessel.periodic and axis not in vessel.open
+        ]
+        return min(walled, default=math.inf) * MICRO
+    if isinstance(vessel, SurfaceFile):
+        # Of a sphere of that volume: a vessel is narrower, so that estimates are from above.
+        return math.cbrt(6 / math.pi * vessel.points(1.0))
+    return 2 * vessel.radius_um * MICRO
+
+
+def report(table: BloodTable) -> list[str]:
+    """What users should know of the numbers of their case, a line each.
+
+    Raises
+    ------
+    InputError
+        A speed is beyond what the method bears.
+    """
+    units, found = table.units, scales(table)
+    line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time {table.tau:.4g} steps"
+    mach = 0.0
+    # A file's vessel and what goes through it are known only from its run.
+    if found.speed and not (isinstance(table.vessel, SurfaceFile) and not table.openings):
+        mach = found.speed / units.velocity / SOUND_SPEED
+        kinematic = table.viscosity / table.density_kg_m3
+        line += f"; expected Mach number {mach:.2g}"
+        if math.isfinite(found.width):
+            line += f", Reynolds number {found.speed * found.width / kinematic:.2g}"
+            capillary = [
+                table.viscosity * found.shear * kind.radius_um / kind.shear_modulus_un_m
+                for kind in table.cells
+            ]
+            if capillary:
+                told = ", ".join(f"{number:.2g}" for number in capillary)
+                line += f", capillary number {told}"
+    lines = [line]
+    low, high = _SOUND_TAU
+    for tau, where in ((table.tau, ""), (table.inside_tau, " inside cells")):
+        if tau is not None and not low <= tau <= high:
+            lines.append(
+                f"a relaxation time of {tau:.4g} steps{where} is outside the sound range {low:g} to "
+                f"{high:g}: change blood.spacing_um or blood.time_step_us"
+            )
+    if mach > _MOST_MACH:
+        lines.append(
+            f"a Mach number of {mach:.2g} is above {_MOST_MACH:g}: errors of compressibility grow "
+            f"with its square; a step of {units.time_step * _MOST_MACH / mach / MICRO:.3g} us would "
+            "be sound"
+        )
+    return lines
