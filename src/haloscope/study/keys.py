@@ -27,6 +27,7 @@ Cut = Literal["auto", "1d", "2d", "3d", "x", "y", "z"] | tuple[Ranks, Ranks, Ran
 Kind = Literal["auto", "cpu", "cuda"]
 Growth = Literal["strong", "type1", "type2"]
 Grid = PositiveInt | tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
+Length = Annotated[float, Field(gt=0.0, le=1e9)]
 SeriesName = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^|\n\r]+$")]
 MpiName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
@@ -48,6 +49,14 @@ class Series(Table):
     """Elements of a box, in the same form."""
     order: Several[PositiveInt] | None = None
     """Polynomial order of the elements."""
+    size: Several[tuple[Length, Length, Length]] | None = None
+    """Sides of a channel in um: each value is a list of three."""
+    spacing: Several[Length] | None = None
+    """Distance of lattice points in um."""
+    hematocrit: Several[Annotated[float, Field(ge=0.0, lt=1.0)]] | None = None
+    """Share of the volume that the first kind of cells fills."""
+    delta: Several[str] | None = None
+    """As blood.delta."""
     precision: Several[str] | None = None
     """Type of the fields."""
     time_step: Several[str] | None = None

@@ -126,10 +126,10 @@ def _option(axis: str, value: Any) -> str:
         return axis if value else f"no {axis}"
     if axis == "decomposition" and value in tuple(AXES):
         return f"1d ({text})"
-    if axis in ("packing", "widths", "progress", "order"):
+    if axis in ("packing", "widths", "progress", "order", "hematocrit"):
         return f"{axis} {text}"
     units = {"threads": "threads", "ranks_per_node": "a node"}
-    units |= {"nodes": "nodes", "elements": "elements"}
+    units |= {"nodes": "nodes", "elements": "elements", "size": "um", "spacing": "um"}
     return f"{text} {units[axis]}" if axis in units else text
 
 
