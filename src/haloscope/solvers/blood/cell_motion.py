@@ -58,33 +58,61 @@ def _moved(x: Floats, u: Floats, triangles: NDArray[np.integer], axis: int) -> l
     return [volume, centre + start[:, 0, axis], swept.sum(axis=1) / 24]
 
 
-def outermost(positions: Floats, along: Floats, toward: Floats, slices: int) -> Floats:
-    """How far points reach in given directions, slice by slice along a vessel.
+def outermost(
+    positions: Floats,
+    along: Floats,
+    edges: NDArray[np.integer],
+    toward: Floats,
+    slices: int,
+    closed: bool,
+) -> Floats:
+    """How far surfaces reach in given directions, slice by slice along a vessel.
+
+    A surface of flat triangles reaches farthest within a slice at a vertex or where an edge passes
+    into the next slice.
 
     Parameters
     ----------
     positions
-        Of points, (n, 3).
+        Of vertices, (n, V, 3).
     along
-        Where they are along the vessel, in slices: from 0 to below `slices`, (n,).
+        Where they are along the vessel, in slices, (n, V).
+    edges
+        (E, 2), vertices at the ends of each edge.
     toward
         Directions, (k, 3), each of length 1.
-    slices
-        How many there are.
+    slices, closed
+        How many slices there are, and whether the last is before the first.
 
     Returns
     -------
     ndarray
-        (slices, k); -inf where a slice holds no point.
+        (slices, k); -inf where a slice holds no surface.
     """
     found = np.full((slices, len(toward)), -np.inf)
-    number = np.minimum(along.astype(np.int64), slices - 1)
+    vertices = positions.shape[1]
+    points, places = positions.reshape(-1, 3), along.reshape(-1)
+    ends = (np.arange(len(positions))[:, None, None] * vertices + edges).reshape(-1, 2)
+    a, b = places[ends[:, 0]], places[ends[:, 1]]
+    first = np.ceil(np.minimum(a, b)).astype(np.int64)
+    count = np.maximum(np.floor(np.maximum(a, b)).astype(np.int64) - first + 1, 0)
+    edge = np.repeat(np.arange(len(ends)), count)
+    border = first[edge] + np.arange(len(edge)) - (np.cumsum(count) - count)[edge]
+    start, stop, a, b = ends[edge, 0], ends[edge, 1], a[edge], b[edge]
+    part = np.where(a == b, 0.0, (border - a) / np.where(a == b, 1.0, b - a))
+    number = np.concatenate([np.floor(places).astype(np.int64), border - 1, border])
+    if closed:
+        number %= slices
     order = np.argsort(number, kind="stable")
+    order = order[(number[order] >= 0) & (number[order] < slices)]
     present, begin = np.unique(number[order], return_index=True)
     if not len(present):
         return found
     for view, direction in enumerate(toward):
         # A product of each coordinate on its own: the same bits for any number of points.
-        x, y, z = (positions[order, a] * direction[a] for a in range(3))
-        found[present, view] = np.maximum.reduceat(x + y + z, begin)
+        x, y, z = (points[:, axis] * direction[axis] for axis in range(3))
+        reach = x + y + z
+        crossing = reach[start] + part * (reach[stop] - reach[start])
+        values = np.concatenate([reach, crossing, crossing])[order]
+        found[present, view] = np.maximum.reduceat(values, begin)
     return found

@@ -6,6 +6,8 @@ stands for it, so that any vessel is built at once and in no memory.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from haloscope.device.interface import Device
@@ -61,6 +63,9 @@ class _Unfilled(BloodSolver):
             nothing = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
             Packing(device, lumen, [shape_of(table.cells[0])], nothing)
 
+    def _set_results(self, region: Region) -> None:
+        pass
+
 
 def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
@@ -78,7 +83,7 @@ def _small(case: BloodCase) -> BloodCase:
         box = given.model_copy(update={"size_um": (size, size, size)})
         openings = table.openings
     else:
-        ends = ("x",) if table.openings else ()
+        ends: tuple[Literal["x"], ...] = ("x",) if table.openings else ()
         box = Channel(size_um=(size, size, size), periodic=() if ends else ("x",), open=ends)
         names = ("x_low", "x_high") if ends else ()
         openings = tuple(OpeningTable(name=name, kind="pressure") for name in names)
@@ -87,9 +92,7 @@ def _small(case: BloodCase) -> BloodCase:
     return case.model_copy(update={"blood": small})
 
 
-def _ask_for_exchange(
-    case: BloodCase, device: Device, world: World, dtype: np.dtype[np.floating]
-) -> None:
+def _ask_for_exchange(case: BloodCase, device: Device, world: World, dtype: np.dtype) -> None:
     """Ask for what ranks exchange populations, velocities and vertices with."""
     table, transport = case.blood, case.machine.transport
     # Long lists have indices of another type.

@@ -29,8 +29,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _PREFIX = "profile "
-# Slices in which the edge of the cells is looked for are so many sides of triangles wide.
-_SIDES = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,8 @@ class MeanProfiles:
         Means over the points of each bin; nan where there are none. The hematocrit is the share
         of points inside cells; None: there are no cells.
     speed, gradient
-        Mean speed along the vessel, and mean pressure gradient that drives the flow.
+        Mean speed along the vessel, the flow over the area of its cross-section; and mean pressure
+        gradient that drives it.
     tube_hematocrit
         Volume of cells over that of the vessel.
     discharge_hematocrit
@@ -80,8 +79,8 @@ class MeanProfiles:
 class Profiles:
     """Sums over samples of a run in a straight vessel.
 
-    The layer free of cells is measured as it is under a microscope: the vessel is cut into short
-    slices, looked at from all around (a channel: along its walls), and in each view the distance
+    The layer free of cells is measured as it is under a microscope: the vessel is cut into slices
+    of one spacing, looked at from all around (a channel: along its walls), and in each view the distance
     from the wall to the outermost point of any cell is taken. Its mean runs over views, slices
     that hold a cell, and samples (S. Kim et al., Am. J. Physiol. Heart Circ. Physiol. 293 (2007)
     H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there are red
@@ -128,7 +127,6 @@ class Profiles:
         self._points = np.bincount(self._bins, minlength=bins).astype(np.int64)
         self._distances = exact_bin_sums(self._bins, distances / units.spacing, bins)
         planes = stop - first
-        self._slices = self._slices_of(planes)
         self._sums = {
             "steps": np.zeros(3, np.int64),
             "drive": np.zeros(2, np.int64),
@@ -140,15 +138,6 @@ class Profiles:
             "layer": np.zeros(2, np.int64),
             "views": np.zeros(1, np.int64),
         }
-
-    def _slices_of(self, planes: int) -> int:
-        """Slices in which the edge of the cells is looked for."""
-        sides = [1.0]
-        for given in self._suspension.kinds if self._suspension is not None else ():
-            mesh = given.kind.mesh
-            ends = mesh.vertices[mesh.edges]
-            sides.append(_SIDES * float(np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1).mean()))
-        return max(1, int(planes / max(sides)))
 
     # Samples
 
@@ -179,7 +168,8 @@ class Profiles:
     def _sample_cells(self, suspension: Suspension, speed: Floats) -> None:
         sums, bins, part = self._sums, self._profile.bins, self._part
         present = []
-        outline = np.full((self._slices, len(self.vessel.views[0])), -np.inf)
+        first, stop = self.vessel.planes
+        outline = np.full((stop - first, len(self.vessel.views[0])), -np.inf)
         for number, given in enumerate(suspension.kinds):
             m, triangles = given.membranes, given.kind.mesh.triangles
             positions = m.on_host(m.positions, given.count)
@@ -188,7 +178,7 @@ class Profiles:
             own = positions[given.own]
             sums["cells"] += self._moved(own, velocities, triangles)
             if self._edges_count(number):
-                outline = np.maximum(outline, self._outline(own))
+                outline = np.maximum(outline, self._outline(own, given.kind.mesh.edges))
         box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
         flags = inside_flags(present, box, part.halo, part.table, part.owned)
         inside = np.flatnonzero(flags[self._chosen])
@@ -210,19 +200,18 @@ class Profiles:
         shapes = [each.shape for each in self._table.cells]
         return shapes[kind] == "biconcave" or "biconcave" not in shapes
 
-    def _outline(self, own: Floats) -> Floats:
+    def _outline(self, own: Floats, edges: NDArray[np.integer]) -> Floats:
         """How far own cells reach toward the walls in each slice and view, in m."""
         straight, lattice = self.vessel, self._lattice
-        points = own.reshape(-1, 3)
         first, stop = straight.planes
-        along = (points[:, straight.axis] - first + 0.5) / (stop - first)
-        if straight.closed:
-            along = along - np.floor(along)
-        else:
-            there = (along >= 0) & (along < 1)
-            points, along = points[there], along[there]
-        places = lattice.origin + lattice.spacing * points
-        return outermost(places, along * self._slices, straight.views[0], self._slices)
+        return outermost(
+            lattice.origin + lattice.spacing * own,
+            own[..., straight.axis] - (first - 0.5),
+            edges,
+            straight.views[0],
+            stop - first,
+            straight.closed,
+        )
 
     def _add_layer(self, outline: Floats) -> None:
         """Add, on rank 0, distances of the outermost cells of all ranks from the walls."""
@@ -280,11 +269,14 @@ class Profiles:
         if not samples:
             return None
         speed, inside = total(sums["speed"]), sums["inside"]
-        flow, count = float(speed.sum()), int(points.sum())
+        flow = float(speed.sum())
+        first_plane, stop = straight.planes
+        # Where walls lie between points their volume is not that of the points.
+        volume_of_all = (stop - first_plane) * straight.area / units.spacing**2
         drive = self._force * float(total(sums["drive"])) / samples
         if not straight.closed:
-            each = points.sum() / sums["pressure"].shape[1]
-            pressure = total(sums["pressure"]) / each / samples
+            each = points.sum() / (stop - first_plane) * samples
+            pressure = total(sums["pressure"]) / each
             drive -= float(np.polyfit(np.arange(len(pressure)), pressure, 1)[0])
         moved, volume = total(sums["cells"])
         views = int(sums["views"][0])
@@ -299,9 +291,9 @@ class Profiles:
                 distances / points,
                 speed / points / samples * units.velocity,
                 None if self._suspension is None else inside / points / samples,
-                flow / count / samples * units.velocity,
+                flow / volume_of_all / samples * units.velocity,
                 drive * units.force_density,
-                float(volume) / count / samples,
+                float(volume) / volume_of_all / samples,
                 float(by_cells),
                 float(by_points),
                 float(total(sums["layer"])) / views * units.spacing if views else float("nan"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from haloscope.domain.lattice_parts import LatticePart
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.cell_outputs import CellOutputs
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.fluid import Carreau, Fluid
 from haloscope.solvers.blood.profile_files import profile_results
@@ -29,7 +31,7 @@ WALL_FILE = "wall-stress.vtkhdf"
 
 
 class RunResults:
-    """Mean profiles, where the case asks for them, and shear stress on walls.
+    """Cells, mean profiles where the case asks for them, and shear stress on walls.
 
     With profiles the stress is the mean of the same samples, else that of the last state.
 
@@ -39,6 +41,8 @@ class RunResults:
         The checked case.
     vessel, part, region, fluid, suspension, units
         The parts of a rank's solver, all set up.
+    cell_outputs
+        What is written of cells, if there are any.
     world, device
         The ranks, and where the fluid is.
     law
@@ -62,9 +66,11 @@ class RunResults:
         units: LatticeUnits,
         world: World,
         device: Device,
+        cell_outputs: CellOutputs | None = None,
         law: Carreau | None = None,
     ) -> None:
         self._case, self._units, self._world = case, units, world
+        self._cell_outputs = cell_outputs
         table = case.blood
         self._drive = table.drive_signal()
         self._gradient = np.array(table.pressure_gradient_pa_m) / units.force_density
@@ -72,9 +78,14 @@ class RunResults:
         """None where none are asked for."""
         if table.profile is not None:
             self.profiles = Profiles(table, vessel, part, fluid, suspension, units, world)
-        self.wall_stress = WallStress(
-            device, fluid, vessel, part, region, units, world, tau=table.tau, law=law
+        self._open_walls = functools.partial(
+            WallStress, device, fluid, vessel, part, region, units, world, tau=table.tau, law=law
         )
+
+    @functools.cached_property
+    def wall_stress(self) -> WallStress:
+        """Set up at its first use, which all ranks share."""
+        return self._open_walls()
 
     def after_step(self, step: int) -> None:
         """Take the samples that are due after a step; all ranks call this after each."""
@@ -120,7 +131,10 @@ class RunResults:
         Results
             On ranks other than 0 without numbers.
         """
-        found = [self._finish_walls(out, step)]
+        found = []
+        if self._cell_outputs is not None:
+            found.append(self._cell_outputs.finish(out, step))
+        found.append(self._finish_walls(out, step))
         if self.profiles is not None:
             means = self.profiles.means()
             if self._world.is_root:

@@ -27,7 +27,9 @@ from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
 from haloscope.solvers.blood.own_points import share_out
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.soundness import check_mach, report
+from haloscope.solvers.blood.stepping import Stepping
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
@@ -154,7 +156,12 @@ class BloodSolver:
         self._drive = Drive(table, vessel.openings, self.fluid)
         self._set_drive(0)
         self._set_initial()
-        self._set_cells(Region(lattice.shape, lattice.periodic, boxes), cells)
+        self.suspension: Suspension | None = None
+        self.traffic: Traffic | None = None
+        region = Region(lattice.shape, lattice.periodic, boxes)
+        self._set_cells(region, cells)
+        self._set_results(region)
+        self._stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
         self.work = self._count_work()
         self._kept: tuple[int, Floats] = (-1, np.empty(0))
         self._before: tuple[int, Floats] | None = None
@@ -178,8 +185,6 @@ class BloodSolver:
 
     def _set_cells(self, region: Region, cells: Cells | None) -> None:
         """Put the cells of the case into the fluid."""
-        self.suspension: Suspension | None = None
-        self.traffic: Traffic | None = None
         self._cell_outputs: CellOutputs | None = None
         table, lattice = self._table, self.vessel.lattice
         if cells is None:
@@ -229,6 +234,22 @@ class BloodSolver:
                 self._world, suspension, lattice, self.vessel.openings, table.cells, table.seed
             )
 
+    def _set_results(self, region: Region) -> None:
+        """Get ready for what is worked out of the run."""
+        self._results = RunResults(
+            self._case,
+            vessel=self.vessel,
+            part=self.part,
+            region=region,
+            fluid=self.fluid,
+            suspension=self.suspension,
+            units=self.units,
+            world=self._world,
+            device=self._device,
+            cell_outputs=self._cell_outputs,
+            law=self._carreau(),
+        )
+
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
         interval = max(1, self._table.cell_interval // _LOOKS)
@@ -267,13 +288,13 @@ class BloodSolver:
         """Take steps."""
         for _ in range(steps):
             self._set_drive(self.step)
-            self.flow.step()
+            self._stepping.step()
             self.step += 1
             if self.suspension is not None:
-                self._step_cells(self.suspension)
+                self._see_to_cells(self.suspension)
 
-    def _step_cells(self, suspension: Suspension) -> None:
-        suspension.step()
+    def _see_to_cells(self, suspension: Suspension) -> None:
+        """Let cells pass openings, and mark what is inside them, when it is time."""
         self._let_cells_pass()
         if _INSIDE in self.stored and self.step % self._table.inside_interval == 0:
             suspension.mark_inside()
@@ -356,7 +377,7 @@ class BloodSolver:
         for part in (self.suspension, self.traffic):
             if part is not None:
                 found |= part.state()
-        return found
+        return {**found, **self._results.extras()}
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
@@ -364,6 +385,7 @@ class BloodSolver:
             self.suspension.restore(extras)
         if self.traffic is not None:
             self.traffic.restore(extras)
+        self._results.restore(extras, self.step)
 
     def at_output(self, out: Path) -> None:
         """Write cells beside the fields."""
@@ -372,9 +394,7 @@ class BloodSolver:
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
-        if self._cell_outputs is None:
-            return Results()
-        return self._cell_outputs.finish(out, self.step)
+        return self._results.finish(out, self.step)
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""

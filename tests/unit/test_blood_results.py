@@ -1,0 +1,336 @@
+"""Claims about results of blood runs: profiles, viscosity, hematocrits, layer of plasma, wall stress."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.domain.bisection import bisect
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.cell_motion import moved_volumes, outermost
+from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.local_stress import viscous_stress
+from haloscope.solvers.blood.membrane_meshes import icosphere, red_cell
+from haloscope.solvers.blood.results import RunResults
+from haloscope.solvers.blood.rheology import duct_permeability, pries_viscosity
+from haloscope.solvers.blood.solver import BloodSolver
+from haloscope.solvers.blood.straight_vessels import straight_vessel
+from haloscope.solvers.blood.wall_normals import distances_and_normals, wall_points
+
+
+def begin(blood):
+    """A solver of a case, and what is to be worked out of its run."""
+    case = check({"solver": "blood", "blood": {"spacing_um": 1.0, **blood}}, BloodCase, "test")
+    device, world = open_device("cpu", threads=1), World()
+    solver = BloodSolver(case, device, world)
+    lattice = solver.vessel.lattice
+    boxes = bisect(
+        world, lattice.coordinates(lattice.points), lattice.shape, periodic=lattice.periodic
+    )
+    results = RunResults(
+        case,
+        vessel=solver.vessel,
+        part=solver.part,
+        region=Region(lattice.shape, lattice.periodic, boxes),
+        fluid=solver.fluid,
+        suspension=solver.suspension,
+        units=solver.units,
+        world=world,
+        device=device,
+        law=solver._carreau(),
+    )
+    return solver, results
+
+
+def go(solver, results, steps):
+    for _ in range(steps):
+        solver.advance(1)
+        results.after_step(solver.step)
+
+
+def run(blood, steps, out=None):
+    solver, results = begin({**blood, "profile": {"start": steps, "interval": 1, "bins": 10}})
+    solver.advance(steps - 1)
+    go(solver, results, 1)
+    return results, results.finish(out, solver.step)
+
+
+# Numbers
+
+
+def test_viscosity_of_experiments_is_that_of_the_published_formula():
+    diameters = (8, 10, 20, 40, 100, 500)
+    table = {
+        0.2: (1.10, 1.10, 1.18, 1.29, 1.46, 1.67),
+        0.3: (1.16, 1.17, 1.31, 1.49, 1.78, 2.14),
+        0.45: (1.27, 1.33, 1.59, 1.92, 2.44, 3.11),
+    }
+    for hematocrit, row in table.items():
+        found = [pries_viscosity(diameter, hematocrit) for diameter in diameters]
+        assert np.abs(np.array(found) - row).max() < 0.0051
+    assert pries_viscosity(20, 0.0) == 1.0
+
+
+def test_flow_in_a_square_duct_and_between_plates():
+    assert duct_permeability(1.0, 1.0) == pytest.approx(0.0351442539, rel=1e-8)
+    assert duct_permeability(3.0, 2.0) == duct_permeability(2.0, 3.0)
+    assert duct_permeability(2.0, 2e6) == pytest.approx(duct_permeability(2.0, math.inf), rel=1e-5)
+
+
+def test_sums_are_exact_and_the_same_in_any_order():
+    random = np.random.default_rng(1)
+    values = random.standard_normal(5000) * 10.0 ** random.integers(-6, 3, 5000)
+    bins = random.integers(0, 7, 5000)
+    whole = exact_bin_sums(bins, values, 7)
+    assert np.array_equal(whole.sum(axis=1), exact_sum(values))
+    order = random.permutation(5000)
+    parts = [exact_bin_sums(bins[some], values[some], 7) for some in np.split(order, [100, 3000])]
+    assert np.array_equal(sum(parts), whole)
+    # Each number is off by half the fine unit at most.
+    for number in range(7):
+        assert abs(total(whole)[number] - math.fsum(values[bins == number])) < 1000 * 2.0**-47
+
+
+def test_volumes_move_with_the_velocity_of_their_centroids():
+    mesh = red_cell(162)
+    random = np.random.default_rng(2)
+    places = mesh.vertices + np.array([[[5.0, -3.0, 9.0]], [[-50.0, 7.0, 1.0]]])
+    places = places * random.uniform(0.9, 1.1, places.shape)
+    velocities = random.standard_normal(places.shape)
+    volume, centre, moved = moved_volumes(places, velocities, mesh.triangles, 1)
+    alone = [type(mesh)(each, mesh.triangles).volume() for each in places]
+    assert volume == pytest.approx(alone, rel=1e-12)
+    h = 1e-4
+    later = moved_volumes(places + h * velocities, velocities, mesh.triangles, 1)[1]
+    sooner = moved_volumes(places - h * velocities, velocities, mesh.triangles, 1)[1]
+    assert moved / volume == pytest.approx((later - sooner) / (2 * h), abs=1e-6)
+    # All move alike.
+    moved = moved_volumes(places, np.full(places.shape, 0.25), mesh.triangles, 2)[2]
+    assert moved == pytest.approx(0.25 * volume, rel=1e-12)
+    assert (centre[0] - centre[1]) == pytest.approx(-10, abs=1.5)
+
+
+def test_outermost_points_of_a_surface_are_those_of_each_slice():
+    mesh = icosphere(3)
+    random = np.random.default_rng(3)
+    places = np.stack([1.7 * mesh.vertices + shift for shift in ([4.9, 2, 3], [9.2, 0, 1])])
+    toward = random.standard_normal((5, 3))
+    toward /= np.linalg.norm(toward, axis=1)[:, None]
+    # Many points on all triangles.
+    corners = random.dirichlet((1, 1, 1), 400)
+    points = np.einsum("pk,ntkc->ntpc", corners, places[:, mesh.triangles]).reshape(-1, 3)
+    for closed in (True, False):
+        found = outermost(places, places[..., 0], mesh.edges, toward, 10, closed)
+        number = np.floor(points[:, 0]).astype(int)
+        number = number % 10 if closed else number
+        for each in range(10):
+            some = points[number == each]
+            if not len(some):
+                assert (found[each] == -np.inf).all()
+                continue
+            nearly = (some @ toward.T).max(axis=0)
+            assert (found[each] >= nearly).all()
+            assert found[each] == pytest.approx(nearly, abs=0.1)
+        assert np.isfinite(found[0]).all() == closed
+
+
+# Plasma alone
+
+
+def test_flow_between_plates_has_the_exact_wall_stress_and_viscosity(tmp_path):
+    gradient = 1e5
+    blood = {
+        "pressure_gradient_pa_m": [gradient, 0.0, 0.0],
+        "channel": {"size_um": [3.0, 10.0, 3.0], "periodic": ["x", "z"]},
+        "relaxation_time": 1.2,
+    }
+    _, found = run(blood, 1500, tmp_path)
+    wall, profile = found.summary["wall_stress"], found.summary["profile"]
+    assert wall["points"] == 18
+    exact = gradient * 10e-6 / 2
+    assert wall["least_pa"] == pytest.approx(exact, rel=3e-6)
+    assert wall["largest_pa"] == pytest.approx(exact, rel=3e-6)
+    assert profile["wall_stress_by_balance_pa"] == pytest.approx(exact)
+    # The mean over ten points exceeds the integral of the parabola by 1/(2 10^2) of it.
+    assert profile["apparent_viscosity"] == pytest.approx(1 / 1.005, rel=1e-3)
+    y, speed = np.genfromtxt(found.files["profile"], delimiter=",", skip_header=3)[:, 3:5].T
+    assert y == pytest.approx(np.arange(10) + 0.5)
+    parabola = gradient / (2 * 1.2e-3) * y * (10 - y) * 1e-12 * 1e3
+    assert speed == pytest.approx(parabola, rel=2e-3)
+    assert (tmp_path / "profile.png").stat().st_size > 10_000
+    assert (tmp_path / "wall-stress.vtkhdf").exists()
+
+
+def test_stress_counts_the_work_of_the_force():
+    # A force across the flow, which pressure balances, would show in the stress by u g.
+    blood = {
+        "pressure_gradient_pa_m": [1e5, 3e7, 0.0],
+        "channel": {"size_um": [3.0, 10.0, 3.0], "periodic": ["x", "z"]},
+        "relaxation_time": 1.2,
+    }
+    solver, _ = begin(blood)
+    solver.advance(1500)
+    populations = solver.fluid.populations()
+    force = np.array([1e5, 3e7, 0.0])[:, None] / solver.units.force_density
+    force = np.broadcast_to(force, (3, populations.shape[1]))
+    shear = viscous_stress(populations, force, 1.2)[3] * solver.units.pressure
+    height = solver.part.coordinates[: solver.part.owned, 1] + 0.5
+    # The viscosity grows with the density, by the share a in each um, and the flow is zero at both
+    # walls: the line of stresses is 0 by G a h^2 / 12 off the middle.
+    density = solver.fluid.moments()[0]
+    a = (density.max() - density.min()) / 9
+    assert a > 3e-3
+    assert shear == pytest.approx(1e5 * (5 - height - a * 100 / 12) * 1e-6, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("walls", "axis", "viscosity", "stress"),
+    [("halfway", "x", 0.012, 0.4), ("interpolated", "z", 0.01, 0.03)],
+)
+def test_flow_in_a_tube_has_the_viscosity_of_plasma(walls, axis, viscosity, stress):
+    gradient = 1e5 * np.eye(3)["xyz".index(axis)]
+    blood = {
+        "pressure_gradient_pa_m": gradient.tolist(),
+        "tube": {"radius_um": 8.0, "length_um": 3.0, "axis": axis},
+        "walls": {"kind": walls},
+    }
+    _, found = run(blood, 1500)
+    profile, wall = found.summary["profile"], found.summary["wall_stress"]
+    assert profile["apparent_viscosity"] == pytest.approx(1.0, abs=viscosity)
+    assert profile["radius_um"] == pytest.approx(8.0, rel=0.02)
+    exact = 1e5 * 8e-6 / 2
+    assert wall["mean_pa"] == pytest.approx(exact, rel=0.05)
+    # Steps of the lattice disturb the points beside them.
+    assert wall["least_pa"] > (1 - stress) * exact
+    assert wall["largest_pa"] < (1 + stress) * exact
+    along = np.array(wall["mean_vector_pa"])
+    assert np.argmax(np.abs(along)) == "xyz".index(axis)
+
+
+def test_pressure_drives_the_flow_in_an_open_channel():
+    blood = {
+        "channel": {"size_um": [24.0, 8.0, 2.0], "periodic": ["z"], "open": ["x"]},
+        "openings": [
+            {"name": "x_low", "kind": "velocity", "value": 2e-3},
+            {"name": "x_high", "kind": "pressure"},
+        ],
+    }
+    _, found = run(blood, 2500)
+    profile = found.summary["profile"]
+    assert profile["mean_speed_m_s"] == pytest.approx(2e-3, rel=5e-3)
+    assert profile["apparent_viscosity"] == pytest.approx(1 / (1 + 1 / 128), rel=5e-3)
+
+
+def test_walls_of_a_surface_have_the_normals_of_the_geometry():
+    openings = [{"name": "inlet", "kind": "velocity"}]
+    openings += [{"name": f"outlet-{n}", "kind": "pressure"} for n in (1, 2)]
+    vessel = {"radius_um": 6.0, "parent_length_um": 12.0, "daughter_length_um": 18.0}
+    solver, _ = begin({"bifurcation": vessel, "openings": openings})
+    part, points = solver.part, wall_points(solver.part)
+    distances, normals = distances_and_normals(solver.vessel, part, points)
+    lattice = solver.vessel.lattice
+    places = lattice.positions(part.numbers[points]) / lattice.spacing
+    parent = (places[:, 0] > 2) & (places[:, 0] < 7)
+    across, normals = places[parent, 1:], normals[parent]
+    radius = np.linalg.norm(across, axis=1)
+    cosine = -(normals[:, 1:] * across).sum(axis=1) / radius
+    assert parent.sum() > 100
+    assert cosine.min() > 0.99
+    assert distances[parent] == pytest.approx(6.0 - radius, abs=0.08)
+
+
+# Cells
+
+
+def _with_a_capsule(profile):
+    return {
+        "pressure_gradient_pa_m": [3e3, 0.0, 0.0],
+        "channel": {"size_um": [14.0, 12.0, 14.0], "periodic": ["x", "z"]},
+        "initial": {"u": 5e-3},
+        "cells": [
+            {
+                "shape": "sphere",
+                "radius_um": 3.0,
+                "vertices": 362,
+                "elements": "linear",
+                "placed": [{"position_um": [13.13, 5.3, 6.87]}],
+            }
+        ],
+        "profile": profile,
+    }
+
+
+def test_hematocrits_and_the_layer_of_plasma_of_one_capsule():
+    solver, results = begin(_with_a_capsule({"start": 1, "bins": 12}))
+    go(solver, results, 1)
+    found = results.finish(None, 1).summary["profile"]
+    volume = 4 / 3 * math.pi * 27 / (14 * 12 * 14)
+    assert found["tube_hematocrit"] == pytest.approx(volume, rel=0.02)
+    means = results.profiles.means()
+    share = (means.hematocrit * means.points).sum() / means.points.sum()
+    assert share == pytest.approx(volume, rel=0.05)
+    # By layers of the ball, which reaches from 2.3 to 8.3 of 12 um.
+    assert (means.hematocrit[[0, 1, 8, 9, 10, 11]] == 0).all()
+    places = solver.part.coordinates[: solver.part.owned] + 0.5 - (13.13, 5.3, 6.87)
+    places[:, [0, 2]] -= 14 * np.round(places[:, [0, 2]] / 14)
+    away, layer = np.linalg.norm(places, axis=1), solver.part.coordinates[: solver.part.owned, 1]
+    # Flat triangles lie a little inside the ball.
+    least, most = (np.bincount(layer[away < r], minlength=12) / 14**2 for r in (2.9, 3.0))
+    assert (means.hematocrit >= least - 1e-12).all()
+    assert (means.hematocrit <= most + 1e-12).all()
+    # Plasma stands still at walls, so that the capsule is faster than the mean.
+    faster = 5e-3 / found["mean_speed_m_s"]
+    assert faster > 1.02
+    by_cells = found["discharge_hematocrit"] / found["tube_hematocrit"]
+    by_points = found["discharge_hematocrit_by_points"] / share
+    assert by_cells == pytest.approx(faster, rel=5e-3)
+    assert by_points == pytest.approx(faster, rel=5e-3)
+    # Slices of the ball along the channel, each as far out as its nearest part to the middle.
+    x = np.linspace(10.13, 16.13, 60_001)[1:-1]
+    reach = np.sqrt(9 - (x - 13.13) ** 2)
+    outer = [reach[np.floor(x) == each].max() for each in np.unique(np.floor(x))]
+    assert found["cell_free_layer_um"] == pytest.approx(6 - np.mean(outer), abs=0.05)
+    assert "pries_viscosity" not in found
+
+
+def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
+    blood = _with_a_capsule({"start": 3, "interval": 4, "bins": 5})
+    solver, results = begin(blood)
+    go(solver, results, 9)
+    extras = {name: np.array(values) for name, values in results.extras().items()}
+    other, resumed = begin(blood)
+    values = {name: solver.owned(name) for name in solver.stored}
+    other.restore(9, solver.scalars(), values.__getitem__)
+    other.restore_extras(solver.extras())
+    resumed.restore(extras, 9)
+    found = []
+    for each, its in ((solver, results), (other, resumed)):
+        go(each, its, 8)
+        found.append(its.finish(None, each.step))
+    assert found[0].summary["profile"]["samples"] == 4
+    assert found[0] == found[1]
+    assert found[0].summary["wall_stress"]["samples"] == 4
+    _, changed = begin(_with_a_capsule({"start": 3, "interval": 2, "bins": 5}))
+    changed.restore(extras, 9)
+    assert changed.profiles.means() is None
+    assert changed.finish(None, 9).lines[-1].startswith("no profiles")
+
+
+def test_profiles_of_a_vessel_that_is_not_straight_are_refused():
+    shape = {"radius_um": 6.0, "parent_length_um": 12.0, "daughter_length_um": 12.0}
+    closed = {"size_um": [8.0, 8.0, 8.0], "periodic": []}
+    for vessel, told in (
+        ({"bifurcation": shape}, "straight"),
+        ({"channel": closed}, "closed on all sides"),
+    ):
+        case = check({"solver": "blood", "blood": {**vessel, "profile": {}}}, BloodCase, "test")
+        with pytest.raises(InputError, match=told):
+            straight_vessel(case.blood, SimpleNamespace(lattice=SimpleNamespace(spacing=1e-6)))
