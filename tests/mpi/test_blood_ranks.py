@@ -7,6 +7,7 @@ import textwrap
 
 _RUN = textwrap.dedent(
     """
+    import json
     import sys
     import zlib
     from pathlib import Path
@@ -31,6 +32,7 @@ _RUN = textwrap.dedent(
                  "hematocrit": 0.01, "elements": "linear"},
             ],
             "cell_interval": 20,
+            "profile": {"start": 10, "interval": 7},
         },
         "output": {"fields": False, "picture": False},
         "checkpoint": {"at_end": True},
@@ -46,9 +48,10 @@ _RUN = textwrap.dedent(
              for name in ("f03", "u")]
     cells = [solver.suspension.table(kind) for kind in (0, 1)]
     moved = np.abs(cells[0][1] - before)[:, 0].max() if world.is_root else 0.0
+    told = json.dumps(solver.finish(None, {}).summary.get("profile")).encode()
     if world.is_root:
         bits = zlib.crc32(b"".join(np.ascontiguousarray(a).tobytes() for a in
-                                   [*parts, *cells[0], *cells[1]]))
+                                   [*parts, *cells[0], *cells[1]]) + told)
         print(f"bits {bits:08x} moved {moved:.3f} cells {len(cells[0][0])}", flush=True)
     """
 )
@@ -63,10 +66,10 @@ def _bits(run_ranks, ranks, out, steps, how="new"):
 def test_fluid_and_cells_on_ranks_and_after_a_restart_on_others_are_those_of_one(
     run_ranks, tmp_path
 ):
-    one = _bits(run_ranks, 1, tmp_path / "one", 90)
+    one = _bits(run_ranks, 1, tmp_path / "one", 60)
     # Cells cross the borders of ranks and the ends of the channel.
-    assert one[1] > 5
+    assert one[1] > 3
     assert one[2] == 7
-    assert _bits(run_ranks, 3, tmp_path / "three", 45)[0] != one[0]
-    assert _bits(run_ranks, 4, tmp_path / "three", 90, "restart")[0] == one[0]
-    assert _bits(run_ranks, 2, tmp_path / "two", 90)[0] == one[0]
+    assert _bits(run_ranks, 3, tmp_path / "three", 30)[0] != one[0]
+    assert _bits(run_ranks, 4, tmp_path / "three", 60, "restart")[0] == one[0]
+    assert _bits(run_ranks, 2, tmp_path / "two", 60)[0] == one[0]
