@@ -50,6 +50,7 @@ _RUN = textwrap.dedent(
     moved = np.abs(cells[0][1] - before)[:, 0].max() if world.is_root else 0.0
     told = json.dumps(solver.finish(None, {}).summary.get("profile")).encode()
     if world.is_root:
+        assert b"discharge_hematocrit" in told
         bits = zlib.crc32(b"".join(np.ascontiguousarray(a).tobytes() for a in
                                    [*parts, *cells[0], *cells[1]]) + told)
         print(f"bits {bits:08x} moved {moved:.3f} cells {len(cells[0][0])}", flush=True)

@@ -292,6 +292,7 @@ class BloodSolver:
             self.step += 1
             if self.suspension is not None:
                 self._see_to_cells(self.suspension)
+            self._results.after_step(self.step)
 
     def _see_to_cells(self, suspension: Suspension) -> None:
         """Let cells pass openings, and mark what is inside them, when it is time."""
