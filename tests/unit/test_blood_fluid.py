@@ -13,8 +13,10 @@ from lattice_tables import TwoArrays, box_part, split
 
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.jit import assemble, find_compiler, source_text
+from haloscope.solvers.blood import fluid_gpu
 from haloscope.solvers.blood.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid_gpu import Way, neighbours
 
 
 @pytest.fixture(scope="module")
@@ -421,6 +423,10 @@ def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
 _ONE_THREAD = """
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
 #define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
+template <typename T>
+INLINE T __ldcs(const T *p) { return *p; }
+template <typename T>
+INLINE void __stcs(T *p, T value) { *p = value; }
 """
 
 
@@ -457,16 +463,28 @@ def same_bits(fluids, part):
         assert np.array_equal(fluids[0].velocity, fluids[1].velocity)
 
 
-@pytest.mark.parametrize("real", ["double", "single"])
-def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real):
-    """Their code is run by one thread of a core, on a part that has ghosts."""
-    part = whole_and_parts()[2][0]
+@pytest.mark.parametrize(
+    ("real", "way"),
+    [
+        ("double", Way()),
+        ("single", Way(together=2)),
+        ("double", Way(kinds=False)),
+        ("single", Way(passing=True)),
+    ],
+)
+def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real, way):
+    """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
+    whole, _, parts = whole_and_parts()
+    # Only where all points go together are some taken side by side, and one is left over.
+    part = parts[0] if way.together == 1 else whole
+    assert whole.bulk % 2
     options = {**options_of_all_kinds(part), "real": real}
     fluid = Fluid(device, part, **options)
     prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
-    defined = "".join(f"#define {name} {value}\n" for name, value in fluid.constants.items())
+    constants = {**fluid.constants, **way.constants()}
+    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     library = compiled(tmp_path, defined + prelude + source_text(SOURCE), "-march=native")
-    same_bits((fluid, Fluid(_Compiled(library, "cuda"), part, **options)), part)
+    same_bits((fluid, Fluid(_Compiled(library, "cuda"), part, way=way, **options)), part)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a kind of x86-64 processor")
@@ -478,3 +496,21 @@ def test_narrower_vectors_give_the_same_bits(device, tmp_path, real):
     text = assemble(SOURCE, fluid.constants)
     library = compiled(tmp_path, text, "-march=haswell", "-fopenmp")
     same_bits((fluid, Fluid(_Compiled(library, "cpu"), part, **options)), part)
+
+
+@pytest.mark.parametrize("differ", [True, False])
+def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, differ):
+    if not differ:
+        # All rows look alike, and none may be taken for another.
+        monkeypatch.setattr(fluid_gpu, "_FACTORS", np.zeros(18, np.uint64))
+    part = whole_and_parts()[0]
+    for way in (Way(), Way(kinds=False)):
+        found = neighbours(part.sources, way)
+        every = np.arange(part.owned)
+        rows = found.distances[found.kinds, :18].T if way.kinds else found.distances
+        rows = rows[:, : part.owned]
+        absent = rows == fluid_gpu.NONE
+        assert np.array_equal(absent, part.sources < 0)
+        assert np.array_equal((rows + every)[~absent], part.sources[~absent])
+    box = neighbours(box_part((9, 8, 7)).sources, Way())
+    assert len(box.distances) == 27 or not differ

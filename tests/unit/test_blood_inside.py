@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling import OwnBox
-from haloscope.solvers.blood.inside import ClosedCells, inside_flags, winding_numbers
+from haloscope.solvers.blood.inside import ClosedCells, Insides, Surfaces, inside_flags
 
 SHAPE = (14, 12, 13)
 
@@ -48,6 +49,18 @@ def cells(centres, seed=1) -> ClosedCells:
         turn *= np.linalg.det(turn)
         found.append(turn @ thin + np.reshape(centre, (3, 1)))
     return ClosedCells(np.stack(found, axis=1), triangles)
+
+
+def winding_numbers(kinds: list[ClosedCells], box: OwnBox, threads: int = 1) -> np.ndarray:
+    """Of the places of a box, by cells that lie among others that are not there."""
+    given = []
+    for kind in kinds:
+        _, count, vertices = kind.positions.shape
+        room = np.full((3, count + 2, vertices), 6.0)
+        room[:, :count] = kind.positions
+        given.append(Surfaces(room.ravel(), count, vertices, kind.triangles.astype(np.int32)))
+    nothing = np.full([n + 4 for n in reversed(box.counts)], -1, np.int32)
+    return Insides(CpuDevice(threads=threads), box, 2, nothing).windings(given)
 
 
 def solid_angles(cells: ClosedCells, points: np.ndarray) -> np.ndarray:

@@ -25,6 +25,13 @@ from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.numerics.basis import gll_nodes
 from haloscope.numerics.krylov import KrylovSpace
+from haloscope.solvers.blood import packing
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.kernels import ask_for_kernels as ask_for_blood
+from haloscope.solvers.blood.membrane_meshes import sphere
+from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
@@ -145,6 +152,76 @@ def test_maxwell_compiles_with_the_chain_rule(order):
     assert device.kernels == {("maxwell.cpp", name) for name in ("stage", "first_traces")}
 
 
+_BLOOD = {"channel": {"size_um": [12.0, 12.0, 12.0], "periodic": ["x", "z"]}}
+_INFLOW = [{"name": "x_low", "kind": "velocity"}, {"name": "x_high", "kind": "pressure"}]
+
+
+@pytest.mark.parametrize(
+    ("table", "kernels", "files"),
+    [
+        ({}, set(), set()),
+        ({"precision": "single", "collision": "bgk"}, set(), set()),
+        ({"carreau": {}, "precision": "single"}, set(), set()),
+        ({"carreau": {}, "walls": {"kind": "interpolated"}}, {"correct_walls"}, set()),
+        (
+            {
+                "cells": [{"vertices": 42, "elements": "linear", "viscosity_ratio": 5.0}],
+                "channel": {"size_um": [12.0] * 3, "periodic": [], "open": ["x"]},
+                "openings": _INFLOW,
+            },
+            {"openings"},
+            {"coupling.cpp", "inside.cpp", "membrane.cpp", "repulsion.cpp"},
+        ),
+    ],
+    ids=["double", "single", "carreau", "walls", "cells"],
+)
+def test_blood_compiles_for_every_kind_of_fluid(absent_gpu, table, kernels, files):
+    data = {"solver": "blood", "blood": {**_BLOOD, "spacing_um": 1.0, **table}}
+    case = check(data, BloodCase, "this test")
+    assert isinstance(case, BloodCase)
+    ask_for_blood(case, absent_gpu, World())
+    found = {name for file, name in absent_gpu.kernels if file == "fluid.cpp"}
+    assert found & {"openings", "correct_walls"} == kernels < found
+    assert {file for file, _ in absent_gpu.kernels} == {"fluid.cpp", *files}
+
+
+@pytest.mark.parametrize("elements", ["loop", "linear"])
+def test_membranes_compile(absent_gpu, elements):
+    cells = Membranes(absent_gpu, sphere(92, 1.0), 5, MembraneLaw(1.0), elements=elements)
+    names = ("forces", "energies", "moments")
+    for name in names:
+        cells._bind(name, 5)
+    assert absent_gpu.kernels == {("membrane.cpp", name) for name in names}
+
+
+_OWN = OwnBox((0, 0, 0), (8, 8, 8), (8, 8, 8), (True, True, True))
+_TABLE = np.zeros((12, 12, 12), np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel, dtype):
+    for way in WAYS:
+        Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype, way=way)
+    assert {"spread_in_order", "spread_fixed_point", "spread_atomically"} <= {
+        name for _, name in absent_gpu.kernels
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_repulsion_of_cells_compiles(absent_gpu, dtype):
+    law = RepulsionLaw(1.0, 1.0)
+    Repulsion(absent_gpu, _OWN, law, dtype=dtype)
+    WallRepulsion(absent_gpu, _OWN, 2, _TABLE, np.zeros(1), law, dtype=dtype)
+    assert {"repel", "repel_walls"} <= {name for _, name in absent_gpu.kernels}
+
+
+def test_the_packing_of_cells_compiles(absent_gpu):
+    constants = {"NZ": packing.TABLE[0], "NR": packing.TABLE[1], "LANES": packing.LANES}
+    for name in ("contacts", "walls"):
+        absent_gpu.kernel(packing._SOURCE, name, constants)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_krylov_spaces_compile(dtype):
     device = _AbsentGpu()
@@ -181,12 +258,18 @@ def test_every_word_of_the_dialect_compiles(real):
 def test_no_kernel_file_is_left_out():
     tested = {
         "cavity.cpp",
+        "coupling.cpp",
         "driven.cpp",
+        "fluid.cpp",
+        "inside.cpp",
         "krylov.cpp",
         "layers.cpp",
         "maxwell.cpp",
         "media.cpp",
+        "membrane.cpp",
+        "packing.cpp",
         "reduce.cpp",
+        "repulsion.cpp",
         "pack.cpp",
         "gather_scatter.cpp",
         "ceilings.cpp",

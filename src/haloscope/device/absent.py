@@ -60,6 +60,7 @@ class AbsentArray:
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.shape = tuple(int(n) for n in shape)
+        self.ndim = len(self.shape)
         self.dtype = np.dtype(dtype)
         self.itemsize = self.dtype.itemsize
         self.nbytes = math.prod(self.shape) * self.itemsize

@@ -13,12 +13,12 @@ from haloscope.solvers.blood.verification import MICRO, VISCOSITY, case_of
 
 Solve = Callable[[dict[str, Any]], Any]
 
-_DENSITY = 50 * 1025.0
+_DENSITY = 25 * 1025.0
 """In kg/m^3: inertia plays no part, and heavy fluid takes long steps at the same viscosity.
 
-The Reynolds number of the flow stays below 1.
+The Reynolds number of the flow stays below 0.2.
 """
-_FLOW = 1e-3
+_FLOW = 0.5e-3
 """Mean velocity in m/s at which plasma would flow; faster than where aggregation matters."""
 
 
@@ -40,8 +40,8 @@ class Tube:
     length: float
     hematocrit: float
     spacing: float = 0.5
-    settling: float = 200.0
-    averaging: float = 200.0
+    settling: float = 100.0
+    averaging: float = 100.0
 
     @property
     def gradient(self) -> float:

@@ -78,14 +78,14 @@ class Profile(Table):
     interval: Annotated[int, Field(ge=1)] = 100
     """Steps between two samples."""
     bins: Annotated[int, Field(ge=2, le=10_000)] = 24
-    """Rings, or layers of a channel."""
+    """Number of rings around the axis, or of layers of a channel."""
 
 
 class BloodTable(Table):
     """Plasma and cells in a vessel."""
 
     spacing_um: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
-    """Distance of lattice points."""
+    """Distance of lattice points in um; a red cell is 7.8 um wide."""
     viscosity_mpa_s: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.2
     """Dynamic viscosity of the fluid (plasma)."""
     density_kg_m3: Annotated[float, Field(ge=1e-3, le=1e6)] = 1025.0
@@ -94,7 +94,7 @@ class BloodTable(Table):
     """Relaxation time of the fluid in steps, which sets the time step; 1.0 when neither this nor
     time_step_us is given."""
     time_step_us: Positive | None = None
-    """Time step; give this or relaxation_time."""
+    """Time step in us; give this or relaxation_time."""
     collision: Literal["trt", "bgk"] = "trt"
     """trt: two relaxation times, walls where they should be at any viscosity; bgk: one, as the
     published code has it."""
@@ -161,7 +161,7 @@ class BloodTable(Table):
             raise ValueError(
                 f"blood.time_step_us = {self.time_step_us:g} gives a relaxation time of "
                 f"{self.tau:.4g} steps; allowed are {_LEAST_TAU:g} to {_MOST_TAU:g}, which is "
-                f"{self._step_of(_LEAST_TAU) / MICRO:.3g} to {self._step_of(_MOST_TAU) / MICRO:.3g}"
+                f"{self._step_of(_LEAST_TAU) / MICRO:.3g} to {self._step_of(_MOST_TAU) / MICRO:.3g} us"
             )
         if self.carreau is not None and self.cells:
             raise ValueError(
@@ -175,6 +175,13 @@ class BloodTable(Table):
                 f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
                 "allowed is one besides 1"
             )
+        for cell in self.cells:
+            if cell.radius_um < self.spacing_um:
+                raise ValueError(
+                    f"blood.spacing_um = {self.spacing_um:g} is too coarse for cells {cell.name!r} "
+                    f"with a radius of {cell.radius_um:g} um; give at most {cell.radius_um:g}, "
+                    f"better {cell.radius_um / 5:.3g}"
+                )
         if self.cells and self.repulsion.range_um > MOST_CUTOFF * self.spacing_um:
             raise ValueError(
                 f"blood.repulsion.range_um = {self.repulsion.range_um:g} is out of range; allowed "

@@ -24,6 +24,9 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_
 _MODULI = {
     "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
     "bending_modulus_j": (1e-24, 1e-12, "J; a red cell's is 2e-19"),
+    "volume_modulus_pa": (1e-3, 1e9, "Pa"),
+    "area_modulus_un_m": (1e-3, 1e9, "uN/m"),
+    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m; a red cell's is about 0.5"),
 }
 
 
@@ -55,8 +58,8 @@ class CellsTable(Table):
     """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""
     law: Literal["skalak", "neo-hookean"] = "skalak"
     """Of the membrane in its plane."""
-    shear_modulus_un_m: Positive = 2.5
-    """Elastic shear modulus G of the membrane."""
+    shear_modulus_un_m: NotNegative = 2.5
+    """Elastic shear modulus G of the membrane, above 0."""
     area_ratio: Annotated[float, Field(ge=0.0, le=1e6)] = 10.0
     """C of the Skalak law: resistance to dilation, K = G (1 + 2 C)."""
     elements: Literal["loop", "linear"] = "loop"
@@ -85,7 +88,8 @@ class CellsTable(Table):
             )
         for name, (least, most, unit) in _MODULI.items():
             value = getattr(self, name)
-            if value and not least <= value <= most:
+            given = value or name == "shear_modulus_un_m"
+            if given and not least <= value <= most:
                 raise ValueError(
                     f"{name} = {value:g} is out of range; allowed are {least:g} to {most:g} {unit}"
                 )

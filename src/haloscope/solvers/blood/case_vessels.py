@@ -25,7 +25,7 @@ class Channel(Table):
     """A box: each axis is periodic, lies between two walls, or is open at its ends."""
 
     size_um: Sizes
-    """Along x, y, z; whole numbers of spacings."""
+    """Lengths along x, y, z; whole numbers of spacings."""
     periodic: tuple[Axis, ...] = ("x",)
     """Axes along which it closes on itself."""
     open: tuple[Axis, ...] = ()
@@ -73,7 +73,7 @@ class Bifurcation(Table):
     split: Annotated[float, Field(ge=0.1, le=0.9)] = 0.5
     """Share of the first daughter in the cubes of the radii (Murray's law)."""
     angle_deg: Annotated[float, Field(ge=10.0, le=80.0)] = 40.0
-    """Of each daughter with the parent where they part; they bend back to the parent's direction."""
+    """Angle of each daughter with the parent where they part; they bend back to its direction."""
 
     def points(self, spacing: float) -> float:
         """About how many lattice points there are."""
@@ -88,11 +88,11 @@ class Tree(Table):
     radius_um: Positive
     """Inner radius of the root."""
     length_um: Positive
-    """Of the root; branches are as long in proportion to their radius."""
+    """Length of the root; branches are as long in proportion to their radius."""
     generations: Annotated[int, Field(ge=1, le=6)] = 3
     """How often vessels part."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of the tree's shape."""
+    """Of the random numbers that shape the tree."""
 
     def points(self, spacing: float) -> float:
         """About how many lattice points there are."""
@@ -137,7 +137,7 @@ class OpeningTable(Table):
     position_um: Position | None = None
     """A point of the plane where the vessel is cut; the group's own plane when left out."""
     normal: Position | None = None
-    """Out of the vessel, along an axis."""
+    """Direction out of the vessel, along an axis."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
     """Of the velocity: parabolic (zero at the wall, as in fully developed flow), uniform, or an
     expression of x, y, z in m for its value relative to `value`."""
@@ -155,7 +155,16 @@ class OpeningTable(Table):
         if self.feeds and self.kind != "velocity":
             raise ValueError("cells can come in only where kind is velocity")
         self.time_signal()
+        self.velocity_profile()
         return self
+
+    def velocity_profile(self) -> Expression | None:
+        """The profile as an expression of x, y, z; None where it has a name."""
+        if self.profile in ("parabolic", "uniform"):
+            return None
+        return parse_quantity_or_expression(
+            self.profile, f"blood.openings {self.name}.profile", ("x", "y", "z")
+        )
 
     def time_signal(self) -> Expression:
         """Factor on the value as an expression of t."""

@@ -13,11 +13,12 @@ from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
-from haloscope.solvers.blood.filling import Filling, check_cells, fill
+from haloscope.solvers.blood.filling import Filling, cell_counts, check_cells, fill
 from haloscope.solvers.blood.lumen import Lumen
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, platelet, red_cell, sphere
 from haloscope.solvers.blood.membranes import MembraneLaw
 from haloscope.solvers.blood.packing import Cells, rotations
+from haloscope.solvers.blood.packing_pairs import neighbour_pairs
 from haloscope.solvers.blood.packing_shapes import CellShape
 from haloscope.solvers.blood.suspension import CellKind
 from haloscope.solvers.blood.units import LatticeUnits
@@ -114,9 +115,36 @@ def _starting_cells(tables: Sequence[CellsTable], lattice: Lattice, seed: int) -
                 "some kinds of blood.cells have a hematocrit and others cells at given places; "
                 "give all of them the one or the other"
             )
+        _check_counts(tables, cell_counts(lumen, fillings), lumen, lattice)
         return fill(device, lumen, fillings, seed)
+    _check_apart(tables, placed, lumen)
     check_cells(device, lumen, shapes, placed)
     return placed
+
+
+def _check_counts(
+    tables: Sequence[CellsTable], counts: Sequence[int], lumen: Lumen, lattice: Lattice
+) -> None:
+    """Refuse a hematocrit of less than one cell, but where cells may come in later."""
+    for table, count in zip(tables, counts, strict=True):
+        if table.hematocrit and not count and not lattice.openings:
+            one = shape_of(table).volume / lumen.volume
+            raise InputError(
+                f"blood.cells {table.name}: hematocrit = {table.hematocrit:g} is less than one "
+                f"cell in this vessel, which is {one:.2g}; give at least {one / 2:.2g}, or a "
+                "larger vessel"
+            )
+
+
+def _check_apart(tables: Sequence[CellsTable], placed: Cells, lumen: Lumen) -> None:
+    """Refuse cells on the same spot, whose surfaces meet everywhere and so nowhere go deep."""
+    near = np.full(placed.count, 0.05 * min(table.radius_um for table in tables))
+    first, second, _ = neighbour_pairs(placed.positions, near, lumen)
+    if len(first):
+        raise InputError(
+            f"cells {first[0] + 1} and {second[0] + 1} overlap at the start, with centres at one "
+            "place; move one of them"
+        )
 
 
 def _placed(tables: Sequence[CellsTable]) -> Cells:

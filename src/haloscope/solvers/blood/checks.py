@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,22 +20,25 @@ from haloscope.solvers.blood import (
     stretching,
     verification,
 )
-from haloscope.solvers.interface import Comparison
+from haloscope.solvers.interface import Check, Comparison
 
 Solve = Callable[[dict[str, Any]], Any]
 
 _EXACT = 1e-11
 _TO_ROUNDING = 1e-14
-_TUBES = (8, 12, 16, 20, 24, 32)
+_TUBES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 40)
 """Spacings across: single lattices fit a circle better or worse, so that the order is a fit."""
+_COARSE, _FINE = (5.0, 7.5), (8.0, 12.0)
+"""Radii of capsules in spacings, from which deformations are extrapolated."""
 _WITHIN = {"neo-hookean": 0.05, "skalak": 0.03}
 _ANGLE_WITHIN = 0.01
 _DRIFT = 0.005
-_MOST_STRAIN = 60.0
-"""In which a red cell's membrane has to go around once."""
-_TURNS_WITHIN = 0.15
+_MOST_STRAIN = 40.0
+"""In which a red cell's membrane has to go around by half."""
+_TURNS_WITHIN = 0.25
+"""A red cell is no ellipsoid, and its membrane resists: it turns more slowly."""
 _ANGLES = 0.125
-_STEADY = 0.15
+_STEADY = 0.2
 """Change of a tank-treading red cell's deformation: it breathes as its dimples pass."""
 _STILL = 0.05
 
@@ -72,15 +76,15 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
     """Walls between points: interpolated of second order, halfway between first and second."""
     found = {}
     for name, walls, order, within, most in (
-        ("interpolated walls, trt", "interpolated", 2.0, 0.3, 0.002),
-        ("interpolated walls, bgk", "interpolated", 2.0, 0.3, 0.002),
-        ("halfway walls, trt", "halfway", 1.2, 0.5, 0.03),
+        ("interpolated walls, trt", "interpolated", 2.0, 0.2, 0.001),
+        ("interpolated walls, bgk", "interpolated", 2.0, 0.2, 0.001),
+        ("halfway walls, trt", "halfway", 1.2, 0.3, 0.02),
     ):
         collision = name[-3:]
         errors = [verification.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
         slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
         found[f"order, {name}"] = Comparison(slope, order, within)
-        found[f"error, {name}, 32 points"] = _below(errors[-1], most)
+        found[f"error, {name}, {_TUBES[-1]} points"] = _below(errors[-1], most)
     return found
 
 
@@ -91,10 +95,10 @@ def couette_check(solve: Solve) -> dict[str, Comparison]:
 
 def pulsating_check(solve: Solve) -> dict[str, Comparison]:
     """A drive that is an expression of time."""
-    errors = [verification.pulsating_error(n, solve) for n in (8, 16, 32)]
+    errors = [verification.pulsating_error(n, solve) for n in (24, 48)]
     return {
-        "error, 16 points": _below(errors[1], 0.002),
-        "least order": Comparison(min(np.log2(errors[0] / errors[1]), 3.0), 2.5, 0.7),
+        "error, 24 points": _below(errors[0], 5e-4),
+        "order": Comparison(verification.observed_order(errors), 2.2, 0.3),
     }
 
 
@@ -150,7 +154,7 @@ def stretching_check(solve: Solve) -> dict[str, Comparison]:
 
 def capsules_check(
     law: str,
-    numbers: Sequence[float],
+    numbers: Sequence[float] | None,
     resolutions: tuple[float, float],
     box: cells_in_shear.Box,
     solve: Solve,
@@ -158,7 +162,7 @@ def capsules_check(
     """Deformation of capsules where the spacing goes to 0, their angle, and their volume."""
     found = {}
     for true in cells_in_shear.published(law):
-        if true.capillary_number not in numbers:
+        if numbers is not None and true.capillary_number not in numbers:
             continue
         shapes, drifts = [], []
         for resolution in resolutions:
@@ -175,6 +179,15 @@ def capsules_check(
         if not math.isnan(true.angle):
             found[f"angle over pi, {name}"] = Comparison(angle, true.angle, _ANGLE_WITHIN)
         found[f"volume drift, {name}"] = _below(drifts[-1], _DRIFT)
+    return found
+
+
+def quick_capsules_check(solve: Solve) -> dict[str, Comparison]:
+    """Stiff capsules of both laws, on coarse lattices."""
+    found: dict[str, Comparison] = {}
+    for law, number in (("neo-hookean", 0.075), ("skalak", 0.1)):
+        compared = capsules_check(law, (number,), _COARSE, cells_in_shear.NEAR, solve)
+        found |= {f"{name}, {law}": one for name, one in compared.items()}
     return found
 
 
@@ -216,7 +229,6 @@ def viscosity_check(
     return found
 
 
-_QUICK, _SLOW = (5.0, 7.5), (8.0, 12.0)
 CHECKS = (
     Check(
         "blood-channel",
@@ -276,7 +288,7 @@ CHECKS = (
     ),
     Check(
         "blood-capsule",
-        "capsules in simple shear, neo-Hookean at Ca = 0.075 and Skalak at Ca = 0.1 and 0.3",
+        "capsules in simple shear, neo-Hookean at Ca = 0.075 and Skalak at Ca = 0.1",
         f"{_SHEAR['neo-hookean']}; {_SHEAR['skalak']}",
         False,
         quick_capsules_check,
@@ -286,14 +298,14 @@ CHECKS = (
         "neo-Hookean capsules in simple shear at five capillary numbers",
         _SHEAR["neo-hookean"],
         True,
-        partial(capsules_check, "neo-hookean", None, _SLOW, cells_in_shear.WIDE),
+        partial(capsules_check, "neo-hookean", None, _FINE, cells_in_shear.WIDE),
     ),
     Check(
         "blood-capsule-skalak",
         "Skalak capsules, C = 1, in simple shear at four capillary numbers",
         _SHEAR["skalak"],
         True,
-        partial(capsules_check, "skalak", None, _SLOW, cells_in_shear.WIDE),
+        partial(capsules_check, "skalak", None, _FINE, cells_in_shear.WIDE),
     ),
     Check(
         "blood-tank-treading",

@@ -20,7 +20,11 @@ INLINE real along_x(const real *phi, const real *sums) {
 }
 
 KERNEL advance(real *X, const real *V, long vertices, long count) {
-  for (int c = 0; c < 3; c++) FOR_EACH(i, count) X[c * vertices + i] += V[c * vertices + i];
+  FOR_EACH(i, count) {
+    X[i] += V[i];
+    X[vertices + i] += V[vertices + i];
+    X[2 * vertices + i] += V[2 * vertices + i];
+  }
 }
 
 #if ON_GPU

@@ -25,53 +25,62 @@ INLINE Row fused_row(real w, Row b, Row c) {
 INLINE const Row &row_at(const real *from) { return *reinterpret_cast<const Row *>(from); }
 INLINE Row &row_at(real *from) { return *reinterpret_cast<Row *>(from); }
 
-// from: distance of the support's first point from the first own one. centre: of the nearest point.
-// known: whether the position is one, for all axes.
+// In vector lanes, of vertices side by side. from: distance of the support's first point from the
+// first own one. centre: of the nearest point. known: whether the position is one, for all axes.
+// w: weights of rows. rows: number of the first point of each row. whole: whether all rows are
+// contiguous.
 #define VERTICES_A_BATCH 32
 struct alignas(64) Batch {
-  real phi[3][SUPPORT][VERTICES_A_BATCH];
+  real phi[3][SUPPORT][VERTICES_A_BATCH], w[ROWS][VERTICES_A_BATCH];
   int from[3][VERTICES_A_BATCH], centre[3][VERTICES_A_BATCH], known[VERTICES_A_BATCH];
+  int rows[ROWS][VERTICES_A_BATCH], whole[VERTICES_A_BATCH];
 };
 
+// Vertices `begin` to `end`; lanes beyond hold some that are not known.
 INLINE void weigh(Batch &batch, const Box &box, const real *X, long vertices, long begin,
                   long end) {
-  THREADS(n, VERTICES_A_BATCH) batch.known[n] = 1;
+  THREADS(n, VERTICES_A_BATCH) batch.known[n] = begin + n < end;
   for (int d = 0; d < 3; d++) {
     const Axis axis = box.axes[d];
-    THREADS(n, VERTICES_A_BATCH) {
-      const real given = X[d * vertices + smaller(begin + n, end - 1)];
+    // A loop of its own: with the next one it would not go into lanes.
+    alignas(64) real x[VERTICES_A_BATCH] = {};
+    THREADS(n, end - begin) {
+      const real given = X[d * vertices + begin + n];
       const bool known = placeable(given);
-      const real x = known ? given : 0;
-      real phi[SUPPORT];
-      const int first = delta_weights(x, phi);
-      for (int a = 0; a < SUPPORT; a++) batch.phi[d][a][n] = phi[a];
-      batch.from[d][n] = from_first(first, axis);
-      batch.centre[d][n] = further(batch.from[d][n], nearest_point(x) - first, axis);
+      x[n] = known ? given : 0;
       batch.known[n] &= known;
     }
+    THREADS(n, VERTICES_A_BATCH) {
+      const int first = delta_weights(x[n], &batch.phi[d][0][n], VERTICES_A_BATCH);
+      const int from = from_first(first, axis);
+      batch.from[d][n] = from;
+      batch.centre[d][n] = further(from, nearest_point(x[n]) - first, axis);
+    }
   }
+  for (int r = 0; r < ROWS; r++)
+    THREADS(n, VERTICES_A_BATCH)
+      batch.w[r][n] = batch.phi[2][r / SUPPORT][n] * batch.phi[1][r % SUPPORT][n];
 }
 
-// Where the points of all rows of a support begin; false if a row has gaps.
-INLINE bool contiguous(const int *rows, const Table &table, long first, int *places) {
-  int lowest = 0;
-  for (int n = 0; n < ROWS; n++) {
-    places[n] = rows[first + (n / SUPPORT * table.ny + n % SUPPORT) * table.nx];
-    lowest |= places[n];
+// The sums of a vertex whose support has gaps, point after point.
+static __attribute__((noinline)) void sum_with_gaps(const real *u, long stride, const Table &table,
+                                                    const Batch &batch, int n, long first,
+                                                    real (*sums)[ROW]) {
+  const real *v = u + stride, *w = v + stride;
+  real x[SUPPORT] = {}, y[SUPPORT] = {}, z[SUPPORT] = {};
+  for (int r = 0; r < ROWS; r++) {
+    const int *points = table.points + first + (r / SUPPORT * table.ny + r % SUPPORT) * table.nx;
+    const real weight = batch.w[r][n];
+#pragma GCC unroll 4
+    for (int a = 0; a < SUPPORT; a++) {
+      const int p = points[a];
+      if (p < 0) continue;
+      x[a] = fused(weight, u[p], x[a]);
+      y[a] = fused(weight, v[p], y[a]);
+      z[a] = fused(weight, w[p], z[a]);
+    }
   }
-  return lowest >= 0;
-}
-
-// Copies a support with gaps, rows one after the other; 0 where no fluid is.
-static __attribute__((noinline)) void gather(const real *u, long stride, const Table &table,
-                                             long first, real (*values)[ROWS][ROW], int *places) {
-  for (int n = 0; n < ROWS; n++) {
-    places[n] = n * ROW;
-    const int *row = table.points + first + (n / SUPPORT * table.ny + n % SUPPORT) * table.nx;
-    for (int a = 0; a < ROW; a++)
-      for (int c = 0; c < 3; c++)
-        values[c][n][a] = a < SUPPORT && row[a] >= 0 ? u[c * stride + row[a]] : 0;
-  }
+  for (int a = 0; a < SUPPORT; a++) sums[0][a] = x[a], sums[1][a] = y[a], sums[2][a] = z[a];
 }
 
 // Vertices of other ranks get 0.
@@ -84,39 +93,53 @@ KERNEL interpolate(const real *u, long stride, const int *points, const int *row
     const long begin = b * VERTICES_A_BATCH, end = smaller(count, begin + VERTICES_A_BATCH);
     Batch batch;
     weigh(batch, box, X, vertices, begin, end);
-    for (int n = 0; n < end - begin; n++) {
-      long first[3];
-      bool mine = batch.known[n];
-      for (int d = 0; d < 3; d++) {
-        mine = mine && is_own(batch.centre[d][n], box.axes[d]);
+    int first[VERTICES_A_BATCH];
+    for (int d = 0; d < 3; d++) {
+      const Axis axis = box.axes[d];
+      THREADS(n, VERTICES_A_BATCH) {
+        const int from = batch.from[d][n], centre = batch.centre[d][n];
+        batch.known[n] &= is_own(centre, axis);
         // The support begins in the halo rather than at the other end of a periodic axis.
-        const int from = batch.from[d][n];
-        first[d] = from > batch.centre[d][n] ? from - box.axes[d].period : from;
+        batch.from[d][n] = from > centre ? from - axis.period : from;
       }
+    }
+    THREADS(n, VERTICES_A_BATCH) {
+      const int x = batch.from[0][n], y = batch.from[1][n], z = batch.from[2][n];
+      first[n] = batch.known[n] ? (int)place_of(table, x, y, z) : 0;
+      batch.whole[n] = 0;
+    }
+    for (int r = 0; r < ROWS; r++) {
+      const int *row = rows + (r / SUPPORT * table.ny + r % SUPPORT) * table.nx;
+      THREADS(n, VERTICES_A_BATCH) {
+        const int p = row[first[n]];
+        batch.rows[r][n] = p;
+        batch.whole[n] |= p;
+      }
+    }
+    for (int n = 0; n < end - begin; n++) {
       real *to = V + begin + n;
-      if (!mine) {
+      if (!batch.known[n]) {
         to[0] = to[vertices] = to[2 * vertices] = 0;
         continue;
       }
-      const long place = place_of(table, first[0], first[1], first[2]);
-      alignas(64) real values[3][ROWS][ROW];
-      int places[ROWS];
-      const real *x = u, *y = u + stride, *z = u + 2 * stride;
-      if (!contiguous(rows, table, place, places)) {
-        gather(u, stride, table, place, values, places);
-        x = values[0][0], y = values[1][0], z = values[2][0];
-      }
-      Row sums[3] = {};
+      alignas(64) real sums[3][ROW];
+      if (batch.whole[n] < 0) {
+        sum_with_gaps(u, stride, table, batch, n, first[n], sums);
+      } else {
+        Row rows_of[3] = {};
 #pragma GCC unroll 16
-      for (int r = 0; r < ROWS; r++) {
-        const real w = batch.phi[2][r / SUPPORT][n] * batch.phi[1][r % SUPPORT][n];
-        sums[0] = fused_row(w, row_at(x + places[r]), sums[0]);
-        sums[1] = fused_row(w, row_at(y + places[r]), sums[1]);
-        sums[2] = fused_row(w, row_at(z + places[r]), sums[2]);
+        for (int r = 0; r < ROWS; r++) {
+          const real *x = u + batch.rows[r][n], *y = x + stride, *z = y + stride;
+          const real w = batch.w[r][n];
+          rows_of[0] = fused_row(w, row_at(x), rows_of[0]);
+          rows_of[1] = fused_row(w, row_at(y), rows_of[1]);
+          rows_of[2] = fused_row(w, row_at(z), rows_of[2]);
+        }
+        for (int c = 0; c < 3; c++) row_at(sums[c]) = rows_of[c];
       }
       real phi[SUPPORT];
       for (int a = 0; a < SUPPORT; a++) phi[a] = batch.phi[0][a][n];
-      for (int c = 0; c < 3; c++) to[c * vertices] = along_x(phi, (const real *)&sums[c]);
+      for (int c = 0; c < 3; c++) to[c * vertices] = along_x(phi, sums[c]);
     }
   }
 }

@@ -6,35 +6,69 @@
 
 #define HIGHEST 0x7fffffff
 
+// What vertices of a batch put on each row, w F, in vector lanes.
+struct alignas(64) Shares {
+  real wF[ROWS][3][VERTICES_A_BATCH];
+};
+
 // A vertex whose support has gaps or does not lie in the slab as a whole.
 static __attribute__((noinline)) void spread_parts(real *g, long stride, const Table &table,
                                                    const int *rows, const Box &box,
-                                                   const Batch &batch, int n, const real *force,
+                                                   const Batch &batch, const Shares &shares, int n,
                                                    const real *phi, int begin, int end) {
-  const Axis &axis = box.axes[0];
   const int from = batch.from[0][n];
-  const bool whole = from >= 0 && from + SUPPORT <= axis.count;
-  for (int k = 0; k < SUPPORT; k++) {
-    const int z = further(batch.from[2][n], k, box.axes[2]);
-    if (z < begin || z >= end) continue;
-    for (int j = 0; j < SUPPORT; j++) {
-      const int y = further(batch.from[1][n], j, box.axes[1]);
-      if (!is_own(y, box.axes[1])) continue;
-      const real w = batch.phi[2][k][n] * batch.phi[1][j][n];
-      const long row = place_of(table, 0, y, z);
-      if (whole && rows[row + from] >= 0) {
-        real *p = g + rows[row + from];
-        for (int c = 0; c < 3; c++)
-          row_at(p + c * stride) = fused_row(w * force[c], row_at(phi), row_at(p + c * stride));
-        continue;
-      }
-      for (int a = 0; a < SUPPORT; a++) {
-        const int x = further(from, a, axis), p = is_own(x, axis) ? table.points[row + x] : -1;
-        for (int c = 0; c < 3 && p >= 0; c++)
-          g[c * stride + p] = fused(w * force[c], phi[a], g[c * stride + p]);
-      }
+  const bool within = from >= 0 && from + SUPPORT <= box.axes[0].count;
+  int x[SUPPORT];
+  for (int a = 0; a < SUPPORT; a++) {
+    x[a] = further(from, a, box.axes[0]);
+    if (!is_own(x[a], box.axes[0])) x[a] = -1;
+  }
+  for (int r = 0; r < ROWS; r++) {
+    const int z = further(batch.from[2][n], r / SUPPORT, box.axes[2]);
+    const int y = further(batch.from[1][n], r % SUPPORT, box.axes[1]);
+    if (z < begin || z >= end || !is_own(y, box.axes[1])) continue;
+    const long row = place_of(table, 0, y, z);
+    if (within && rows[row + from] >= 0) {
+      real *p = g + rows[row + from];
+      for (int c = 0; c < 3; c++)
+        row_at(p + c * stride) =
+            fused_row(shares.wF[r][c][n], row_at(phi), row_at(p + c * stride));
+      continue;
+    }
+    const real fx = shares.wF[r][0][n], fy = shares.wF[r][1][n], fz = shares.wF[r][2][n];
+    for (int a = 0; a < SUPPORT; a++) {
+      const int place = x[a] < 0 ? -1 : table.points[row + x[a]];
+      if (place < 0) continue;
+      real *p = g + place, *q = p + stride, *s = q + stride;
+      *p = fused(fx, phi[a], *p);
+      *q = fused(fy, phi[a], *q);
+      *s = fused(fz, phi[a], *s);
     }
   }
+}
+
+// Where the rows of supports begin. Supports that go over the end of the box along x or leave the
+// slab are not whole.
+INLINE void find_rows(Batch &batch, const Table &table, const int *rows, const Box &box, int begin,
+                      int end) {
+  const Axis ax = box.axes[0], ay = box.axes[1], az = box.axes[2];
+  int x[VERTICES_A_BATCH];
+  THREADS(n, VERTICES_A_BATCH) {
+    const int from = batch.from[0][n];
+    const bool within = from >= 0 && from + SUPPORT <= ax.count;
+    x[n] = within ? from : 0;
+    batch.whole[n] = within ? 0 : -1;
+  }
+  for (int r = 0; r < ROWS; r++)
+    THREADS(n, VERTICES_A_BATCH) {
+      const int y = further(batch.from[1][n], r % SUPPORT, ay);
+      const int z = further(batch.from[2][n], r / SUPPORT, az);
+      const bool within = is_own(y, ay) & (z >= begin) & (z < end);
+      const int place = (int)place_of(table, x[n], within ? y : 0, within ? z : 0);
+      const int p = rows[place];
+      batch.rows[r][n] = p;
+      batch.whole[n] |= within ? p : -1;
+    }
 }
 
 // Vertices begin_vertex to end_vertex, planes [begin, end) of the own box.
@@ -42,29 +76,31 @@ INLINE void spread_batch(real *g, long stride, const Table &table, const int *ro
                          const Box &box, const real *X, const real *F, long vertices,
                          long begin_vertex, long end_vertex, int begin, int end) {
   Batch batch;
+  Shares shares;
   weigh(batch, box, X, vertices, begin_vertex, end_vertex);
+  find_rows(batch, table, rows, box, begin, end);
+  for (int c = 0; c < 3; c++) {
+    alignas(64) real force[VERTICES_A_BATCH] = {};
+    for (int n = 0; n < end_vertex - begin_vertex; n++)
+      force[n] = F[c * vertices + begin_vertex + n];
+    for (int r = 0; r < ROWS; r++)
+      THREADS(n, VERTICES_A_BATCH) shares.wF[r][c][n] = batch.w[r][n] * force[n];
+  }
   for (int n = 0; n < end_vertex - begin_vertex; n++) {
     if (!batch.known[n]) continue;
-    const real *from = F + begin_vertex + n;
-    const real force[3] = {from[0], from[vertices], from[2 * vertices]};
-    const int x = batch.from[0][n], y = batch.from[1][n], z = batch.from[2][n];
     real phi[ROW] = {};
     for (int a = 0; a < SUPPORT; a++) phi[a] = batch.phi[0][a][n];
-    int places[ROWS];
-    const bool whole = x >= 0 && x + SUPPORT <= box.axes[0].count && y >= 0 &&
-                       y + SUPPORT <= box.axes[1].count && z >= begin && z + SUPPORT <= end;
-    if (!whole || !contiguous(rows, table, place_of(table, x, y, z), places)) {
-      spread_parts(g, stride, table, rows, box, batch, n, force, phi, begin, end);
+    if (batch.whole[n] < 0) {
+      spread_parts(g, stride, table, rows, box, batch, shares, n, phi, begin, end);
       continue;
     }
     const Row phi_x = row_at(phi);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-      const real w = batch.phi[2][r / SUPPORT][n] * batch.phi[1][r % SUPPORT][n];
-      real *p = g + places[r], *q = p + stride, *s = q + stride;
-      row_at(p) = fused_row(w * force[0], phi_x, row_at(p));
-      row_at(q) = fused_row(w * force[1], phi_x, row_at(q));
-      row_at(s) = fused_row(w * force[2], phi_x, row_at(s));
+      real *p = g + batch.rows[r][n], *q = p + stride, *s = q + stride;
+      row_at(p) = fused_row(shares.wF[r][0][n], phi_x, row_at(p));
+      row_at(q) = fused_row(shares.wF[r][1][n], phi_x, row_at(q));
+      row_at(s) = fused_row(shares.wF[r][2][n], phi_x, row_at(s));
     }
   }
 }

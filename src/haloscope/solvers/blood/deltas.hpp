@@ -18,14 +18,15 @@
 #define SUPPORT 4
 #endif
 
-// The first point of the support of a vertex at x, and the weights of it and of those after it.
-INLINE int delta_weights(real x, real *phi) {
+// The first point of the support of a vertex at x, and the weights of it and of those after it. They
+// go where they stay, `apart` from each other: lanes of a vector have no arrays of their own.
+INLINE int delta_weights(real x, real *phi, int apart = 1) {
 #if DELTA == ROMA
   const int centre = nearest_point(x);
   const real t = x - (real)centre, q = square_root(fused(-3 * t, t, (real)1));
   phi[0] = (2 - 3 * t - q) / 6;
-  phi[1] = (1 + q) / 3;
-  phi[2] = (2 + 3 * t - q) / 6;
+  phi[apart] = (1 + q) / 3;
+  phi[2 * apart] = (2 + 3 * t - q) / 6;
   return centre - 1;
 #else
   const int below = floor_of(x);
@@ -41,15 +42,15 @@ INLINE int delta_weights(real x, real *phi) {
   const real c = (real)0.70710678118654752 * (even - u * odd) / 4;
   const real s = (real)0.70710678118654752 * (even + u * odd) / 4;
   phi[0] = (real)0.25 - s;
-  phi[1] = (real)0.25 + c;
-  phi[2] = (real)0.25 + s;
-  phi[3] = (real)0.25 - c;
+  phi[apart] = (real)0.25 + c;
+  phi[2 * apart] = (real)0.25 + s;
+  phi[3 * apart] = (real)0.25 - c;
 #else
   const real q = square_root(fused(4 * t, 1 - t, (real)1));
   phi[0] = (3 - 2 * t - q) / 8;
-  phi[1] = (3 - 2 * t + q) / 8;
-  phi[2] = (1 + 2 * t + q) / 8;
-  phi[3] = (1 + 2 * t - q) / 8;
+  phi[apart] = (3 - 2 * t + q) / 8;
+  phi[2 * apart] = (1 + 2 * t + q) / 8;
+  phi[3 * apart] = (1 + 2 * t - q) / 8;
 #endif
   return below - 1;
 #endif

@@ -31,9 +31,12 @@ class Drive:
         self._signals = [each.time_signal() for each in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
+        self._steady = not any("t" in each.uses for each in (self._factor, *self._signals))
 
     def set(self, step: int) -> None:
         """Set the factors of a step."""
+        if self._steady and self._now:
+            return
         t = step * self._units.time_step
         factor = float(self._factor(t=t))
         values = [factor]

@@ -115,6 +115,12 @@ class Flow:
             graphs=graphs,
         )
 
+    @property
+    def capturable(self) -> bool:
+        """Whether steps need no host, so that they can be captured into a graph."""
+        exchanges = (self._populations, self._velocities)
+        return all(each is None or each.capturable for each in exchanges)
+
     def step(self) -> None:
         """Advance by one time step."""
         fluid = self.fluid

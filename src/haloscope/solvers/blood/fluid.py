@@ -117,6 +117,8 @@ class Fluid:
         (3, stride), with cells: force density that is added, and velocity as of the last step.
     inside
         (stride,) flags, with `inside_tau`.
+    listed
+        Bytes that an odd step reads for a point, on average, to know where its neighbours lie.
 
     Raises
     ------
@@ -157,7 +159,7 @@ class Fluid:
         self.velocity = device.zeros(vectors, self._dtype) if with_cells else nothing
         flags = self.stride if inside_tau is not None else 1
         self.inside = device.zeros((flags,), np.uint8)
-        self.constants = {
+        self.constants: dict[str, int | float | str] = {
             "real": "double" if real == "double" else "float",
             "CELLS": int(with_cells),
             "CONTRAST": int(inside_tau is not None),
@@ -220,12 +222,15 @@ class Fluid:
                     sizes = (len(order.points), int(sources is not None))
                     of_parity.append((give(order.blocks), len(order.blocks) - 1, *lists, *sizes))
                 self._orders.append(of_parity)
+            of_odd = [one for order in self._orders[1] for one in order if np.ndim(one)]
+            self.listed = sum(table.nbytes for table in of_odd) / max(1, self.bulk)
             return
         found = neighbours(self._part.sources[:, : self.bulk], self._way)
+        self.listed = found.bytes_a_point
         where = (give(found.kinds), give(found.distances), found.pitch)
         # Points that all go together need no list.
-        lists = [0 if len(some) == self.bulk else give(some.astype(np.int32)) for some in chosen]
-        points = [(one, len(some)) for one, some in zip(lists, chosen, strict=True)]
+        named = [0 if len(some) == self.bulk else give(some.astype(np.int32)) for some in chosen]
+        points = [(one, len(some)) for one, some in zip(named, chosen, strict=True)]
         self._orders = [list(points), [(*some, *where) for some in points]]
 
     def set_body_force(self, force: Sequence[float]) -> None:
@@ -381,6 +386,10 @@ class Fluid:
         """Let moving and slanted walls act, once what comes from other ranks is there."""
         if self._correct:
             self._correct[self.parity]()
+        self.parity = 1 - self.parity
+
+    def skip_step(self) -> None:
+        """Take note that a graph has done a step."""
         self.parity = 1 - self.parity
 
     def step(self) -> None:

@@ -21,6 +21,7 @@ from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.inside import Insides
 from haloscope.solvers.blood.membranes import Membranes
 from haloscope.solvers.blood.packing import Cells, Packing
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -52,6 +53,8 @@ class _Unfilled(BloodSolver):
             law = RepulsionLaw(1.0, table.repulsion.range_um / table.spacing_um)
             Repulsion(device, box, law)
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
+        if table.inside_tau is not None:
+            Insides(device, box, part.halo, part.table)
         for each in table.cells:
             kind = kind_of(each, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)

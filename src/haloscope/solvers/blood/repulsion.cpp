@@ -4,10 +4,11 @@
 //
 //   F(r) = k (r0 / max(r, r0 / 10) - 1),
 //
-// which is k at half the cutoff, 0 at the cutoff and at most 9 k. Vertices are put into bins of one
-// lattice unit by a counting sort; a vertex adds up what those around it do to it, bin after bin,
-// within a bin in the order of kind, cell and vertex. So the sums have the same bits for any number
-// of threads or ranks, and the two forces of a pair are exactly opposite.
+// which is k at half the cutoff, 0 at the cutoff and at most 9 k. What a pair adds is rounded to a
+// whole multiple of a unit so small, and so far from overflow, that sums of these are exact. So they
+// are the same in any order, for any number of threads or ranks, and the two forces of a pair are
+// exactly opposite. Vertices are put into bins of one lattice unit by a counting sort. On a GPU each
+// vertex goes through the bins around it; cores keep lists of what is near (repulsion_lists.hpp).
 //
 // X positions, F forces of a kind: component c of vertex i at c * vertices + i. Vertex i of a kind
 // has the number first + i among those of all kinds; its cell is first_cell + i / a_cell.
@@ -16,7 +17,20 @@
 
 #include "own_box.hpp"
 
+#if ON_GPU
+#define VERTICES_A_BATCH THREADS_A_BLOCK
+#else
+#define VERTICES_A_BATCH 32
+#endif
+
 INLINE real push(real r, real k, real r0) { return k * (r0 / larger(r, r0 / 10) - 1); }
+
+// Adds the force along d, a distance with the square r2. Next to the anchor, 1.5 * 2^52 units, numbers
+// are a unit apart.
+INLINE void add_push(double *sum, const real *d, real r2, real k, real r0, double anchor) {
+  const real r = square_root(r2), f = r > 0 ? push(r, k, r0) / r : 0;
+  for (int c = 0; c < 3; c++) sum[c] += ((double)(f * d[c]) + anchor) - anchor;
+}
 
 // Bin of each vertex, -1 outside of all; on a GPU they are counted too.
 KERNEL place(const int *numbers, const real *X, long vertices, long count, long first, int *places,
@@ -106,109 +120,135 @@ KERNEL collect(const real *X, long vertices, long count, long first, long first_
   }
 }
 
-// Adds what items begin..end do to a vertex at x of a cell.
-INLINE void add_pairs(real *sum, const real *x, int cell, const Box &box, const real *sorted,
-                      const int *cells, long room, int begin, int end, real k, real r0) {
-  for (int n = begin; n < end; n++) {
-    if (cells[n] == cell) continue;
-    real d[3], r2 = 0;
-    for (int c = 0; c < 3; c++) {
-      d[c] = x[c] - sorted[c * room + n];
-      const Axis &axis = box.axes[c];
-      if (axis.period && 2 * absolute(d[c]) > (real)axis.period)
-        d[c] -= (real)axis.period * nearest_point(d[c] * (real)axis.inverse);
-      r2 = fused(d[c], d[c], r2);
-    }
-    if (r2 >= r0 * r0) continue;
-    const real r = square_root(r2), f = r > 0 ? push(r, k, r0) / r : 0;
-    for (int c = 0; c < 3; c++) sum[c] = fused(f, d[c], sum[c]);
-  }
-}
-
 // Whether bin `at` and those up to `reach` from it are all there, round periodic ends or not.
 INLINE bool surrounded(int at, int reach, const Axis &axis) {
   return axis.count == axis.period || (at >= reach && at + reach < axis.count);
 }
 
-// For vertices whose surroundings lie in bins; others can spread nothing to own points.
+INLINE int wrapped(int at, int count) { return at < 0 ? at + count : at < count ? at : at - count; }
+
+// Calls visit(begin, end) for the items of bins up to `reach` from a bin, if all of these are there.
+// Others are those of vertices that can spread nothing to own points.
+template <typename Visit>
+INLINE void around(int bin, int reach, const Box &box, const int *starts, Visit visit) {
+  if (bin < 0) return;
+  const Axis &ax = box.axes[0], &ay = box.axes[1], &az = box.axes[2];
+  const int x = bin % ax.count, y = bin / ax.count % ay.count, z = bin / ax.count / ay.count;
+  if (!surrounded(x, reach, ax) || !surrounded(y, reach, ay) || !surrounded(z, reach, az)) return;
+  const int low = x - reach, high = x + reach + 1;
+  for (int dz = -reach; dz <= reach; dz++)
+    for (int dy = -reach; dy <= reach; dy++) {
+      const long row = (long)wrapped(z + dz, az.count) * ay.count + wrapped(y + dy, ay.count);
+      const int *from = starts + row * ax.count;
+      visit(from[larger(low, 0)], from[smaller(high, ax.count)]);
+      // What lies beyond an end of the row.
+      if (low < 0) visit(from[low + ax.count], from[ax.count]);
+      if (high > ax.count) visit(from[0], from[high - ax.count]);
+    }
+}
+
+// d = x - y by way of the nearest periodic image; its square.
+INLINE real distance_squared(const real *x, const real *y, long apart, const Box &box, real *d) {
+  real r2 = 0;
+  for (int c = 0; c < 3; c++) {
+    const Axis &axis = box.axes[c];
+    d[c] = x[c] - y[c * apart];
+    if (axis.period && 2 * absolute(d[c]) > (real)axis.period)
+      d[c] -= (real)axis.period * nearest_point(d[c] * (real)axis.inverse);
+    r2 = fused(d[c], d[c], r2);
+  }
+  return r2;
+}
+
+// A force of nothing changes nothing, not even the sign of 0.
+INLINE void add_force(real *F, long vertices, const double *sum) {
+  for (int c = 0; c < 3; c++)
+    if (sum[c] != 0) F[c * vertices] += (real)sum[c];
+}
+
+#if ON_GPU
 KERNEL repel(const int *numbers, const real *X, real *F, long vertices, long count, long first,
              long first_cell, long a_cell, const int *places, const int *starts,
              const real *sorted, const int *cells, long room, long reach, double strength,
-             double cutoff) {
+             double cutoff, double anchor) {
   const Box box = box_of(numbers);
-  const Axis ax = box.axes[0], ay = box.axes[1], az = box.axes[2];
-  const int m = (int)reach;
+  const real r0 = (real)cutoff;
   PARTS(i, count) {
-    const int bin = places[first + i];
-    if (bin < 0) continue;
-    const int at_x = bin % ax.count, at_y = bin / ax.count % ay.count,
-              at_z = bin / ax.count / ay.count;
-    if (!surrounded(at_x, m, ax) || !surrounded(at_y, m, ay) || !surrounded(at_z, m, az)) continue;
     const int cell = (int)(first_cell + i / a_cell);
     const real x[3] = {X[i], X[vertices + i], X[2 * vertices + i]};
-    real sum[3] = {0, 0, 0};
-    for (int dz = -m; dz <= m; dz++)
-      for (int dy = -m; dy <= m; dy++) {
-        const int z = (at_z + dz + az.count) % az.count, y = (at_y + dy + ay.count) % ay.count;
-        const int *row = starts + ((long)z * ay.count + y) * ax.count;
-        if (at_x >= m && at_x + m < ax.count) {
-          add_pairs(sum, x, cell, box, sorted, cells, room, row[at_x - m], row[at_x + m + 1],
-                    (real)strength, (real)cutoff);
-          continue;
-        }
-        for (int dx = -m; dx <= m; dx++) {
-          const int b = (at_x + dx + ax.count) % ax.count;
-          add_pairs(sum, x, cell, box, sorted, cells, room, row[b], row[b + 1], (real)strength,
-                    (real)cutoff);
-        }
+    double sum[3] = {0, 0, 0};
+    around(places[first + i], (int)reach, box, starts, [&](int begin, int end) {
+      for (int n = begin; n < end; n++) {
+        real d[3];
+        const real r2 = cells[n] == cell ? r0 * r0 : distance_squared(x, sorted + n, room, box, d);
+        if (r2 < r0 * r0) add_push(sum, d, r2, (real)strength, r0, anchor);
       }
-    for (int c = 0; c < 3; c++) F[c * vertices + i] += sum[c];
+    });
+    add_force(F + i, vertices, sum);
   }
 }
+#else
+#include "repulsion_lists.hpp"
+#endif
 
+// Adds what walls do to a vertex in the lattice cell whose lowest corner has a place in the table.
 // distance: of lattice points from the nearest wall. Between points it is trilinear; a point that
 // is no fluid counts as one lattice unit further out than the nearest to the wall of those that are.
+INLINE void push_from_walls(const real *X, real *F, long vertices, const int *points,
+                            const Table &table, const real *distance, real k, real r0) {
+  const real far = r0 + 2;
+  real t[3], d[8], lowest = far;
+  for (int c = 0; c < 3; c++) t[c] = X[c * vertices] - (real)floor_of(X[c * vertices]);
+  for (int n = 0; n < 8; n++) {
+    const int p = points[(n / 4 * table.ny + n / 2 % 2) * table.nx + n % 2];
+    d[n] = p < 0 ? -1 : smaller(distance[p], far);
+    if (p >= 0) lowest = smaller(lowest, d[n]);
+  }
+  if (lowest >= far) return;
+  for (int n = 0; n < 8; n++) d[n] = d[n] < 0 ? lowest - 1 : d[n];
+  real slope[3] = {0, 0, 0}, r = 0;
+  for (int n = 0; n < 8; n++) {
+    const real wx = n % 2 ? t[0] : 1 - t[0], wy = n / 2 % 2 ? t[1] : 1 - t[1],
+               wz = n / 4 ? t[2] : 1 - t[2];
+    r = fused(wx * wy * wz, d[n], r);
+    slope[0] = fused(wy * wz, n % 2 ? d[n] : -d[n], slope[0]);
+    slope[1] = fused(wx * wz, n / 2 % 2 ? d[n] : -d[n], slope[1]);
+    slope[2] = fused(wx * wy, n / 4 ? d[n] : -d[n], slope[2]);
+  }
+  const real steepness = square_root(
+      slope[0] * slope[0] + slope[1] * slope[1] + slope[2] * slope[2]);
+  if (r >= r0 || !(steepness > 0)) return;
+  const real f = push(r, k, r0) / steepness;
+  for (int c = 0; c < 3; c++) F[c * vertices] = fused(f, slope[c], F[c * vertices]);
+}
+
+// near: whether walls push anywhere between a place of the table and the next ones along all axes.
+// Vertices come in batches, whose places cores find in vector lanes.
 KERNEL repel_walls(const int *numbers, const int *points, long halo, const real *distance,
-                   const real *X, real *F, long vertices, long count, double strength,
-                   double cutoff) {
+                   const unsigned char *near, const real *X, real *F, long vertices, long count,
+                   double strength, double cutoff) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
-  const real far = (real)cutoff + 2;
-  PARTS(i, count) {
-    real t[3], d[8], lowest = far;
-    long at[3];
-    bool here = true;
-    for (int c = 0; c < 3; c++) {
-      const real x = X[c * vertices + i];
-      const bool known = placeable(x);
-      const int below = floor_of(known ? x : (real)0);
-      t[c] = x - (real)below;
-      const int place = from_first(below + (int)halo, box.axes[c]);
-      here = here && known && place >= 0 && place + 1 < box.axes[c].count + 2 * halo;
-      at[c] = place - halo;
+  BLOCKS(b, (count + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {
+    const long begin = b * VERTICES_A_BATCH, end = smaller(count, begin + VERTICES_A_BATCH);
+    PRIVATE(long, places, VERTICES_A_BATCH);
+    THREADS(n, end - begin) MINE(places, n) = 0;
+    for (int c = 2; c >= 0; c--) {
+      const Axis axis = box.axes[c];
+      const int along = axis.count + 2 * (int)halo;
+      THREADS(n, end - begin) {
+        const real x = X[c * vertices + begin + n];
+        const real known = smaller(larger(x, (real)-1e9), (real)1e9);
+        const int at = from_first(floor_of(known) + (int)halo, axis);
+        const bool there = placeable(x) & (at >= 0) & (at + 1 < along);
+        MINE(places, n) = there & (MINE(places, n) >= 0) ? MINE(places, n) * along + at : -1;
+      }
     }
-    if (!here) continue;
-    for (int n = 0; n < 8; n++) {
-      const int p = points[place_of(table, at[0] + n % 2, at[1] + n / 2 % 2, at[2] + n / 4)];
-      d[n] = p < 0 ? -1 : smaller(distance[p], far);
-      if (p >= 0) lowest = smaller(lowest, d[n]);
+    THREADS(n, end - begin) {
+      const long place = MINE(places, n);
+      if (place >= 0 && near[place])
+        push_from_walls(X + begin + n, F + begin + n, vertices, points + place, table, distance,
+                        (real)strength, (real)cutoff);
     }
-    if (lowest >= far) continue;
-    for (int n = 0; n < 8; n++) d[n] = d[n] < 0 ? lowest - 1 : d[n];
-    real slope[3] = {0, 0, 0}, r = 0;
-    for (int n = 0; n < 8; n++) {
-      const real wx = n % 2 ? t[0] : 1 - t[0], wy = n / 2 % 2 ? t[1] : 1 - t[1],
-                 wz = n / 4 ? t[2] : 1 - t[2];
-      r = fused(wx * wy * wz, d[n], r);
-      slope[0] = fused(wy * wz, n % 2 ? d[n] : -d[n], slope[0]);
-      slope[1] = fused(wx * wz, n / 2 % 2 ? d[n] : -d[n], slope[1]);
-      slope[2] = fused(wx * wy, n / 4 ? d[n] : -d[n], slope[2]);
-    }
-    const real steepness = square_root(
-        slope[0] * slope[0] + slope[1] * slope[1] + slope[2] * slope[2]);
-    if (r >= (real)cutoff || !(steepness > 0)) continue;
-    const real f = push(r, (real)strength, (real)cutoff) / steepness;
-    for (int c = 0; c < 3; c++)
-      F[c * vertices + i] = fused(f, slope[c], F[c * vertices + i]);
   }
 }

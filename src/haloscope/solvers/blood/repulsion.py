@@ -2,23 +2,33 @@
 
 Lattice units throughout. The law is an inverse distance with a cutoff r0 (repulsion.cpp):
 F = k (r0 / r - 1) below r0 and nothing beyond, limited below r0 / 10. Forces of pairs are exactly
-opposite, and have the same bits for any number of threads or ranks.
+opposite. What pairs add is rounded to whole multiples of a unit of about k 2^-42, so that sums of it
+are exact: the same bits in any order, for any number of threads or ranks. GPUs sort vertices into
+bins at each step, cores keep lists of what is near (repulsion_lists.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
+from haloscope.solvers.blood.repulsion_lists import (
+    LAUNCHED,
+    MARGIN,
+    Bins,
+    NearLists,
+    VerticesOfKind,
+)
 
 SOURCE = Path(__file__).with_name("repulsion.cpp")
 
@@ -30,6 +40,8 @@ FAR_FROM_WALLS = 2.0
 
 _WIDTH, _BLOCKS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"]
 _MOST_BINS = 2**31 - 1
+# Sums of 2^11 times the strength are exact, of some 200 pairs that are as near as can be.
+_BITS_BELOW_STRENGTH = 42
 # Plans that are kept, with the arrays that they were bound to.
 _MOST_PLANS = 16
 
@@ -116,40 +128,55 @@ class Repulsion:
     ) -> None:
         self.device, self.law = device, between_cells
         self.dtype = np.dtype(dtype)
-        self.reach = math.ceil(between_cells.cutoff)
-        first, counts, periods = [], [], []
-        axes = zip("xyz", box.low, box.high, box.shape, box.periodic, strict=True)
-        for axis, low, high, points, periodic in axes:
+        cutoff, on_cores = between_cells.cutoff, device.kind == "cpu"
+        self.reach = math.ceil(cutoff)
+        self.margin = 0.0
+        for axis, points, periodic in zip("xyz", box.shape, box.periodic, strict=True):
             if periodic and points < 2 * self.reach + 1:
                 raise InputError(
                     f"{points} points along the periodic axis {axis} are too few for a repulsion "
-                    f"with cutoff {between_cells.cutoff:g}; give {2 * self.reach + 1} or more"
+                    f"with cutoff {cutoff:g}; give {2 * self.reach + 1} or more"
                 )
-            # Supports of 4 points meet own points from 2 below them to 1 above; and one bin more.
-            start, count = low - LEAST_HALO - self.reach, high - low + 3 + 2 * self.reach
-            whole = periodic and count >= points
-            first.append(0 if whole else start)
-            counts.append(points if whole else count)
-            periods.append(points if periodic else 0)
-        self._bins = math.prod(counts)
+        if on_cores:
+            periods = [n for n, again in zip(box.shape, box.periodic, strict=True) if again]
+            most = min(((n - 1) // 2 for n in periods), default=self.reach + 1)
+            self.margin = min(MARGIN, most - cutoff)
+            self.reach = min(math.ceil(cutoff + self.margin), most)
+        region = self._region(box)
+        self._bins = int(np.prod(region[3:6], dtype=np.int64))
         if self._bins > _MOST_BINS:
             raise InputError(
                 f"a box of {self._bins} bins for the repulsion of cells is too large; at most "
                 f"{_MOST_BINS} fit: use more ranks"
             )
-        self._box = device.from_host(np.array([*first, *counts, *periods], np.int32))
-        self._counts = device.zeros((self._bins,), np.int32)
+        self._box = device.from_host(region)
+        self._counts = device.zeros((0 if on_cores else self._bins,), np.int32)
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
-        self._constants = constants(dtype)
-        self._place, self._collect, self._repel = (
-            self._kernel(name) for name in ("place", "collect", "repel")
-        )
-        names = ["sort_bins"]
-        if device.kind != "cpu":
-            names = ["sum_bins", "scan_bins", "fill_bins", "order_bins"]
-        self._sort = [self._kernel(name) for name in names]
-        self._plans: dict[tuple[int, ...], tuple[list[tuple[int, int]], list[Launch]]] = {}
+        names = ("sum_bins", "scan_bins", "fill_bins", "order_bins", "repel")
+        self._kernels = {
+            name: device.kernel(SOURCE, name, constants(dtype))
+            for name in ("place", "collect", *(("sort_bins", *LAUNCHED) if on_cores else names))
+        }
+        # Numbers next to it are as far apart as what forces are whole multiples of.
+        _, exponent = math.frexp(between_cells.strength)
+        self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)
+        self._plans: dict[tuple[int, ...], tuple[list[tuple[int, int]], Callable[[], None]]] = {}
+
+    def _region(self, box: OwnBox) -> NDArray[np.int32]:
+        """Bins of what own points can get forces from, as the numbers of an own box."""
+        # Supports of 4 points meet own points from 2 below them to 1 above; and one bin more.
+        # What is listed may have come from half a margin farther away.
+        beyond = self.reach + math.ceil(self.margin / 2)
+        first, counts = [], []
+        for low, high, points, periodic in zip(
+            box.low, box.high, box.shape, box.periodic, strict=True
+        ):
+            start, count = low - LEAST_HALO - beyond, high - low + 3 + 2 * beyond
+            whole = periodic and count >= points
+            first.append(0 if whole else start)
+            counts.append(points if whole else count)
+        return np.concatenate([[*first, *counts], box.numbers()[6:]]).astype(np.int32)
 
     def apply(self, kinds: Sequence[CellsOfKind]) -> None:
         """Add the forces between vertices of different cells, of the same kind or another.
@@ -164,79 +191,90 @@ class Repulsion:
             return
         sizes = [(kind.cells, kind.vertices) for kind in kinds]
         key = _addresses(self.device, kinds)
-        bound_for, plan = self._plans.get(key, ([], []))
-        if bound_for != sizes:
+        bound_for, plan = self._plans.get(key, ([], None))
+        if plan is None or bound_for != sizes:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             plan = self._bound(kinds)
             self._plans[key] = sizes, plan
-        for launch in plan:
-            launch()
+        plan()
 
-    def _kernel(self, name: str) -> Kernel:
-        return self.device.kernel(SOURCE, name, self._constants)
-
-    def _bound(self, kinds: Sequence[CellsOfKind]) -> list[Launch]:
+    def _bound(self, kinds: Sequence[CellsOfKind]) -> Callable[[], None]:
         """What is launched for arrays of these sizes at these places, which it keeps alive."""
-        device = self.device
-        total = sum(kind.cells * kind.vertices for kind in kinds)
-        places, items, cells = (device.zeros((total,), np.int32) for _ in range(3))
-        positions = device.zeros((3 * total,), self.dtype)
-        before: list[Launch] = []
-        after: list[Launch] = []
-        last: list[Launch] = []
-        first = first_cell = 0
+        numbered, first, first_cell = [], 0, 0
         for kind in kinds:
-            count, vertices = kind.cells * kind.vertices, vertices_of(kind.positions)
-            numbers = (vertices, count, first)
-            before.append(
-                self._place.bind(
-                    self._box,
-                    kind.positions,
-                    *numbers,
-                    places,
-                    self._counts,
-                    extent=(count,),
-                    block=(_WIDTH,),
-                )
-            )
-            which = (*numbers, first_cell, kind.vertices)
-            bins = (self._starts, self._bins, items, positions, cells, total)
-            after.append(
-                self._collect.bind(kind.positions, *which, *bins, extent=(total,), block=(_WIDTH,))
-            )
-            found = (places, self._starts, positions, cells, total)
-            law = (self.reach, self.law.strength, self.law.cutoff)
-            last.append(
-                self._repel.bind(
-                    self._box,
-                    kind.positions,
-                    kind.forces,
-                    *which,
-                    *found,
-                    *law,
-                    extent=(count,),
-                    block=(_WIDTH,),
-                )
-            )
+            count, room = kind.cells * kind.vertices, vertices_of(kind.positions)
+            numbers = (room, count, first, first_cell, kind.vertices)
+            numbered.append(VerticesOfKind(kind.positions, kind.forces, *numbers))
             first += count
             first_cell += kind.cells
-        return [*before, *self._sorting(places, items, total), *after, *last]
+        bins = self._binned(numbered, first)
+        law = (self.law.strength, self.law.cutoff, self._anchor)
+        if self.device.kind == "cpu":
+            return NearLists(self.device, self._kernels, bins, numbered, law, self.margin)
+        found = (bins.places, bins.starts, bins.sorted, bins.cells, bins.total)
+        repel = [
+            self._kernels["repel"].bind(
+                *(self._box, kind.positions, kind.forces, *kind.numbers, *found, self.reach, *law),
+                extent=(kind.count,),
+                block=(_WIDTH,),
+            )
+            for kind in numbered
+        ]
+
+        def bin_and_repel() -> None:
+            bins.fill()
+            for launch in repel:
+                launch()
+
+        return bin_and_repel
+
+    def _binned(self, kinds: Sequence[VerticesOfKind], total: int) -> Bins:
+        device, kernels, block = self.device, self._kernels, (_WIDTH,)
+        places, items, cells = (device.zeros((total,), np.int32) for _ in range(3))
+        positions = device.zeros((3 * total,), self.dtype)
+        place = [
+            kernels["place"].bind(
+                *(self._box, kind.positions, kind.room, kind.count, kind.first),
+                *(places, self._counts),
+                extent=(kind.count,),
+                block=block,
+            )
+            for kind in kinds
+        ]
+        found = (self._starts, self._bins, items, positions, cells, total)
+        collect = [
+            kernels["collect"].bind(
+                kind.positions, *kind.numbers, *found, extent=(total,), block=block
+            )
+            for kind in kinds
+        ]
+        launches = [*place, *self._sorting(places, items, total), *collect]
+
+        def fill() -> None:
+            for launch in launches:
+                launch()
+
+        where = (places, self._starts, items, positions, cells)
+        return Bins(fill, self._box, self.reach, *where, total)
 
     def _sorting(self, places: Array, items: Array, total: int) -> list[Launch]:
-        counts, sums, starts, bins = self._counts, self._sums, self._starts, self._bins
+        kernels, counts, sums = self._kernels, self._counts, self._sums
+        starts, bins = self._starts, self._bins
         if self.device.kind == "cpu":
             parts = self.device.multiprocessors
-            return [
-                self._sort[0].bind(places, total, bins, starts, items, sums, parts, extent=(total,))
-            ]
-        add, scan, fill, order = self._sort
+            sort = kernels["sort_bins"]
+            return [sort.bind(places, total, bins, starts, items, sums, parts, extent=(total,))]
         wide, block = (_BLOCKS * _WIDTH,), (_WIDTH,)
+        calls: list[tuple[str, tuple[Array | int, ...], tuple[int, ...]]] = [
+            ("sum_bins", (counts, bins, sums), wide),
+            ("scan_bins", (counts, bins, sums, starts), wide),
+            ("fill_bins", (places, total, starts, counts, items), (total,)),
+            ("order_bins", (starts, counts, bins, items), (bins,)),
+        ]
         return [
-            add.bind(counts, bins, sums, extent=wide, block=block),
-            scan.bind(counts, bins, sums, starts, extent=wide, block=block),
-            fill.bind(places, total, starts, counts, items, extent=(total,), block=block),
-            order.bind(starts, counts, bins, items, extent=(bins,), block=block),
+            kernels[name].bind(*arguments, extent=extent, block=block)
+            for name, arguments, extent in calls
         ]
 
 
@@ -286,6 +324,7 @@ class WallRepulsion:
         self._box = device.from_host(box.numbers())
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         self._distance = device.from_host(np.ascontiguousarray(distance, dtype))
+        self._near = device.from_host(_near_walls(table, distance, law.cutoff))
         self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype))
         self._device = device
         self._launches: dict[tuple[int, ...], tuple[int, Launch]] = {}
@@ -309,9 +348,28 @@ class WallRepulsion:
 
     def _bound(self, kind: CellsOfKind, count: int) -> Launch:
         vertices = (kind.positions, kind.forces, vertices_of(kind.positions), count)
-        where = (self._box, self._table, self._halo, self._distance)
+        where = (self._box, self._table, self._halo, self._distance, self._near)
         law = (self.law.strength, self.law.cutoff)
         return self._kernel.bind(*where, *vertices, *law, extent=(count,), block=(_WIDTH,))
+
+
+def _near_walls(
+    table: NDArray[np.int32], distance: NDArray[np.floating], cutoff: float
+) -> NDArray[np.uint8]:
+    """Flag the lattice cells, by their lowest corner, in which some place may be near a wall."""
+    if len(distance) == 0:
+        return np.zeros(table.shape, np.uint8)
+    cells = tuple(n - 1 for n in table.shape)
+    lowest, missing = np.full(cells, np.inf), np.zeros(cells, bool)
+    for corner in itertools.product((0, 1), repeat=3):
+        points = table[tuple(slice(a, a + n) for a, n in zip(corner, cells, strict=True))]
+        there = points >= 0
+        lowest = np.minimum(lowest, np.where(there, distance[points], np.inf))
+        missing |= ~there
+    near = np.zeros(table.shape, np.uint8)
+    # A corner without fluid counts as 1 less than the lowest; and a little more, for rounding.
+    near[:-1, :-1, :-1] = lowest - missing < 1.001 * cutoff + 0.001
+    return near
 
 
 def _addresses(device: Device, kinds: Sequence[CellsOfKind]) -> tuple[int, ...]:

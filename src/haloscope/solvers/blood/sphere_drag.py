@@ -98,7 +98,8 @@ def _from_centre(x: Floats, centre: Floats, edge: int) -> Floats:
 
 def _around_a_sphere(shape: tuple[int, int, int], centre: Floats, radius: float) -> LatticePart:
     numbers = np.arange(math.prod(shape))
-    x = np.stack(np.unravel_index(numbers, shape[::-1])[::-1], axis=1)
+    places = np.unravel_index(numbers, shape[::-1])[::-1]
+    x = np.stack(places, axis=1).astype(np.float64)
     outside = (_from_centre(x, centre, shape[0]) ** 2).sum(axis=1) > radius**2
     return take(numbers[outside], shape, ((0, 0, 0), shape), 1, VELOCITIES[1:], periodic=_CLOSED)
 

@@ -71,7 +71,7 @@ def missed_with(simulation: Any, kernel: str) -> Missed:
     membranes = simulation.solver.suspension.kinds[0].membranes
     stride, count = simulation.solver.fluid.stride, membranes.vertices
     lattice = simulation.solver.vessel.lattice
-    box = OwnBox(*part.box, shape=lattice.shape, periodic=lattice.periodic)
+    box = OwnBox(part.box[0], part.box[1], lattice.shape, lattice.periodic)
     coupling = Coupling(device, box, part.halo, part.table, stride, kernel=kernel)
     random = np.random.default_rng(1)
     positions = membranes.on_host(membranes.positions, 1)[0].T

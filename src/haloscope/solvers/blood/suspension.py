@@ -210,12 +210,25 @@ class Suspension:
     def hand_over(self) -> None:
         """Give cells to all ranks that they reach now, and count them; all ranks call this."""
         with _HAND_OVER:
+            if self._world.size == 1 and all(self._finite(given) for given in self.kinds):
+                # All cells are here, and stay on the device.
+                self._due = self._step + self._interval
+                return
             fastest = 0.0
             for given in self.kinds:
                 values = self._own_state(given)
                 fastest = max(fastest, float(np.abs(values[:, 1]).max(initial=0.0)))
                 self._hand_over(given, given.ids[given.own], values)
             self._plan(self._world.largest(fastest))
+
+    def _finite(self, given: Present) -> bool:
+        """Whether all vertices have numbers as positions and velocities."""
+        m, isfinite = given.membranes, self.device.xp.isfinite
+        cells = (m.capacity, m.vertices)
+        return all(
+            bool(isfinite(array.reshape(3, *cells)[:, : given.count]).all())
+            for array in (m.positions, m.velocities)
+        )
 
     def _plan(self, fastest: float) -> None:
         """When to hand over next: before a vertex at twice its speed can have left the margin."""
@@ -330,6 +343,35 @@ class Suspension:
 
     def step(self) -> None:
         """Move with the fluid, which has just collided, and set the forces of its next step."""
+        self._move()
+        self.count_step()
+        if self._step >= self._due:
+            self.hand_over()
+        self._put_forces()
+
+    @property
+    def due(self) -> bool:
+        """Whether cells are handed over in the next step."""
+        return self._step + 1 >= self._due
+
+    @property
+    def bound_to(self) -> tuple[object, ...]:
+        """What the launches of a step depend on; others are needed where it differs."""
+        return tuple(
+            one for given in self.kinds for one in (given.membranes, given.count, given.shared)
+        )
+
+    def launch_step(self) -> None:
+        """Do what :meth:`step` does on the device where no cells are handed over."""
+        self._move()
+        self._put_forces()
+
+    def count_step(self) -> None:
+        """Take note that a step was done."""
+        self._step += 1
+
+    def _move(self) -> None:
+        """Give vertices the fluid's velocities, and move them."""
         self._flow.fetch_velocities()
         u, coupling = self._flow.fluid.velocity, self._coupling
         for given in self.kinds:
@@ -341,10 +383,6 @@ class Suspension:
                     given.shared.swap(m.velocities)
             with _ADVANCE:
                 coupling.advance(m.positions, m.velocities, given.vertices)
-        self._step += 1
-        if self._step >= self._due:
-            self.hand_over()
-        self._put_forces()
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity."""

@@ -121,7 +121,7 @@ class Traffic:
             By opening: how far in m the mean flow into the vessel has gone since the last look.
         """
         for number, given in enumerate(self._suspension.kinds):
-            gone = self._going(given)
+            gone = self._going(given, carried)
             if self._world.any(len(gone) > 0):
                 self.left[number] += self._suspension.remove(number, gone)
         for inlet in self._inlets:
@@ -129,8 +129,8 @@ class Traffic:
             self._queue(inlet, distance)
             self._let_in(inlet)
 
-    def _going(self, given: Present) -> np.ndarray:
-        """Own cells that touch the plane of an opening from within."""
+    def _going(self, given: Present, carried: Mapping[str, float]) -> np.ndarray:
+        """Own cells that touch the plane of an opening from within, unless the flow comes in."""
         m, lattice = given.membranes, self._lattice
         gone = np.zeros(given.count, bool)
         if not given.count:
@@ -141,6 +141,8 @@ class Traffic:
             for found in (cells.min(axis=2), cells.max(axis=2))
         )
         for opening in lattice.openings:
+            if carried.get(opening.name, 0.0) > 0.0:
+                continue
             axis, plane = opening.axis, opening.plane
             ahead = high[axis] - plane if opening.direction > 0 else plane - low[axis]
             near = (ahead > -_GOES) & (ahead < _BESIDE + (high - low)[axis])

@@ -22,7 +22,6 @@ from haloscope.domain.wall_distances import wall_distances
 from haloscope.domain.wall_links import link_fractions
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.expressions import Expression
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case import Shape as Vessels
@@ -226,8 +225,9 @@ def _profile(table: keys.OpeningTable, points: OpeningPoints, lattice: Lattice) 
         return np.ones(len(points.numbers))
     if table.profile == "parabolic":
         return developed_profile(points, lattice)
+    given = table.velocity_profile()
+    assert given is not None
     x, y, z = lattice.positions(points.numbers).T
-    given = Expression(table.profile, ("x", "y", "z"))
     found = given.evaluate_finite(f"blood.openings {table.name}.profile", x=x, y=y, z=z)
     return np.broadcast_to(found, x.shape)
 

@@ -1,0 +1,97 @@
+"""Times whole steps of blood on the ranks it is started with, one line a case.
+
+    python bench/blood_steps.py --points 128
+    mpiexec -n 4 python bench/blood_steps.py --points 256 256 128 --transport peer nccl staged
+
+A periodic box of plasma, with red cells in rows at a hematocrit of about 0.4 unless --cells is 0.
+Medians of seven blocks of steps on the slowest rank, hand-overs of cells included; with as many points
+a rank, what steps of several ranks take longer than those of one is exchange that is not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+from blood_lattices import rows_of_cells
+
+from haloscope.case import check, override
+from haloscope.device import open_device
+from haloscope.exchange.world import open_world
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.solver import BloodSolver
+
+REPEATS = 7
+RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
+
+
+def cells(points: list[int], spacing: float, vertices: int) -> list[dict[str, Any]]:
+    """Red cells at given places: rows in cubes as wide as the box is at its narrowest."""
+    n = min(points)
+    rows = rows_of_cells(n, 2 * RADIUS / spacing, CELL_VOLUME / spacing**3 / HEMATOCRIT, 0.0)
+    cubes = np.stack(np.meshgrid(*(np.arange(m // n) for m in points), indexing="ij"), axis=-1)
+    centres = (rows[None] + n * cubes.reshape(-1, 1, 3)).reshape(-1, 3) % points
+    placed = [{"position_um": place} for place in (centres * spacing).tolist()]
+    return [{"vertices": vertices, "placed": placed}]
+
+
+def main() -> None:
+    """Print a line on rank 0."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--points", type=int, nargs="+", default=[128], help="one number or three")
+    parser.add_argument("--spacing", type=float, default=0.5, help="in um")
+    parser.add_argument("--vertices", type=int, default=642)
+    parser.add_argument("--cells", type=int, choices=[0, 1], nargs="+", default=[0, 1])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--transport", nargs="+", default=["auto"])
+    parser.add_argument("--set", action="append", default=[], help="table.key=value, repeatable")
+    options = parser.parse_args()
+    world = open_world()
+    device = open_device(options.device, local_rank=world.local_rank)
+    points = options.points * 3 if len(options.points) == 1 else options.points
+    for with_cells in options.cells:
+        for transport in options.transport:
+            table = {
+                "spacing_um": options.spacing,
+                "relaxation_time": 1.0,
+                "pressure_gradient_pa_m": [1e5, 5e4, 0.0],
+                "channel": {
+                    "size_um": [n * options.spacing for n in points],
+                    "periodic": ["x", "y", "z"],
+                },
+                "repulsion": {"range_um": options.spacing},
+            }
+            if with_cells:
+                table["cells"] = cells(points, options.spacing, options.vertices)
+            data = {"solver": "blood", "blood": table, "machine": {"transport": transport}}
+            override(data, options.set)
+            case = check(data, BloodCase, "options")
+            assert isinstance(case, BloodCase)
+            solver = BloodSolver(case, device, world)
+            solver.advance(2 * options.steps)
+            times = []
+            for _ in range(REPEATS):
+                device.synchronise()
+                world.barrier()
+                begun = time.perf_counter()
+                solver.advance(options.steps)
+                device.synchronise()
+                times.append(world.largest(time.perf_counter() - begun) / options.steps)
+            step = statistics.median(times)
+            if world.is_root:
+                count = 0 if solver.suspension is None else solver.suspension.kinds[0].total
+                print(
+                    f"{'x'.join(map(str, points))} points, {count} cells, {world.size} ranks over "
+                    f"{solver.transport or 'nothing'}: {1e6 * step:.1f} us a step "
+                    f"({1e6 * min(times):.1f} to {1e6 * max(times):.1f}), "
+                    f"{1e-6 * solver.work.cells / step:.1f} MLUPS",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

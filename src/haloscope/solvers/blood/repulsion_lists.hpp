@@ -1,0 +1,90 @@
+// On cores: lists of the vertices of other cells that are near, kept until some vertex has moved.
+//
+// A list holds what is within `radius`, the cutoff and a margin. It has all pairs that repel as long
+// as no vertex is half the margin away from where it was when the list was made.
+//
+// then: positions at that time, as X. now: those of all kinds, POSITION values a vertex.
+// Lists of a kind: part k of its vertices has numbers[k] vertices that have any; their numbers stand
+// in `listed` from begin_of(k) on, the ends of their lists in `ends`, and what is near, by the
+// numbers among all kinds, in `near` from k * room on.
+
+// A position fills half a cache line at most and never lies in two.
+#define POSITION 4
+
+INLINE long begin_of(long k, long count, long parts) { return k * count / parts; }
+
+// Copies positions; moved[k]: whether a vertex of part k is farther than `far` from where it was.
+KERNEL watch(const real *X, long vertices, long count, long first, const real *then, real *now,
+             double far, int *moved, long parts) {
+  const real limit = (real)(far * far);
+  PARTS(k, parts) {
+    int still = 1;
+    for (long i = begin_of(k, count, parts); i < begin_of(k + 1, count, parts); i++) {
+      real r2 = 0;
+      for (int c = 0; c < 3; c++) {
+        const real x = X[c * vertices + i], d = x - then[c * vertices + i];
+        now[POSITION * (first + i) + c] = x;
+        r2 = fused(d, d, r2);
+      }
+      // No number is not near either.
+      still &= r2 <= limit;
+    }
+    moved[k] = !still;
+  }
+}
+
+// needed[k]: the room that the lists of part k want.
+KERNEL list_near(const int *box_numbers, const real *X, long vertices, long count, long first,
+                 long first_cell, long a_cell, const int *places, const int *starts,
+                 const int *items, const real *sorted, const int *cells, long total, long reach,
+                 double radius, real *then, int *listed, int *ends, int *numbers, int *near,
+                 long room, int *needed, long parts) {
+  const Box box = box_of(box_numbers);
+  const real limit = (real)(radius * radius);
+  PARTS(k, parts) {
+    const long begin = begin_of(k, count, parts);
+    long found = 0, lists = 0;
+    for (long i = begin; i < begin_of(k + 1, count, parts); i++) {
+      const int cell = (int)(first_cell + i / a_cell);
+      const real x[3] = {X[i], X[vertices + i], X[2 * vertices + i]};
+      for (int c = 0; c < 3; c++) then[c * vertices + i] = x[c];
+      const long before = found;
+      around(places[first + i], (int)reach, box, starts, [&](int from, int to) {
+        for (int n = from; n < to; n++) {
+          real d[3];
+          if (cells[n] == cell || distance_squared(x, sorted + n, total, box, d) >= limit) continue;
+          if (found < room) near[k * room + found] = items[n];
+          found++;
+        }
+      });
+      if (found == before) continue;
+      listed[begin + lists] = (int)i;
+      ends[begin + lists++] = (int)found;
+    }
+    numbers[k] = (int)lists;
+    needed[k] = (int)found;
+  }
+}
+
+KERNEL repel_listed(const int *box_numbers, real *F, long vertices, long count, long first,
+                    const real *now, const int *listed, const int *ends, const int *numbers,
+                    const int *near, long room, double strength, double cutoff, double anchor,
+                    long parts) {
+  const Box box = box_of(box_numbers);
+  const real r0 = (real)cutoff;
+  PARTS(k, parts) {
+    const long begin = begin_of(k, count, parts);
+    const int *other = near + k * room;
+    for (long n = begin; n < begin + numbers[k]; n++) {
+      const long i = listed[n];
+      double sum[3] = {0, 0, 0};
+      for (const int *end = near + k * room + ends[n]; other < end; other++) {
+        real d[3];
+        const real r2 = distance_squared(now + POSITION * (first + i),
+                                         now + POSITION * (long)*other, 1, box, d);
+        if (r2 < r0 * r0) add_push(sum, d, r2, (real)strength, r0, anchor);
+      }
+      add_force(F + i, vertices, sum);
+    }
+  }
+}

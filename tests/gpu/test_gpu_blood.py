@@ -1,0 +1,443 @@
+"""Claims about blood on a GPU: each kernel does what that of the cores does, and so do whole cases."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+from lattice_tables import Part, box_part
+from launching import run_ranks
+
+from haloscope.case import check
+from haloscope.errors import MachineError
+from haloscope.exchange.world import World
+from haloscope.run import Simulation
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.d3q19 import WEIGHTS
+from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid_gpu import Way
+from haloscope.solvers.blood.membrane_meshes import red_cell
+from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.repulsion import (
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
+
+_PRECISIONS = [("double", 1e-12), ("single", 1e-5)]
+_DTYPES = [(np.float64, 1e-12), (np.float32, 1e-5)]
+_SAME_BITS = 0.0
+
+# The fluid
+
+
+def _obstacles(shape: tuple[int, int, int]) -> np.ndarray:
+    return np.random.default_rng(5).random(shape) < 0.04
+
+
+def _walls(part: Part) -> WallLinks:
+    """All links to walls, some of them near, some far, all of them moving."""
+    directions, points = np.nonzero(part.sources == -1)
+    directions += 1
+    random = np.random.default_rng(7)
+    velocities = 1e-3 * random.standard_normal((len(points), 3))
+    return WallLinks(points, directions, random.uniform(0.05, 1, len(points)), velocities)
+
+
+def _open_at_both_ends(part: Part) -> tuple[Opening, Opening]:
+    inlet = int((part.sources[0, part.bulk : part.owned] == -2).sum())
+    return Opening(0, 1, np.tile([0.01, 0.001, 0.0], (inlet, 1))), Opening(0, -1)
+
+
+def _fluid_cases() -> dict[str, tuple[Part, dict[str, Any]]]:
+    dense = box_part((70, 33, 21))
+    shape = (43, 26, 15)
+    sparse = box_part(shape, (True, False, True), _obstacles(shape))
+    ended = box_part(shape, (False, False, True), _obstacles(shape), [(0, 0), (0, 1)])
+    cells = {"with_cells": True, "inside_tau": 1.1}
+    return {
+        "dense": (dense, {}),
+        "bgk": (dense, {"collision": "bgk"}),
+        "sparse": (sparse, {}),
+        "walls": (sparse, {"walls": _walls(sparse)}),
+        "openings": (ended, {"openings": _open_at_both_ends(ended)}),
+        "cells": (sparse, {"with_cells": True}),
+        "two viscosities": (sparse, cells),
+        "everything": (
+            ended,
+            {"openings": _open_at_both_ends(ended), "walls": _walls(ended), **cells},
+        ),
+        "Carreau": (sparse, {"carreau": Carreau(0.3, 0.02, 500.0, 0.4)}),
+    }
+
+
+def _stepped(device: Any, part: Part, steps: int, **options: Any) -> dict[str, np.ndarray]:
+    fluid = Fluid(device, part, **{"tau": 0.7, "body_force": (1e-4, -2e-4, 5e-5), **options})
+    random = np.random.default_rng(1)
+    fluid.set_populations(WEIGHTS[:, None] * 0.02 * random.standard_normal((19, part.owned)))
+    if options.get("with_cells"):
+        force = 1e-3 * random.standard_normal((3, part.owned))
+        fluid.force[:, : part.owned] = device.from_host(force.astype(fluid.force.dtype))
+    if options.get("inside_tau"):
+        inside = (random.random(part.owned) < 0.4).astype(np.uint8)
+        fluid.inside[: part.owned] = device.from_host(inside)
+    for number in range(steps):
+        if options.get("openings"):
+            fluid.drive(0, 1.0 + 0.1 * number)
+            fluid.drive(1, 1.0 - 0.001 * number)
+        fluid.step()
+    density, velocity = fluid.moments()
+    found = {"f": fluid.populations(), "density": density, "velocity": velocity}
+    if options.get("with_cells"):
+        found["kept"] = device.to_host(fluid.velocity)[:, : part.owned]
+    return found
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+@pytest.mark.parametrize(("real", "within"), _PRECISIONS)
+@pytest.mark.parametrize("case", list(_fluid_cases()))
+def test_the_fluid_agrees(gpu, cores, assert_close, case, real, within, steps):
+    part, options = _fluid_cases()[case]
+    there, here = (_stepped(device, part, steps, real=real, **options) for device in (gpu, cores))
+    power = case == "Carreau"  # powers differ in their last digits
+    moments = ("density", "velocity")  # summed up by the array modules
+    kernels = [{k: v for k, v in each.items() if k not in moments} for each in (there, here)]
+    assert_close(*kernels, within if power else _SAME_BITS)
+    assert_close(*({k: each[k] for k in moments} for each in (there, here)), within)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(kinds=False),
+        Way(together=2),
+        Way(together=4),
+        Way(threads=128, blocks=4),
+        Way(blocks=3, passing=True),
+    ],
+)
+@pytest.mark.parametrize("real", ["double", "single"])
+def test_all_ways_through_a_step_agree(gpu, cores, assert_close, way, real):
+    for case in ("dense", "everything"):
+        part, options = _fluid_cases()[case]
+        there = _stepped(gpu, part, 3, real=real, way=way, **options)
+        here = _stepped(cores, part, 3, real=real, **options)
+        assert_close({"f": there["f"]}, {"f": here["f"]}, _SAME_BITS)
+
+
+def test_steps_in_a_graph_are_those_without(gpu, assert_close):
+    part, options = _fluid_cases()["everything"]
+    fluids = [Fluid(gpu, part, tau=0.7, **options) for _ in range(2)]
+    start = WEIGHTS[:, None] * 0.02 * np.random.default_rng(1).standard_normal((19, part.owned))
+
+    def pair() -> None:
+        for _ in range(2):
+            fluids[0].step()
+
+    for fluid in fluids:
+        fluid.set_populations(start)
+    graph = gpu.graph(pair)
+    for turn in range(3):
+        for fluid in fluids:
+            fluid.drive(0, 1.0 + 0.1 * turn)
+        graph.replay()
+        for _ in range(2):
+            fluids[1].step()
+    assert_close(*({"f": fluid.populations()} for fluid in fluids), _SAME_BITS)
+
+
+# Membranes
+
+
+@pytest.mark.parametrize("vertices", [42, 642, 2562])
+@pytest.mark.parametrize("elements", ["loop", "linear"])
+@pytest.mark.parametrize("kind", ["plain", "everything", "neo-hookean"])
+def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
+    bending = {"bending_modulus": 0.02, "spontaneous_curvature": 0.3}
+    controls = {"area_modulus": 0.7, "volume_modulus": 0.9}
+    law = {
+        "plain": MembraneLaw(2.5),
+        "everything": MembraneLaw(2.5, dilation=10.0, viscosity=0.2, **bending, **controls),
+        "neo-hookean": MembraneLaw(2.5, "neo-hookean", bending_modulus=0.02, **controls),
+    }[kind]
+    mesh, count = red_cell(vertices), 5
+    random = np.random.default_rng(2)
+    size = 0.3 / np.sqrt(vertices)
+    places = mesh.vertices + size * random.standard_normal((count, vertices, 3)) + 100.0
+    speeds = 0.1 * random.standard_normal((3, count, vertices))
+    results = []
+    for device in (gpu, cores):
+        cells = Membranes(device, mesh, count + 2, law, elements=elements)
+        cells.set_cells(0, places)
+        moving = cells.velocities.reshape(3, count + 2, vertices)
+        moving[:, :count] = device.from_host(speeds)
+        cells.compute_forces(count)
+        shapes = cells.shapes(count)
+        results.append(
+            {
+                "forces": cells.on_host(cells.forces, count),
+                **cells.energies(count),
+                "quality": shapes.quality,
+                "volume": shapes.volume,
+            }
+        )
+    assert_close(*results, _SAME_BITS)
+
+
+# How cells and fluid meet
+
+_SHAPE = (37, 22, 19)
+_PERIODIC = (True, False, True)
+_HALO = 2
+
+
+def _vessel() -> tuple[OwnBox, np.ndarray, int]:
+    """Box, table with its halo and number of points of a wavy channel."""
+    nx, ny, nz = _SHAPE
+    z, y, x = np.indices((nz, ny, nx))
+    fluid = (y - ny / 2 + np.sin(x)) ** 2 + 0.3 * (z - nz / 2) ** 2 < 80
+    index = np.full(fluid.shape, -1, np.int32)
+    index[fluid] = np.arange(fluid.sum())
+    table = np.full([n + 2 * _HALO for n in fluid.shape], -1, np.int32)
+    at = [np.arange(-_HALO, n + _HALO) for n in fluid.shape]
+    there = [
+        np.ones(len(a), bool) if again else (a >= 0) & (a < n)
+        for a, n, again in zip(at, fluid.shape, _PERIODIC[::-1], strict=True)
+    ]
+    wrapped = index[np.ix_(*(a % n for a, n in zip(at, fluid.shape, strict=True)))]
+    table[np.ix_(*there)] = wrapped[np.ix_(*there)]
+    box = OwnBox((0, 0, 0), _SHAPE, _SHAPE, _PERIODIC)
+    return box, table, int(fluid.sum())
+
+
+def _vertices(count: int) -> np.ndarray:
+    """Positions (3, count), crowded in places, some of them periods away, some outside."""
+    random = np.random.default_rng(3)
+    found = random.uniform(-0.5, 1, (3, count)) * np.reshape(_SHAPE, (3, 1))
+    crowd = count // 4
+    found[:, :crowd] = np.reshape([30.2, 11.1, 9.4], (3, 1)) + random.normal(0, 1.5, (3, crowd))
+    found[:, crowd : crowd + 50] = np.round(2 * found[:, crowd : crowd + 50]) / 2
+    periods = random.integers(-3, 4, (3, count)) * np.reshape(_SHAPE, (3, 1))
+    return found + periods * np.reshape(_PERIODIC, (3, 1))
+
+
+def _coupled(
+    device: Any, kernel: str, dtype: type, way: str, order: np.ndarray
+) -> dict[str, np.ndarray]:
+    box, table, points = _vessel()
+    stride, count = points + 5, len(order)
+    coupling = Coupling(device, box, _HALO, table, stride, kernel=kernel, dtype=dtype, way=way)
+    random = np.random.default_rng(4)
+    u, before, forces = (
+        random.standard_normal((3, n)).astype(dtype) for n in (stride, stride, count)
+    )
+    give = device.from_host
+    positions = give(np.ascontiguousarray(_vertices(count).astype(dtype)[:, order]))
+    forces = give(np.ascontiguousarray(forces[:, order]))
+    velocities = give(np.full((3, count), np.nan, dtype))
+    force = give(before.ravel())
+    coupling.interpolate(give(u.ravel()), positions, velocities, count)
+    coupling.spread(force, positions, forces, count)
+    coupling.advance(positions, velocities, count - 7)
+    found = {"velocities": velocities, "force": force, "positions": positions}
+    return {name: device.to_host(array) for name, array in found.items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("dtype", "within"), _DTYPES)
+@pytest.mark.parametrize("kernel", list(KERNELS))
+def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, within, way):
+    every = np.arange(20000)
+    there, here = (_coupled(device, kernel, dtype, way, every) for device in (gpu, cores))
+    for name in ("velocities", "positions"):
+        assert_close({name: there[name]}, {name: here[name]}, _SAME_BITS)
+    exact = _SAME_BITS if way == "in order" else within
+    assert_close({"force": there["force"]}, {"force": here["force"]}, exact)
+    if way == "fixed point":
+        turned = _coupled(gpu, kernel, dtype, way, every[::-1])
+        assert np.array_equal(turned["force"], there["force"])
+
+
+@pytest.mark.parametrize(("dtype", "within"), _DTYPES)
+def test_repulsion_agrees(gpu, cores, assert_close, dtype, within):
+    box, table, points = _vessel()
+    law = RepulsionLaw(0.01, 1.2)
+    random = np.random.default_rng(6)
+    kinds = [(60, 42), (35, 12)]
+    centres = [random.uniform(0, 1, (3, n, 1)) * np.reshape(_SHAPE, (3, 1, 1)) for n, _ in kinds]
+    places = [
+        (at + random.uniform(-2, 2, (3, n, v))).reshape(3, -1).astype(dtype)
+        for at, (n, v) in zip(centres, kinds, strict=True)
+    ]
+    distances = np.where(random.random(points) < 0.7, random.uniform(0, 3, points), np.inf)
+    results = []
+    for device in (gpu, cores):
+        arrays = [
+            CellsOfKind(device.from_host(x), device.zeros(x.shape, dtype), n, v)
+            for x, (n, v) in zip(places, kinds, strict=True)
+        ]
+        between = Repulsion(device, box, law, dtype=dtype)
+        walls = WallRepulsion(device, box, _HALO, table, distances, law, dtype=dtype)
+        for repulsion in (between, between, walls):
+            repulsion.apply(arrays)
+        forces = {str(k): device.to_host(one.forces) for k, one in enumerate(arrays)}
+        results.append(forces)
+    assert all(np.count_nonzero(force) > 100 for force in results[1].values())
+    assert_close(*results, _SAME_BITS)
+
+
+# Whole cases
+
+_STIFF = {
+    "vertices": 42,
+    "elements": "linear",
+    "shape": "sphere",
+    "radius_um": 2.0,
+    "shear_modulus_un_m": 300.0,
+    "area_ratio": 1.0,
+    "bending_modulus_j": 1e-17,
+}
+_CASES: dict[str, dict[str, Any]] = {
+    "fluid": {
+        "relaxation_time": 0.9,
+        "tube": {"radius_um": 7.3, "length_um": 20.0, "periodic": False},
+        "openings": [
+            {"name": "inlet", "kind": "velocity", "value": 0.05, "signal": "1 + 0.3*sin(1e5*t)"},
+            {"name": "outlet", "kind": "pressure"},
+        ],
+    },
+    "suspension": {
+        "pressure_gradient_pa_m": [2.0e7, 0.0, 1.0e7],
+        "channel": {"size_um": [22.0, 16.0, 18.0], "periodic": ["x", "z"]},
+        "walls": {"velocity_m_s": {"y_high": [0.2, 0.0, 0.1]}},
+        "cells": [
+            {"vertices": 162, "hematocrit": 0.1, "viscosity_ratio": 5.0},
+            {
+                "name": "platelet",
+                "shape": "oblate",
+                "radius_um": 1.5,
+                "vertices": 42,
+                "hematocrit": 0.01,
+                "elements": "linear",
+                "viscosity_ratio": 5.0,
+            },
+        ],
+        "cell_interval": 20,
+    },
+    "open tube": {
+        "tube": {"radius_um": 5.0, "length_um": 24.0, "periodic": False},
+        "openings": [
+            {"name": "inlet", "kind": "velocity", "value": 0.15, "feeds": True},
+            {"name": "outlet", "kind": "pressure"},
+        ],
+        "cells": [{**_STIFF, "hematocrit": 0.12}],
+        "seed": 3,
+    },
+}
+_STEPS = {"fluid": 101, "suspension": 90, "open tube": 175}
+
+
+def _simulation(device: Any, name: str, **more: Any) -> Any:
+    table = {"spacing_um": 1.0, "relaxation_time": 1.5, **_CASES[name], **more}
+    data = {
+        "solver": "blood",
+        "blood": table,
+        "output": {"fields": False, "picture": False},
+        "checkpoint": {"at_end": True},
+    }
+    return Simulation(check(data, BloodCase, "test"), device=device, world=World())
+
+
+def _state(solver: Any) -> dict[str, np.ndarray]:
+    found = {name: solver.owned(name) for name in ("f00", "f05", "f14")}
+    speeds = [solver.owned(name) for name in "uvw"]
+    found["velocity"] = np.stack(speeds)
+    if solver.suspension is not None:
+        for kind in range(len(solver.suspension.kinds)):
+            ids, state = solver.suspension.table(kind)
+            found[f"ids {kind}"], found[f"places {kind}"] = ids, state[:, 0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "real", "within"),
+    [(name, "double", 1e-12) for name in _CASES] + [("fluid", "single", 1e-5)],
+)
+def test_whole_cases_agree(gpu, cores, assert_close, name, real, within):
+    results = []
+    for device in (gpu, cores):
+        solver = _simulation(device, name, precision=real).solver
+        solver.advance(_STEPS[name])
+        results.append(_state(solver))
+        results[-1]["finite"] = np.array(list(solver.diagnostics().values()))
+    assert_close(*results, within)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["from GPU to cores", "from cores to GPU"])
+def test_a_restart_goes_on_on_another_device(gpu, cores, assert_close, tmp_path, order):
+    devices = (gpu, cores)
+    whole = _simulation(cores, "suspension")
+    whole.run(60, ceilings=False)
+    first = _simulation(devices[order[0]], "suspension")
+    first.run(25, out=tmp_path, ceilings=False)
+    second = _simulation(devices[order[1]], "suspension")
+    second.run(60, out=tmp_path, restart=True, ceilings=False)
+    assert_close(_state(second.solver), _state(whole.solver), 1e-12)
+
+
+_ON_RANKS = textwrap.dedent(
+    """
+    import json, sys, zlib
+    import numpy as np
+    from haloscope.case import check
+    from haloscope.device import open_device
+    from haloscope.exchange.world import open_world
+    from haloscope.run import Simulation
+    from haloscope.solvers.blood.case import BloodCase
+
+    data, device, steps = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    world = open_world()
+    case = check(data, BloodCase, "test")
+    solver = Simulation(case, device=open_device(device), world=world).solver
+    for _ in range(steps // 5):
+        solver.advance(5)
+    found = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
+             for name in ("f03", "f16", "u")]
+    for kind in range(2):
+        found += solver.suspension.table(kind)
+    if world.is_root:
+        bits = zlib.crc32(b"".join(np.ascontiguousarray(a).tobytes() for a in found))
+        print(f"bits {bits:08x} with {solver.flow.transport.partition(',')[0]}.", flush=True)
+    """
+)
+
+
+def _bits_on_ranks(ranks: int, device: str, transport: str, overlap: bool) -> tuple[str, str]:
+    """Bits of the suspension's state after some steps, and the transport that was used."""
+    data = {
+        "solver": "blood",
+        "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **_CASES["suspension"]},
+        "machine": {"transport": transport, "overlap": overlap},
+    }
+    data["blood"]["cell_interval"] = 10
+    arguments = ["-c", _ON_RANKS, json.dumps(data), device, "60"]
+    printed = run_ranks(ranks, arguments, timeout=200).stdout
+    ((bits, used),) = re.findall(r"bits ([0-9a-f]{8}) with (\S*)\.", printed)
+    return bits, used
+
+
+def test_two_ranks_share_a_gpu_and_agree(gpu):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    try:
+        alone, _ = _bits_on_ranks(1, "cuda", "auto", overlap=True)
+    except MachineError as error:
+        pytest.skip(f"ranks cannot be started here: {error}")
+    assert alone == _bits_on_ranks(1, "cpu", "auto", overlap=True)[0]
+    for transport, overlap in (("staged", True), ("staged", False), ("peer", True)):
+        assert _bits_on_ranks(2, "cuda", transport, overlap) == (alone, transport)

@@ -1,0 +1,348 @@
+"""Claims about blood cases that are wrong: refused in one line that says what is allowed, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.case import check, read_case
+from haloscope.device import open_device
+from haloscope.device.ceilings import Ceilings
+from haloscope.domain.surface_files import write_stl
+from haloscope.domain.surface_generators import bifurcation
+from haloscope.exchange.world import World
+from haloscope.solvers import registry
+from haloscope.solvers.blood.case import BloodCase
+
+_RUN = """
+[run]
+steps = 2
+[output]
+fields = false
+picture = false
+"""
+_CHANNEL = f"""
+solver = "blood"
+[blood]
+spacing_um = 1.0
+[blood.channel]
+size_um = [12.0, 12.0, 12.0]
+periodic = ["x", "z"]
+{_RUN}
+"""
+_VESSEL = f"""
+solver = "blood"
+[blood]
+spacing_um = 1.0
+[blood.surface]
+file = "whole.stl"
+scale_um = 1e6
+[[blood.openings]]
+name = "outlet-1"
+kind = "pressure"
+[[blood.openings]]
+name = "outlet-2"
+kind = "pressure"
+[[blood.openings]]
+name = "inlet"
+kind = "velocity"
+value = 1e-3
+{_RUN}
+"""
+_OPEN = 'blood.channel={size_um=[12.0, 12.0, 12.0], periodic=[], open=["x"]}'
+_IN = 'name="x_low", kind="velocity", value=1e-3'
+_OUT = 'name="x_high", kind="pressure"'
+_MIDDLE = "placed=[{position_um=[6.0, 6.0, 6.0]}]"
+
+
+def _openings(*tables: str) -> str:
+    return f"blood.openings=[{', '.join('{' + table + '}' for table in tables)}]"
+
+
+def _cells(more: str, *, radius: float = 2.5, vertices: int = 42) -> str:
+    return (
+        f'blood.cells=[{{shape="sphere", radius_um={radius}, vertices={vertices}, '
+        f'elements="linear", {more}}}]'
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Case files, and surfaces with and without a hole."""
+    path = tmp_path_factory.mktemp("blood")
+    (path / "channel.toml").write_text(_CHANNEL)
+    (path / "vessel.toml").write_text(_VESSEL)
+    surface = bifurcation(6e-6, 12e-6, 18e-6, step=1.5e-6)
+    write_stl(surface, path / "whole.stl")
+    triangles, groups = (np.delete(a, 500, 0) for a in (surface.triangles, surface.groups))
+    write_stl(replace(surface, triangles=triangles, groups=groups), path / "leaking.stl")
+    return path
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, call: Callable[..., tuple[int, str, str]]
+) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Run a case file with settings: exit code, standard error."""
+    made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
+    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: made_up)
+    monkeypatch.chdir(folder)
+
+    def run_case(name: str, *settings: str, out: str = "out") -> tuple[int, str]:
+        given = [word for setting in settings for word in ("--set", setting)]
+        code, _, err = call("run", f"{name}.toml", "--device", "cpu", "--out", out, *given)
+        return code, err
+
+    yield run_case
+
+
+@pytest.fixture
+def refusal(run, folder) -> Callable[..., str]:
+    """The line with which a run is refused before anything is computed."""
+
+    def message(name: str, *settings: str) -> str:
+        code, err = run(name, *settings)
+        assert code == 2, err
+        assert err.startswith("haloscope: error: ")
+        assert err.count("\n") == 1
+        assert not (folder / "out").exists()
+        return err
+
+    return message
+
+
+def test_what_the_others_change_is_right_otherwise(run):
+    assert run("channel", _cells(_MIDDLE), out="channel")[0] == 0
+    assert run("vessel", out="vessel")[0] == 0
+
+
+# Vessels
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("blood.surface.file=leaking.stl", ["leaks", "3 edges", "first at ("]),
+        ("blood.surface.file=nothing.stl", ["nothing.stl", "not there"]),
+        ("blood.surface.file=vessel.toml", ["unknown ending", ".stl and .obj"]),
+        ("blood.surface.scale_um=1.0", ["no point of the lattice", "unit"]),
+        ("blood.spacing_um=2.2", ["too coarse", "points across at (", "use at most about"]),
+    ],
+)
+def test_a_surface_that_does_not_do_is_told(refusal, setting, words):
+    message = refusal("vessel", setting)
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("inlet", "words"),
+    [
+        ('name="entry"', ["no group 'entry'", "wall, inlet, outlet-1, outlet-2"]),
+        (
+            'name="inlet", position_um=[500.0, 0.0, 0.0], normal=[-1.0, 0.0, 0.0]',
+            ["'inlet' at (0.0005, 0, 0) is outside the geometry"],
+        ),
+        (
+            'name="inlet", position_um=[3.0, 0.0, 0.0], normal=[-1.0, 1.0, 0.0]',
+            ["normal (-1, 1, 0)", "only normals along x, y or z"],
+        ),
+    ],
+)
+def test_an_inlet_outside_or_askew_is_told(refusal, inlet, words):
+    others = ('name="outlet-1", kind="pressure"', 'name="outlet-2", kind="pressure"')
+    message = refusal("vessel", _openings(f'{inlet}, kind="velocity"', *others))
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["blood.spacing_um=3.0"], ["too coarse", "at least 5", "use at most 2.4e-06 m"]),
+        (["blood.channel.size_um=[12.5, 12.0, 12.0]"], ["along x", "whole number"]),
+        (["blood.channel.periodic=['w']"], ["'w'", "'x', 'y' or 'z'"]),
+        (["blood.channel.open=['x']"], ["axis x cannot be periodic and open"]),
+        (["blood.tube={radius_um=5.0, length_um=10.0}"], ["channel and tube are given"]),
+        ([_OPEN], ["nothing is said of the opening 'x_low'", "[[blood.openings]]"]),
+        ([_OPEN, _openings(_IN)], ["nothing is said of the opening 'x_high'"]),
+        (
+            [_OPEN, _openings(_IN, _OUT, 'name="side", kind="pressure"')],
+            ["no opening 'side'", "x_low, x_high"],
+        ),
+        ([_OPEN, _openings(_IN, _IN)], ["two tables have the name 'x_low'"]),
+        ([_OPEN, _openings(_IN, f"{_OUT}, feeds=true")], ["only where kind is velocity"]),
+        ([_OPEN, _openings(f"{_IN}, position_um=[0.0, 0.0, 0.0]", _OUT)], ["and normal both"]),
+        ([_OPEN, _openings(f'{_IN}, profile="r"', _OUT)], ["x_low.profile", "x, y, z"]),
+        ([_OPEN, _openings(f'{_IN}, profile="1/(y-y)"', _OUT)], ["x_low.profile", "finite"]),
+        ([_OPEN, _openings(f'{_IN}, signal="sin("', _OUT)], ["x_low.signal", "never closed"]),
+        (["blood.walls.velocity_m_s={y_low=[0.0, 1e-3, 0.0]}"], ["out of its plane"]),
+        (["blood.walls.velocity_m_s={x_low=[0.0, 1e-3, 0.0]}"], ["no wall at x_low"]),
+    ],
+)
+def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
+    message = refusal("channel", *settings)
+    for word in words:
+        assert word in message
+
+
+# The fluid
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["blood.relaxation_time=0.5"], ["blood.relaxation_time = 0.5", "0.5005"]),
+        (["blood.relaxation_time=7.0"], ["blood.relaxation_time = 7.0", "5"]),
+        (["blood.time_step_us=100.0"], ["351.7 steps", "0.000142 to 1.28 us"]),
+        (["blood.time_step_us=1e-6"], ["relaxation time of 0.5 steps", "0.000142 to 1.28 us"]),
+        (["blood.relaxation_time=1.0", "blood.time_step_us=0.1"], ["both given"]),
+        (
+            [_OPEN, _openings(_IN.replace("1e-3", "30.0"), _OUT)],
+            ["inflow x_low of 60 m/s is Mach 14.8", "at most 0.4", "give blood.time_step_us"],
+        ),
+        (
+            ["blood.walls.velocity_m_s={y_high=[3.0, 0.0, 0.0]}"],
+            ["wall y_high of 3 m/s is Mach 0.74", "give blood.time_step_us = 0.0192"],
+        ),
+        (["blood.initial.u=9.0"], ["velocity of 9 m/s is Mach 2.22"]),
+        (["blood.initial.u=1/(x-x)"], ["blood.initial.u", "finite"]),
+        (["blood.initial.u=x +"], ["blood.initial.u", "cannot be read"]),
+        (["blood.drive=x"], ["blood.drive", "unknown name 'x'", "t, pi, e"]),
+        (["blood.carreau={}", _cells(_MIDDLE)], ["without cells"]),
+    ],
+)
+def test_a_fluid_that_cannot_be_computed_is_told(refusal, settings, words):
+    message = refusal("channel", *settings)
+    for word in words:
+        assert word in message
+
+
+def test_what_is_possible_but_not_sound_is_said():
+    data: dict[str, Any] = {
+        "solver": "blood",
+        "blood": {
+            "relaxation_time": 3.0,
+            "channel": {"size_um": [6.0, 6.0, 6.0], "periodic": ["x", "z"]},
+            "walls": {"velocity_m_s": {"y_high": [0.2, 0.0, 0.0]}},
+        },
+    }
+    solver = registry.make_solver(
+        check(data, BloodCase, "test"), open_device("cpu", threads=1), World()
+    )
+    told = " / ".join(solver.notices)
+    assert "relaxation time of 3 steps is outside the sound range 0.51 to 2" in told
+    assert "Mach number of 0.12 is above 0.1" in told
+
+
+# Cells
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ([_cells(_MIDDLE, radius=0.9)], ["blood.spacing_um = 1 is too coarse", "at most 0.9"]),
+        ([_cells(_MIDDLE, radius=7.0)], ["cell 1 at (6, 6, 6) um", "in a wall"]),
+        ([_cells("placed=[{position_um=[6.0, 1.0, 6.0]}]")], ["1.49 um in a wall at the start"]),
+        ([_cells("placed=[{position_um=[6.0, 30.0, 6.0]}]")], ["in a wall at the start"]),
+        (
+            [_cells("placed=[{position_um=[6.0, 6.0, 6.0]}, {position_um=[9.0, 6.0, 6.0]}]")],
+            ["cells 1 and 2 overlap by 2 um at the start"],
+        ),
+        (
+            [_cells("placed=[{position_um=[6.0, 6.0, 6.0]}, {position_um=[6.0, 6.01, 6.0]}]")],
+            ["cells 1 and 2 overlap at the start", "at one place"],
+        ),
+        (
+            [_cells("placed=[{position_um=[11.0, 6.0, 6.0]}, {position_um=[1.0, 6.0, 6.0]}]")],
+            ["cells 1 and 2 overlap"],
+        ),
+        (
+            ["blood.channel.size_um=[4.0, 12.0, 12.0]", _cells(_MIDDLE)],
+            ["cell 1 overlaps its own image"],
+        ),
+        ([_cells(f"{_MIDDLE}, hematocrit=0.1")], ["hematocrit and placed are both given"]),
+        ([_cells("hematocrit=0.9")], ["hematocrit = 0.9", "less than 0.7"]),
+        ([_cells("hematocrit=0.02", radius=5.0)], ["less than one cell", "give at least"]),
+        ([_cells("hematocrit=0.45", radius=7.0)], ["fits nowhere"]),
+        ([_cells(_MIDDLE, vertices=100)], ["vertices = 100", "92 and 162"]),
+        ([_cells(_MIDDLE, vertices=12)], ["vertices = 12", "42"]),
+        (
+            [_cells("placed=[{position_um=[6.0, 6.0, 6.0], axis=[0.0, 0.0, 0.0]}]")],
+            ["red-cell: an axis is 0"],
+        ),
+        ([_cells("placed=[{position_um=[6.0, 6.0]}]")], ["position_um.2 is missing"]),
+        (["blood.cells=[{}, {}]"], ["two tables have the name 'red-cell'"]),
+        (
+            ['blood.cells=[{name="a", viscosity_ratio=2.0}, {name="b", viscosity_ratio=3.0}]'],
+            ["viscosity ratios of 2 and 3", "one besides 1"],
+        ),
+        (
+            [_OPEN, _openings(f"{_IN}, feeds=true", _OUT), _cells(_MIDDLE)],
+            ["x_low feeds cells", "no kind of blood.cells has a hematocrit"],
+        ),
+        (["blood.repulsion.range_um=5.0", _cells(_MIDDLE)], ["at most 3 spacings"]),
+        (["blood.delta=hat"], ["'peskin', 'cosine' or 'roma'"]),
+    ],
+)
+def test_cells_that_cannot_be_are_told(refusal, settings, words):
+    message = refusal("channel", *settings)
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("modulus", "allowed"),
+    [
+        ("shear_modulus_un_m=0.0", "0.001 to 1e+06 uN/m"),
+        ("shear_modulus_un_m=2.5e-6", "0.001 to 1e+06 uN/m"),
+        ("bending_modulus_j=0.2", "1e-24 to 1e-12 J"),
+        ("bending_modulus_j=2e-28", "1e-24 to 1e-12 J"),
+        ("volume_modulus_pa=1e12", "0.001 to 1e+09 Pa"),
+        ("area_modulus_un_m=1e-7", "0.001 to 1e+09 uN/m"),
+        ("membrane_viscosity_un_s_m=1e9", "1e-06 to 1000 uN s/m"),
+    ],
+)
+def test_a_modulus_of_zero_or_of_another_unit_is_told_with_the_unit(refusal, modulus, allowed):
+    message = refusal("channel", _cells(f"{_MIDDLE}, {modulus}"))
+    assert modulus.split("=")[0] in message
+    assert f"allowed are {allowed}" in message
+
+
+def test_a_membrane_may_have_no_bending_and_hold_neither_area_nor_volume(folder):
+    none = "bending_modulus_j=0.0, volume_modulus_pa=0.0, area_modulus_un_m=0.0"
+    case = read_case(folder / "channel.toml", [_cells(f"{_MIDDLE}, {none}")], registry.case_model)
+    assert isinstance(case, BloodCase)
+    assert case.blood.cells[0].bending_modulus_j == 0
+
+
+def test_a_hematocrit_beyond_packing_says_what_can_be_reached(refusal):
+    size = "blood.channel.size_um=[7.0, 7.0, 7.0]"
+    message = refusal("channel", size, _cells("hematocrit=0.65"))
+    assert "hematocrit = 0.65 is beyond packing: cells jammed at 0.4" in message
+
+
+def test_a_membrane_that_inverts_stops_the_run_names_the_cell_and_keeps_the_state(run, folder):
+    # Far too stiff for the step: it is torn apart within a few steps.
+    code, err = run(
+        "channel",
+        _cells(f"{_MIDDLE}, shear_modulus_un_m=1e6"),
+        "blood.walls.velocity_m_s={y_high=[0.3, 0.0, 0.0], y_low=[-0.3, 0.0, 0.0]}",
+        "run.steps=200",
+        "run.diagnostics_interval=2",
+        "checkpoint.interval=2",
+        out="torn",
+    )
+    assert code == 1
+    line = err.splitlines()[-1]
+    assert line.startswith("haloscope: error: ")
+    assert "Traceback" not in err
+    assert "the membrane of cell 0 has folded over (an element is inverted)" in line
+    good = sorted((folder / "torn").glob("checkpoint-*.h5"))
+    assert good
+    assert f"the last good checkpoint is torn/{good[-1].name}" in line

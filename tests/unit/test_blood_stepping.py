@@ -1,0 +1,125 @@
+"""Claims about steps that are replayed as graphs: they are those that are launched one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device.cpu import CpuDevice, CpuLaunch
+from haloscope.exchange.world import World
+from haloscope.run import Simulation
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.stepping import Stepping
+
+CELLS = {
+    "channel": {"size_um": [16.0, 12.0, 16.0], "periodic": ["x", "z"]},
+    "pressure_gradient_pa_m": [2.0e7, 0.0, 1.0e7],
+    "drive": "1 + 0.5*sin(1e6*t)",
+    "cells": [{"vertices": 92, "hematocrit": 0.08}],
+    "repulsion": {"strength_pn": 0.0},
+    "cell_interval": 12,
+}
+OPEN = {
+    "tube": {"radius_um": 4.0, "length_um": 12.0, "periodic": False},
+    "openings": [
+        {"name": "inlet", "kind": "velocity", "value": 0.05, "signal": "1 + 0.5*sin(1e6*t)"},
+        {"name": "outlet", "kind": "pressure"},
+    ],
+}
+
+
+class Recorder:
+    """Captures what is launched, as a GPU's stream does, and launches it again."""
+
+    kind = "cuda"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.recorded: list[Any] | None = None
+        self.captured = self.replayed = 0
+        launch = CpuLaunch.__call__
+
+        def record(one: CpuLaunch) -> None:
+            self.do(lambda: launch(one))
+
+        monkeypatch.setattr(CpuLaunch, "__call__", record)
+
+    def do(self, work: Any) -> None:
+        if self.recorded is None:
+            work()
+        else:
+            self.recorded.append(work)
+
+    def graph(self, work: Any) -> Any:
+        self.recorded = found = []
+        work()
+        self.recorded = None
+        self.captured += 1
+        recorder = self
+
+        class Graph:
+            def replay(self) -> None:
+                recorder.replayed += 1
+                for one in found:
+                    one()
+
+        return Graph()
+
+
+def opened(table: dict[str, Any]) -> Any:
+    data = {"solver": "blood", "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **table}}
+    case = check(data, BloodCase, "test")
+    return Simulation(case, device=CpuDevice(threads=1), world=World()).solver
+
+
+def replay(solver: Any, recorder: Recorder) -> None:
+    """Let a solver on cores step as on a GPU; arrays are filled there by launches, too."""
+
+    class Filled(np.ndarray):
+        def fill(self, value: float) -> None:
+            recorder.do(lambda: np.ndarray.fill(self, value))
+
+    solver.fluid.force = solver.fluid.force.view(Filled)
+    solver._stepping = Stepping(recorder, solver.flow, solver.suspension)
+
+
+@pytest.mark.parametrize(("table", "steps"), [(OPEN, 11), (CELLS, 40)], ids=["fluid", "cells"])
+def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
+    plain, replayed = opened(table), opened(table)
+    recorder = Recorder(monkeypatch)
+
+    replay(replayed, recorder)
+    for _ in range(steps):
+        plain.advance(1)
+        replayed.advance(1)
+        assert np.array_equal(plain.fluid.populations(), replayed.fluid.populations())
+    assert recorder.captured >= 2
+    assert recorder.replayed > steps / 2
+    if plain.suspension is not None:
+        tables = (plain.suspension.table(0), replayed.suspension.table(0))
+        assert all(np.array_equal(a, b) for a, b in zip(*tables, strict=True))
+        # Cells were handed over on the way.
+        assert recorder.replayed < steps - 4
+
+
+def test_without_graphs_nothing_is_captured(monkeypatch):
+    solver = opened(OPEN)
+    recorder = Recorder(monkeypatch)
+    solver._stepping = Stepping(recorder, solver.flow, solver.suspension, graphs=False)
+    solver.advance(6)
+    assert recorder.captured == 0
+
+
+def test_cells_that_come_or_go_are_in_no_old_graph(monkeypatch):
+    solver, plain = (opened({**CELLS, "cell_interval": 100}) for _ in range(2))
+    recorder = Recorder(monkeypatch)
+
+    replay(solver, recorder)
+    for removed in (0, 1):
+        for one in (solver, plain):
+            one.suspension.remove(0, np.array([removed]))
+            one.advance(9)
+        assert recorder.captured == 2 * (removed + 1)
+    assert np.array_equal(plain.fluid.populations(), solver.fluid.populations())

@@ -1,0 +1,213 @@
+"""Claims about cells that pass openings: counted out, fed in, the right way out, kept by a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.domain.blocks import SIDES
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.run import Simulation
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.feeder import Entered
+from haloscope.solvers.blood.packing import Cells, rotations
+from haloscope.solvers.blood.solver import BloodSolver
+
+# Fast flow and stiff membranes: cells go far in few steps.
+CELLS = {
+    "vertices": 42,
+    "elements": "linear",
+    "shape": "sphere",
+    "radius_um": 2.0,
+    "shear_modulus_un_m": 300.0,
+    "area_ratio": 1.0,
+    "bending_modulus_j": 1e-17,
+}
+SPEED = 0.15
+
+
+def solver_of(**table: Any) -> BloodSolver:
+    """A case of the blood solver, with its cells in place."""
+    data = {"solver": "blood", "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **table}}
+    case = check(data, BloodCase, "test")
+    solver = Simulation(case, device=open_device("cpu", threads=1), world=World()).solver
+    assert isinstance(solver, BloodSolver)
+    return solver
+
+
+def ends(inlet: str = "inlet", outlet: str = "outlet", **more: Any) -> list[dict[str, Any]]:
+    """An opening where the fluid comes in and one where it leaves."""
+    entry = {"name": inlet, "kind": "velocity", "value": SPEED, **more}
+    return [entry, {"name": outlet, "kind": "pressure"}]
+
+
+def tube(length: float = 24.0, **more: Any) -> dict[str, Any]:
+    """An open tube along x."""
+    return {"tube": {"radius_um": 5.0, "length_um": length, "periodic": False}, **more}
+
+
+def cells_there(solver: BloodSolver) -> np.ndarray:
+    """Vertices (n, V, 3) of all cells, in lattice units."""
+    vertices: np.ndarray = solver.suspension.table(0)[1][:, 0]
+    return vertices
+
+
+def volumes(vertices: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """Enclosed volumes, negative where a membrane is inside out."""
+    a, b, c = np.moveaxis(vertices[:, triangles], 2, 0)
+    return np.einsum("nti,nti->n", a, np.cross(b, c)) / 6
+
+
+def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
+    placed = [{"position_um": [6.0, 0.0, 0.0]}, {"position_um": [18.0, 0.5, 0.0]}]
+    solver = solver_of(**tube(openings=ends(), cells=[{**CELLS, "placed": placed}]))
+    suspension, traffic = solver.suspension, solver.traffic
+    outlet = solver.vessel.lattice.openings[1]
+    for _ in range(20):
+        before = cells_there(solver)
+        solver.advance(10)
+        if traffic.left[0]:
+            break
+    assert (suspension.kinds[0].total, traffic.left, traffic.entered) == (1, [1], [0])
+    # It was still whole within the vessel, at its end.
+    assert outlet.plane - 4 < before[1, :, 0].max() < outlet.plane
+    # The other one stays, and goes on.
+    assert suspension.table(0)[0].tolist() == [0]
+    assert cells_there(solver)[0, :, 0].mean() > before[0, :, 0].mean()
+
+
+def test_an_opening_that_feeds_keeps_the_number_of_cells():
+    solver = solver_of(
+        **tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}], seed=3)
+    )
+    traffic, kind = solver.traffic, solver.suspension.kinds[0]
+    start, counts = kind.total, []
+    for _ in range(25):
+        solver.advance(25)
+        assert kind.total == start + traffic.entered[0] - traffic.left[0]
+        counts.append(kind.total)
+    # Each cell was replaced, more than once, at the hematocrit that was asked for.
+    assert min(traffic.left[0], traffic.entered[0]) > start
+    lattice = solver.vessel.lattice
+    points = len(lattice.openings[0].numbers)
+    entered = SPEED * solver.time * points * lattice.spacing**2
+    asked = 0.12 * entered / (4 / 3 * np.pi * 2e-6**3)
+    assert abs(traffic.entered[0] - asked) < 0.2 * asked
+    # Fewer than at the start, for in open ends there are no parts of cells, and those in the middle
+    # are fast.
+    assert 0.4 * start < np.mean(counts[5:]) < 1.1 * start
+    assert min(counts[5:]) >= 2
+    ids, _ = solver.suspension.table(0)
+    assert len(set(ids.tolist())) == kind.total
+    assert ids.max() == start + traffic.entered[0] - 1
+
+
+def test_without_feeding_a_vessel_drains():
+    solver = solver_of(**tube(openings=ends(), cells=[{**CELLS, "hematocrit": 0.12}]))
+    start = solver.suspension.kinds[0].total
+    solver.advance(450)
+    assert start > 3
+    assert (solver.traffic.left, solver.traffic.entered) == ([start], [0])
+    assert solver.suspension.kinds[0].total == 0
+    assert np.isfinite(solver.diagnostics()["largest_speed"])
+
+
+class _Feeder:
+    """Hands in two cells at once, of given places and directions."""
+
+    places = np.array([[3.0, 3.0, 1.0], [7.5, 7.5, 0.5]])
+    turns = np.array([[1.0, 0.0, 0.0, 0.0], [0.8, 0.36, -0.48, 0.0]])
+
+    def __init__(self, *given: Any) -> None:
+        self.moved = 0.0
+
+    def advance(self, distance: float) -> Entered:
+        return Entered(self.places, self.turns, np.zeros(2, np.int64), 1.0)
+
+
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.name)
+def test_cells_come_in_the_right_way_out_in_each_direction(side, monkeypatch):
+    nothing = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+    monkeypatch.setattr("haloscope.solvers.blood.cell_kinds.fill", lambda *given: nothing)
+    monkeypatch.setattr("haloscope.solvers.blood.traffic.Feeder", _Feeder)
+    (other,) = [s for s in SIDES if s.axis == side.axis and s != side]
+    red = {**CELLS, "shape": "biconcave", "radius_um": 2.5, "hematocrit": 0.1}
+    solver = solver_of(
+        channel={"size_um": [11.0, 11.0, 11.0], "open": ["xyz"[side.axis]], "periodic": []},
+        openings=ends(side.name, other.name, feeds=True),
+        cells=[red],
+    )
+    solver.traffic.look({side.name: 0.0, other.name: 0.0})
+    vertices, mesh = cells_there(solver), solver.suspension.kinds[0].kind.mesh
+    assert len(vertices) == solver.traffic.entered[0] == 2
+    assert volumes(vertices, mesh.triangles) == pytest.approx(mesh.volume())
+    (inlet,) = [o for o in solver.vessel.lattice.openings if o.name == side.name]
+    depth = -side.direction * (vertices[:, :, side.axis] - inlet.plane)
+    # Just so far within that they are not taken out again.
+    low = depth.min(axis=1)
+    assert low == pytest.approx([3.0, 2.5], abs=1e-9)
+    across = [axis for axis in range(3) if axis != side.axis]
+    assert vertices[:, :, across].mean(axis=1) == pytest.approx(_Feeder.places[:, :2], abs=0.1)
+    # The axis of symmetry is the direction in which a cell is thinnest.
+    for cell, turn in zip(vertices, rotations(_Feeder.turns), strict=True):
+        thin = np.linalg.eigh(np.cov(cell.T))[1][:, 0]
+        wanted = np.zeros(3)
+        wanted[[*across, side.axis]] = turn[:, 2] * (1, 1, -side.direction)
+        assert abs(thin @ wanted) == pytest.approx(1.0, abs=1e-3)
+    # They do not come in where others are.
+    solver.traffic.look({side.name: 0.0, other.name: 0.0})
+    assert solver.traffic.entered[0] == 2
+
+
+def test_a_restart_goes_on_with_the_same_cells_and_feeder():
+    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
+    one, two = solver_of(**given), solver_of(**given)
+    one.advance(130)
+    state = {key: np.array(value) for key, value in one.extras().items()}
+    two.restore(one.step, one.scalars(), one.owned)
+    two.restore_extras(state)
+    for key, value in two.extras().items():
+        assert np.array_equal(value, state[key]), key
+    one.advance(120)
+    two.advance(120)
+    assert one.traffic.entered[0] > state["traffic counts"][2, 0] > 0
+    assert (two.traffic.left, two.traffic.entered) == (one.traffic.left, one.traffic.entered)
+    ids, places = one.suspension.table(0)
+    assert np.array_equal(two.suspension.table(0)[0], ids)
+    assert np.array_equal(two.suspension.table(0)[1], places)
+    for change, words in (
+        ({"traffic counts": None}, "does not say how many cells"),
+        ({"traffic counts": np.zeros((3, 2))}, "does not say how many cells"),
+        ({"feeder inlet moved": None}, "no feeder 'inlet'"),
+        ({"feeder inlet waiting": np.zeros((1, 7))}, "no feeder 'inlet'"),
+    ):
+        changed = {key: value for key, value in (state | change).items() if value is not None}
+        with pytest.raises(InputError, match=words):
+            two.traffic.restore(changed)
+
+
+def test_no_cell_is_lost_in_a_bifurcation():
+    solver = solver_of(
+        bifurcation={"radius_um": 6.0, "parent_length_um": 14.0, "daughter_length_um": 16.0},
+        openings=[
+            {"name": "inlet", "kind": "velocity", "value": SPEED, "feeds": True},
+            {"name": "outlet-1", "kind": "pressure"},
+            {"name": "outlet-2", "kind": "pressure"},
+        ],
+        cells=[{**CELLS, "hematocrit": 0.08}],
+    )
+    traffic, kind = solver.traffic, solver.suspension.kinds[0]
+    start = kind.total
+    shape = np.array(solver.vessel.lattice.shape)
+    for _ in range(20):
+        solver.advance(20)
+        vertices = cells_there(solver)
+        assert len(vertices) == kind.total == start + traffic.entered[0] - traffic.left[0]
+        assert ((vertices > -1) & (vertices < shape)).all()
+    assert traffic.left[0] > 3
+    assert traffic.entered[0] > 3
