@@ -38,8 +38,8 @@ _MOST_STRAIN = 40.0
 _TURNS_WITHIN = 0.25
 """A red cell is no ellipsoid, and its membrane resists: it turns more slowly."""
 _ANGLES = 0.125
-_STEADY = 0.2
-"""Change of a tank-treading red cell's deformation: it breathes as its dimples pass."""
+_STEADY = 0.3
+"""Change of a tank-treading red cell's deformation: it swings and breathes as its dimples pass."""
 _STILL = 0.05
 
 _POISEUILLE = "exact solution: H. Lamb, Hydrodynamics, 6th ed. (1932), articles 330 and 331"

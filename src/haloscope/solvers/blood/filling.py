@@ -7,7 +7,6 @@ left, the ones least in the wall stay, and all shrink, are pushed apart and grow
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -118,9 +117,8 @@ def fill(
         asked = sum(filling.hematocrit for filling in fillings)
         size = _largest_size(packing)
         raise InputError(
-            f"hematocrit = {asked:g} is beyond packing: cells jammed at {asked * size**3:.2g}; ask "
-            f"for less, or give start_size = {math.floor(100 * size) / 100:g}, from which cells "
-            "grow in the flow"
+            f"hematocrit = {asked:g} is beyond packing: cells jammed at {asked * size**3:.2g}; give "
+            "less, or a wider vessel"
         )
     return packing.cells
 

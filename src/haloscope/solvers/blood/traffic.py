@@ -79,6 +79,7 @@ class Traffic:
         seed: int,
     ) -> None:
         self._world, self._suspension, self._lattice = world, suspension, lattice
+        self._names = [table.name for table in openings]
         self._next = [given.total for given in suspension.kinds]
         self.left, self.entered = [0] * len(kinds), [0] * len(kinds)
         self._inlets: list[_Inlet] = []
@@ -140,8 +141,8 @@ class Traffic:
             np.asarray(self._suspension.device.to_host(found))
             for found in (cells.min(axis=2), cells.max(axis=2))
         )
-        for opening in lattice.openings:
-            if carried.get(opening.name, 0.0) > 0.0:
+        for name, opening in zip(self._names, lattice.openings, strict=True):
+            if carried.get(name, 0.0) > 0.0:
                 continue
             axis, plane = opening.axis, opening.plane
             ahead = high[axis] - plane if opening.direction > 0 else plane - low[axis]
