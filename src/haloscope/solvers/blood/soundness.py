@@ -74,15 +74,15 @@ def scales(table: BloodTable) -> Scales:
             check_mach(table, speeds[-1], f"the inflow {each.name}")
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
-        speeds.append(speed)
         check_mach(table, speed, f"the wall {side}")
     gradient = math.hypot(*table.pressure_gradient_pa_m)
     if math.isfinite(width):
         # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
         factor = 8 if isinstance(table.vessel, Channel) else 16
         speeds.append(gradient * width**2 / (factor * table.viscosity))
-    shear = max(4 * max(speeds[: -len(moving)] if moving else speeds), sum(moving)) / width
-    return Scales(max(speeds), width, shear)
+    # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
+    shear = max(4 * max(speeds), sum(moving)) / width
+    return Scales(max([*speeds, *moving]), width, shear)
 
 
 def _width(table: BloodTable) -> float:
