@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import textwrap
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
+from written_meshes import write_gmsh
+
+from haloscope.domain.hex_generators import box
 
 _HERE = Path(__file__).parent
 
@@ -108,9 +113,150 @@ _PARTS = textwrap.dedent(
     """
 )
 
+_MADE = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    sys.path.insert(0, sys.argv[1])
+    from turned_meshes import turned
+    from written_meshes import write_gmsh
+    from haloscope.domain import shared_files
+    from haloscope.domain.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
+    from haloscope.domain.hexes import check_boundaries
+    from haloscope.domain.mesh_files import read_mesh
+    from haloscope.domain.mesh_parts import rows_of, some_of
+    from haloscope.domain.periodic import join_periodic
+    from haloscope.domain.shared_faces import NamedQuads, connect_on_ranks
+    from haloscope.domain.shared_files import read_mesh_on_ranks
+    from haloscope.domain.shared_meshes import range_of
+    from haloscope.errors import InputError
+    from haloscope.exchange.world import open_world
+
+    world = open_world()
+    folder = Path(sys.argv[2])
+
+    def same(rows, whole, what):
+        own = range_of(world, whole.count)
+        wanted = rows_of(whole, own)
+        assert rows.whole == whole.count and np.array_equal(rows.elements, own), what
+        assert np.array_equal(rows.behind, wanted.behind), what
+        for name in ("coordinates", "vertices", "orientations", "boundaries", "regions"):
+            found = getattr(rows.mesh, name)
+            assert np.array_equal(found, getattr(wanted.mesh, name)), (what, name)
+            assert found.dtype == getattr(wanted.mesh, name).dtype
+        for name in ("order", "boundary_names", "region_names"):
+            assert getattr(rows.mesh, name) == getattr(whole, name), (what, name)
+        assert list(rows.mesh.surfaces) == list(whole.surfaces)
+        for name, faces in rows.mesh.surfaces.items():
+            assert np.array_equal(faces, wanted.mesh.surfaces[name])
+        if whole.mapping is not None:
+            every, middle = np.arange(len(own)), np.full((1, 3), 0.3)
+            assert np.array_equal(
+                rows.mesh.mapping(every, middle), wanted.mesh.mapping(every, middle)
+            )
+
+    cylinders = [(3, 2, 4), (1, 1, 1), (2, 3, 2), (1, 2, 3)]
+    for core, rings, layers in cylinders:
+        for periodic in (False, True):
+            given = {"core": core, "rings": rings, "layers": layers, "periodic": periodic}
+            parts = cylinder_parts(0.5, -1, 2, **given, order=3)
+            same(parts.on_ranks(world), cylinder(0.5, -1, 2, **given, order=3), given)
+    for given in (
+        {"core": 1, "rings": 1},
+        {"core": 3, "outer_radius": 2.0, "outer_rings": 3},
+        {"core": 2, "box_half_width": 2.0, "outer_rings": 1, "margin": 1.0, "margin_layers": 1},
+        {"core": 1, "box_half_width": 2.0, "margin": 1.0, "margin_layers": 3},
+    ):
+        same(sphere_parts(1.0, **given).on_ranks(world), sphere(1.0, **given), given)
+
+    # Elements that do not fit, one on each rank.
+    bricks = box((1, 1, 3))
+    own, new = range_of(world, 3), np.arange(100, 104)
+    good = bricks.vertices
+    faulty = {
+        "twisted": [good[0], good[1][[0, 1, 3, 2, 4, 5, 6, 7]], good[2]],
+        "on one side": [good[0], np.append(new, good[0][4:]), good[2]],
+        "crowded": [good[0], good[1], np.append(good[0][4:], new)],
+        "collapsed": [good[0], good[1], np.append(good[2][:7], good[2][6])],
+    }
+    quads = [good[0][:4], good[2][4:]]
+    stray = [good[0][:4], [*good[2][4:7], 103]]
+    for what, vertices in {"good": good, "stray": good, **faulty}.items():
+        rows = some_of(bricks, own)
+        object.__setattr__(rows, "vertices", np.array(vertices)[own])
+        try:
+            corners = np.array(stray if what == "stray" else quads)[world.rank :: world.size]
+            names = np.zeros(len(corners), np.int32)
+            connect_on_ranks(world, rows, own, 3, 104, NamedQuads(corners, names))
+        except InputError as error:
+            assert "do not fit" in str(error) and what != "good"
+        else:
+            assert what == "good", what
+
+    # A file with elements turned anyhow, two regions, a named sheet inside, and pairs.
+    def write(name, mesh, drop=(), twice=False, **wrong):
+        sheet = np.argwhere((mesh.neighbours >= 0) & (mesh.regions[:, None] == 1))
+        sheet = sheet[mesh.regions[mesh.neighbours[tuple(sheet.T)]] == 0]
+        named = {n: mesh.outer_faces(n) for n in mesh.boundary_names if n not in drop}
+        named["sheet"] = sheet
+        if twice:
+            named["sheet"] = np.concatenate([sheet, named["x-"][:1]])
+        if world.is_root:
+            write_gmsh(folder / name, mesh, named, **wrong)
+        world.barrier()
+        return str(folder / name)
+
+    mesh = turned(box((3, 4, 3), (0, 0, 0), (3, 2, 1.5)), 5)
+    object.__setattr__(mesh, "regions", (mesh.centres[:, 1] > 1).astype(np.int32))
+    object.__setattr__(mesh, "region_names", ("low", "high"))
+    path = write("good.msh", mesh)
+    pairs = [("x-", "x+", (3.0, 0.0, 0.0)), ("z+", "z-", None)]
+
+    def wanted(path, pairs, scale=1.0):
+        whole = read_mesh(path, scale)
+        for pair in pairs:
+            whole = join_periodic(whole, *pair)
+        check_boundaries(whole)
+        return whole
+
+    for some in ([], pairs[:1], pairs):
+        here = [(a, b, None if t is None else tuple(np.array(t) / 2)) for a, b, t in some]
+        whole = wanted(path, here, 0.5)
+        assert "sheet" in whole.surfaces and len(whole.region_names) == 2
+        held = shared_files.read_mesh
+        shared_files.read_mesh = None
+        same(read_mesh_on_ranks(world, path, 0.5, here), whole, some)
+        shared_files.read_mesh = held
+
+    few = write("few.msh", box((1, 1, 2)))
+    same(read_mesh_on_ranks(world, few), wanted(few, []), "fewer elements than ranks")
+    wrong = [
+        (write("unnamed.msh", mesh, drop=("x-",)), []),
+        (write("twisted.msh", mesh, twisted=7), []),
+        (write("twice.msh", mesh, twice=True), []),
+        (path, [("x-", "y+", None)]),
+        (path, [("x-", "nothing", None)]),
+        (path, [("x-", "x-", None)]),
+        (str(folder / "none.msh"), []),
+    ]
+    for path, pairs in wrong:
+        said = []
+        for read in (lambda: wanted(path, pairs), lambda: read_mesh_on_ranks(world, path, 1.0, pairs)):
+            try:
+                read()
+            except InputError as error:
+                said.append(str(error))
+        assert len(said) == 2 and said[0] == said[1], (path, said)
+        assert len(set(world.gather_texts(said[1]))) == 1
+    print("all the same", flush=True)
+    """
+)
+
 _CASES = textwrap.dedent(
     """
     import gc
+    import importlib.util
     import sys
     import zlib
     from pathlib import Path
@@ -152,6 +298,9 @@ _CASES = textwrap.dedent(
         points = [(float(x), float(y), z + 0.5) for x in range(3) for y in range(3) for z in range(3)]
         found.append(np.array(solver.sample(points)))
         size = float(np.abs(found[0]).max())
+        sums = solver.extras()
+        sums = world.gather_texts(str(zlib.crc32(b"".join(sums[n].tobytes() for n in sorted(sums)))))
+        found.append(np.array(int(sums[0])))
         return f"bits {zlib.crc32(b''.join(each.tobytes() for each in found))} {size}"
 
     walls = dict.fromkeys(sides, "absorbing")
@@ -172,20 +321,38 @@ _CASES = textwrap.dedent(
         "waves": [{"direction": [1, 0, 1], "polarisation": [0, 1, 0], "waveform": pulse,
                    "inside": ["inner", "outer"]}],
     }
+
+    folder = Path(sys.argv[1])
     made = meshes.box
 
     def refuse(*_, **__):
-        raise AssertionError("a rank has made the whole box")
+        raise AssertionError("a rank has made the whole mesh")
 
     meshes.box = refuse
+    if world.size > 1:
+        meshes.open_mesh = refuse
     print(bits(opened(box=box, boundaries=walls, **sources,
                       initial={"Ex": "sin(5*y)", "Hz": "cos(4*x)"})), flush=True)
     meshes.box = made
-    folder = Path(sys.argv[1])
+    if importlib.util.find_spec("meshio"):
+        mesh = {"file": sys.argv[2], "periodic": [{"first": "z-", "second": "z+"}]}
+        print(bits(opened(mesh=mesh, boundaries=dict.fromkeys(sides[:4], "pec"), initial={
+            "Ex": "sin(5*y)", "Hz": "cos(4*x)"})), flush=True)
     print(bits(opened(boundaries=walls, **ball), out=folder / f"of-{world.size}"), flush=True)
     if world.is_root:
         fields = folder / f"of-{world.size}" / "fields.vtkhdf"
         fields.rename(folder / f"fields-{world.size}")
+    # Of the far field's surface two of three ranks have nothing.
+    column = {"box": {"elements": [3, 3, 12], "upper": [3, 3, 12]}, "partition": "coordinates",
+              "waves": [sources["waves"][0] | {"box": [[1, 1, 1], [2, 2, 2]]}],
+              "far_field": {"frequencies": [0.3], "theta": 3, "phi": [20.0], "interval": 1}}
+    simulation = opened(boundaries=walls, **column)
+    print(bits(simulation), flush=True)
+    power = float(simulation.solver.results.radiation.powers().radiated[0])
+    powers = world.gather_texts(f"power {power!r}")
+    assert len(set(powers)) == 1
+    if world.is_root:
+        print(powers[0], flush=True)
     again = {} if world.size == 1 else {"out": folder / "of-1", "restart": True}
     print(bits(opened(8, boundaries=walls, **ball), **again), flush=True)
     wrong = {
@@ -211,17 +378,26 @@ _CASES = textwrap.dedent(
 )
 
 
+def test_cylinders_spheres_and_files_in_parts_are_those_of_one_rank(run_ranks, tmp_path):
+    pytest.importorskip("meshio")
+    result = run_ranks(3, ["-c", _MADE, str(_HERE.parent), str(tmp_path)])
+    assert result.stdout.count("all the same") == 3
+
+
 def test_parts_of_a_mesh_are_those_of_the_whole(run_ranks):
     output = run_ranks(3, ["-c", _PARTS, str(_HERE.parent)]).stdout
     assert output.count("all the same") == 3
 
 
 def test_no_rank_keeps_the_whole_and_sources_on_parts_give_the_same_bits(run_ranks, tmp_path):
-    one, several = (
-        re.findall(r"bits (\d+) ([0-9.e+-]+)", run_ranks(count, ["-c", _CASES, tmp_path]).stdout)
-        for count in (1, 3)
-    )
-    assert len(one) == 3
+    write_gmsh(tmp_path / "box.msh", box((3, 3, 4), (0, 0, 0), (3, 3, 4)))
+    given = [tmp_path, tmp_path / "box.msh"]
+    outputs = [run_ranks(count, ["-c", _CASES, *given]).stdout for count in (1, 3)]
+    one, several = (re.findall(r"bits (\d+) ([0-9.e+-]+)", output) for output in outputs)
+    powers = [float(re.search(r"power (\S+)", output)[1]) for output in outputs]
+    assert powers[0] == pytest.approx(powers[1], rel=1e-12, abs=0)
+    assert powers[0] > 0
+    assert len(one) == 4 + (importlib.util.find_spec("meshio") is not None)
     assert len(several) == 3 * len(one)
     assert set(several) == set(one)
     assert all(float(size) > 1e-3 for _, size in one)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from turned_meshes import face_gap, turned
 
-from haloscope.domain import node_orders
+from haloscope.domain import mesh_files
 from haloscope.domain.hex_generators import box, cylinder, sphere
 from haloscope.domain.hexes import FACE_CORNERS, HexMesh, check_boundaries
-from haloscope.domain.mesh_files import read_mesh
-from haloscope.domain.node_orders import gmsh_order, to_tensor, vtk_order
+from haloscope.domain.mesh_files import count_elements, read_mesh
+from haloscope.domain.node_orders import gmsh_order, in_tensor, node_table, vtk_order
 from haloscope.errors import InputError, MachineError
 from haloscope.numerics.element_geometry import check_jacobians, jacobians, nodes, volume_weights
 
@@ -253,7 +253,8 @@ def test_serendipity_cells_are_completed_exactly(kind, count):
     i, j, k = vtk_order(2)[:count].T
     points = exact[:, k, j, i].reshape(-1, 3)
     cells = np.arange(2 * count).reshape(2, count)
-    np.testing.assert_allclose(to_tensor(points, cells, kind), exact, atol=1e-15)
+    table = node_table(points, cells, kind)
+    np.testing.assert_allclose(in_tensor(points, cells, table), exact, atol=1e-15)
 
 
 def test_24_nodes_keep_the_middles_of_their_four_faces():
@@ -261,7 +262,8 @@ def test_24_nodes_keep_the_middles_of_their_four_faces():
     bulged = plain.copy()
     bulged[0, 1, 1, 2, 0] += 0.1
     i, j, k = vtk_order(2)[:24].T
-    values = to_tensor(bulged[0, k, j, i], np.arange(24).reshape(1, 24), "hexahedron24")
+    points, cells = bulged[0, k, j, i], np.arange(24).reshape(1, 24)
+    values = in_tensor(points, cells, node_table(points, cells, "hexahedron24"))
     assert values[0, 1, 1, 2, 0] == pytest.approx(1.1)
     # The middle of the cell takes half of what a face's middle moves.
     assert values[0, 1, 1, 1, 0] == pytest.approx(0.55)
@@ -427,6 +429,38 @@ def test_a_damaged_binary_file_never_gets_further_than_an_error(meshio, tmp_path
             assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize("kind", ["gmsh22", "gmsh"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_elements_are_counted_without_reading_the_file(meshio, tmp_path, monkeypatch, kind, binary):
+    mesh = sphere(1.0, core=2, rings=1, order=2)
+    file = _for_meshio(meshio, mesh, "hexahedron27", vtk_order(2))
+    if kind == "gmsh":
+        # meshio writes no others than one kind of cells in this version.
+        file = meshio.Mesh(file.points, file.cells[-1:])
+    path = tmp_path / "ball.msh"
+    file.write(path, file_format=kind, binary=binary)
+    monkeypatch.setattr(mesh_files, "_read", None)
+    assert count_elements(path) == mesh.count == 32
+
+
+def test_elements_of_other_and_of_odd_files_are_counted_by_reading_them(meshio, tmp_path, two):
+    path = two()
+    assert count_elements(path) == 2
+    meshio.read(path).write(tmp_path / "two.vtu")
+    assert count_elements(tmp_path / "two.vtu") == 2
+    with pytest.raises(InputError, match="states a count of -1"):
+        count_elements(two(("$Elements\n11", "$Elements\n-1")))
+    with pytest.raises(InputError, match="no hexahedra"):
+        count_elements(
+            two(
+                ("10 5 2 7 1 1 2 3 4 5 6 7 8\n11 5 2 8 2 2 10 11 3 6 12 13 7\n", ""),
+                ("$Elements\n11", "$Elements\n9"),
+            )
+        )
+    with pytest.raises(InputError, match="not there"):
+        count_elements(tmp_path / "none.msh")
+
+
 def test_the_volume_of_a_file_is_that_of_what_was_written(meshio, tmp_path):
     mesh = sphere(1.0, order=4)
     path = tmp_path / "ball.msh"
@@ -434,4 +468,4 @@ def test_the_volume_of_a_file_is_that_of_what_was_written(meshio, tmp_path):
     read = read_mesh(path)
     volume = (jacobians(nodes(read, 6)) * volume_weights(6)).sum()
     assert volume == pytest.approx(4 / 3 * np.pi, rel=1e-5)
-    assert node_orders.to_tensor(read.coordinates.reshape(-1, 3), np.arange(5)[None], "x") is None
+    assert node_table(read.coordinates.reshape(-1, 3), np.arange(5)[None], "x") is None

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from haloscope.domain.hex_lattices import CORNERS, Triple, equidistant, lattice_numbers, places_of
 from haloscope.domain.hex_mappings import BlockMap, BlockMapping
-from haloscope.domain.hex_shells import CORNERS, Triple, equidistant, lattice_numbers
 from haloscope.domain.hexes import FACES, Floats, HexMesh, Integers
-from haloscope.domain.mesh_parts import ElementRows
+from haloscope.domain.mesh_parts import ElementRows, unconnected
 from haloscope.errors import InputError
 
 Point = tuple[float, float, float]
@@ -210,7 +210,7 @@ def _some_bricks(
 ) -> ElementRows:
     """Elements of a box from their places: what lies behind a brick's faces needs no search."""
     cells = len(lines[0]) - 1, len(lines[1]) - 1, len(lines[2]) - 1
-    places = np.stack(np.unravel_index(numbers, cells, order="F"), axis=1)
+    places = places_of(numbers, cells)
     lower = np.stack([lines[axis][places[:, axis]] for axis in range(3)], axis=1)
     upper = np.stack([lines[axis][places[:, axis] + 1] for axis in range(3)], axis=1)
     start, length = (
@@ -235,18 +235,14 @@ def _some_bricks(
             behind[outside, face] = -1
     order = CURVED_ORDER if warp else 1
     coordinates = mapping(np.arange(len(places)), equidistant(order))
-    mesh = HexMesh(
-        order=order,
-        coordinates=coordinates.reshape(len(places), order + 1, order + 1, order + 1, 3),
-        vertices=lattice_numbers(places[:, None] + CORNERS, cells),
-        neighbours=np.full((len(places), FACES), -1),
-        neighbour_faces=np.full((len(places), FACES), -1, np.int8),
-        orientations=np.zeros((len(places), FACES), np.int8),
-        boundaries=boundaries,
-        boundary_names=names,
-        regions=np.zeros(len(places), np.int32),
-        region_names=("volume",),
-        mapping=mapping if warp else None,
+    mesh = unconnected(
+        coordinates.reshape(len(places), order + 1, order + 1, order + 1, 3),
+        lattice_numbers(places[:, None] + CORNERS, cells),
+        np.zeros(len(places), np.int32),
+        ("volume",),
+        names,
+        boundaries,
+        mapping if warp else None,
     )
     return ElementRows(mesh, numbers, behind, math.prod(cells))
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
 
 import numpy as np
 
@@ -25,7 +28,6 @@ from haloscope.domain.hex_mappings import (
 )
 from haloscope.domain.hex_shells import Arrangement, Shell
 from haloscope.domain.hexes import Floats, HexMesh
-from haloscope.domain.periodic import join_periodic
 from haloscope.errors import InputError
 
 __all__ = [
@@ -33,10 +35,13 @@ __all__ = [
     "box",
     "box_of_planes",
     "cylinder",
+    "cylinder_parts",
     "graded",
     "sphere",
+    "sphere_parts",
 ]
 
+P = ParamSpec("P")
 # Share of roundness of the core's sides: its corners open to about 120 degrees, like the
 # elements that meet them.
 _BULGE = 0.35
@@ -56,7 +61,7 @@ def _core_share(core: int, rings: int, axes: int) -> float:
     return (1 / rings) / (side + 1 / rings)
 
 
-def cylinder(
+def cylinder_parts(
     radius: float,
     bottom: float,
     top: float,
@@ -66,7 +71,7 @@ def cylinder(
     layers: int = 1,
     periodic: bool = False,
     order: int = CURVED_ORDER,
-) -> HexMesh:
+) -> Arrangement:
     """Circular cylinder around the z axis: a square core and rings of curved elements.
 
     Boundaries are ``wall``, ``bottom`` and ``top``; the latter two are gone where periodic.
@@ -105,13 +110,10 @@ def cylinder(
         (core, core, layers), axes, placed(gordon_hall(middle, axes), scale, centre)
     )
     parts.add_shell(Shell(inner, outer, rings, 0))
-    mesh = parts.finish(order, ("volume",), ("wall",), ("bottom", "top"))
-    if periodic:
-        mesh = join_periodic(mesh, "bottom", "top", (0.0, 0.0, top - bottom))
-    return mesh
+    return parts.finish(order, ("volume",), ("wall",), ("bottom", "top"), periodic=periodic)
 
 
-def sphere(
+def sphere_parts(
     radius: float,
     *,
     core: int = 2,
@@ -123,7 +125,7 @@ def sphere(
     margin_layers: int = 0,
     centre: Point = (0.0, 0.0, 0.0),
     order: int = CURVED_ORDER,
-) -> HexMesh:
+) -> Arrangement:
     """Sphere: a cube core and six curved shells; alone, or within a larger sphere or a box.
 
     Alone, its region is ``volume`` and its boundary ``wall``. With `outer_radius` or
@@ -188,6 +190,19 @@ def sphere(
         parts.add_margin(margin_layers, placed(_bricks(surrounding, margin), scale, centre), 2)
         regions = (*regions, "margin")
     return parts.finish(order, regions, SIDE_NAMES if box_half_width else ("wall",))
+
+
+def _whole(arrange: Callable[P, Arrangement]) -> Callable[P, HexMesh]:
+    """Makes the whole mesh of what a function arranges."""
+
+    @wraps(arrange)
+    def make(*given: P.args, **named: P.kwargs) -> HexMesh:
+        return arrange(*given, **named).whole()
+
+    return make
+
+
+cylinder, sphere = _whole(cylinder_parts), _whole(sphere_parts)
 
 
 def _bricks(half_width: float, margin: float) -> BlockMap:

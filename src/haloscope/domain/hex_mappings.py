@@ -14,6 +14,9 @@ import numpy as np
 
 from haloscope.domain.hexes import Floats, Integers
 
+# Elements at once: a map takes several times the memory of its result.
+_AT_ONCE = 1 << 10
+
 BlockMap = Callable[[Floats], Floats]
 
 
@@ -42,10 +45,12 @@ class BlockMapping:
         weight = (1 + reference) / 2
         result = np.empty((len(elements), len(reference), 3))
         for block in np.unique(blocks):
-            some = np.flatnonzero(blocks == block)
-            lower, upper = (ends[elements[some], None] for ends in (self.lower, self.upper))
-            # Not lower + w (upper - lower): both ends must be met to the last bit.
-            result[some] = self.maps[block](lower * (1 - weight) + upper * weight)
+            all_of_block = np.flatnonzero(blocks == block)
+            for begin in range(0, len(all_of_block), _AT_ONCE):
+                some = all_of_block[begin : begin + _AT_ONCE]
+                lower, upper = (ends[elements[some], None] for ends in (self.lower, self.upper))
+                # Not lower + w (upper - lower): both ends must be met to the last bit.
+                result[some] = self.maps[block](lower * (1 - weight) + upper * weight)
         return result
 
     def of(self, elements: Integers) -> BlockMapping:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import math
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.gmsh_counts import check_gmsh_counts
+from haloscope.domain.gmsh_counts import check_gmsh_counts, count_gmsh_hexahedra
 from haloscope.domain.hexes import (
     FACE_CORNERS,
     FACES,
@@ -25,7 +27,7 @@ from haloscope.domain.hexes import (
     point_text,
 )
 from haloscope.domain.mesh_groups import CellGroups, dimension
-from haloscope.domain.node_orders import to_tensor
+from haloscope.domain.node_orders import in_tensor, node_table
 from haloscope.errors import InputError, MachineError
 
 # Corners of a VTK or Gmsh hexahedron in the order of ours.
@@ -34,6 +36,60 @@ _LONGEST_REASON = 200
 _UNNAMED_REGION = "volume"
 # Products of three lengths must be numbers, too.
 _LARGEST = 1e30
+
+
+@dataclass(frozen=True, eq=False)
+class FileCells:
+    """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet.
+
+    Attributes
+    ----------
+    path
+        The file.
+    points
+        (points, 3) in the file's unit of length.
+    scale
+        Factor from that to metres.
+    cells
+        int64 (elements, nodes): numbers of points in the file's order.
+    table
+        Where these nodes stand, (nodes, 3).
+    numbers
+        int64 (points,): of the points that are corners, from 0; -1: others.
+    regions, region_names
+        As in `HexMesh`.
+    quads
+        int64 (n, 4): points of the named quadrilaterals.
+    quad_names, surface_names
+        int32 (n,): index into the names of surfaces.
+    """
+
+    path: Path
+    points: Floats
+    scale: float
+    cells: Integers
+    table: Integers
+    numbers: Integers
+    regions: NDArray[np.int32]
+    region_names: tuple[str, ...]
+    quads: Integers
+    quad_names: NDArray[np.int32]
+    surface_names: tuple[str, ...]
+
+    @property
+    def corners(self) -> int:
+        """How many points are corners."""
+        return int(self.numbers.max()) + 1
+
+    def vertices(self, some: slice) -> Integers:
+        """Numbers of the corners of some elements, (n, 8)."""
+        return np.asarray(self.numbers[self.cells[some][:, _CORNERS]])
+
+    def coordinates(self, some: slice) -> Floats:
+        """Geometry nodes of some elements in m, [element, k, j, i, xyz]."""
+        cells = self.cells[some]
+        each, places = np.unique(cells, return_inverse=True)
+        return in_tensor(self.points[each] * self.scale, places.reshape(cells.shape), self.table)
 
 
 def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
@@ -62,6 +118,21 @@ def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
         The file cannot be read, holds other volume cells than hexahedra, or points to nodes that
         do not exist or are not numbers; or its faces do not fit (see `connect`).
     """
+    file = read_cells(path, scale)
+    every = slice(len(file.cells))
+    vertices = file.vertices(every)
+    return connect(
+        file.coordinates(every),
+        vertices,
+        boundaries=_boundaries(file, vertices),
+        boundary_names=file.surface_names,
+        regions=file.regions,
+        region_names=file.region_names,
+    )
+
+
+def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
+    """Read what a file holds of a mesh; see :func:`read_mesh` for all but faces that do not fit."""
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
@@ -72,39 +143,77 @@ def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
     kind, blocks = _hexahedra(file, path)
     cells = np.concatenate([_cells(file, block, len(points), path) for block in blocks])
     _require_finite(points, cells, path)
-    coordinates = to_tensor(points * scale, cells, kind)
-    if coordinates is None:
+    table = node_table(points, cells, kind)
+    if table is None:
         raise InputError(
             f"mesh file {path}: cells '{kind}' of {cells.shape[1]} nodes have no order that is "
             "the same along all directions; save the mesh with one order"
         )
     groups = CellGroups(file)
     regions, region_names = groups.chosen(blocks, otherwise=_UNNAMED_REGION)
-    corners = cells[:, _CORNERS]
     # Points that are no corners get no number, so that face keys stay small.
-    used, vertices = np.unique(corners, return_inverse=True)
-    vertices = vertices.reshape(corners.shape)
-    boundaries, boundary_names = _boundaries(file, groups, used, vertices, points * scale, path)
-    return connect(
-        coordinates,
-        vertices,
-        boundaries=boundaries,
-        boundary_names=boundary_names,
-        regions=regions,
-        region_names=region_names,
+    used = np.zeros(len(points), bool)
+    used[cells[:, _CORNERS]] = True
+    numbers = np.where(used, np.cumsum(used) - 1, -1)
+    quads, quad_names, surface_names = _named_quads(file, groups, len(points), path)
+    return FileCells(
+        path,
+        points,
+        scale,
+        cells,
+        table,
+        numbers,
+        regions,
+        region_names,
+        quads,
+        quad_names,
+        surface_names,
     )
 
 
-def _read(path: Path) -> Any:
+def count_elements(path: Path | str) -> int:
+    """Hexahedra of a file, which is not connected; of a Gmsh file types alone are looked at.
+
+    Raises
+    ------
+    MachineError, InputError
+        As of :func:`read_mesh`, as far as it is seen.
+    """
+    path = Path(path)
+    if _is_gmsh(path) and path.is_file():
+        found = count_gmsh_hexahedra(path)
+        if found:
+            return found
+    file = _read(path)
+    return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
+
+
+def require_meshio() -> None:
+    """Refuse to go on without what reads mesh files.
+
+    Raises
+    ------
+    MachineError
+        meshio is not installed.
+    """
     try:
-        meshio = importlib.import_module("meshio")
-    except ImportError:
-        raise MachineError(
-            "reading mesh files needs meshio; run pip install 'haloscope[mesh]'"
-        ) from None
+        there = importlib.util.find_spec("meshio") is not None
+    except ValueError:
+        there = False
+    if not there:
+        raise MachineError("reading mesh files needs meshio; run pip install 'haloscope[mesh]'")
+
+
+def _is_gmsh(path: Path) -> bool:
+    return path.suffix.lower() == ".msh"
+
+
+def _read(path: Path) -> Any:
+    require_meshio()
     if not path.is_file():
         raise InputError(f"mesh file {path} is not there; give the path of a file")
-    gmsh = path.suffix.lower() == ".msh"
+    meshio = importlib.import_module("meshio")
+    gmsh = _is_gmsh(path)
     if gmsh:
         check_gmsh_counts(path)
     said = io.StringIO()
@@ -209,14 +318,14 @@ def _named_quads(
     return quads[numbers >= 0], numbers[numbers >= 0], names
 
 
-def _boundaries(
-    file: Any, groups: CellGroups, used: Integers, vertices: Integers, points: Floats, path: Path
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
     """Names of faces (elements, 6), from quadrilaterals with the same four corners."""
-    corners, numbers, names = _named_quads(file, groups, len(points), path)
+    path, names, numbers = file.path, file.surface_names, file.quad_names
+    corners, points = file.quads, file.points * file.scale
     boundaries = np.full(len(vertices) * FACES, -1, np.int32)
-    place = np.minimum(np.searchsorted(used, corners), len(used) - 1)
-    quad_high, quad_low = face_keys(place, len(used))
+    # A corner that no hexahedron has gets the number of another; it is refused below.
+    place = np.maximum(file.numbers[corners], 0)
+    quad_high, quad_low = face_keys(place, file.corners)
     order = np.lexsort((quad_low, quad_high))
     quad_high, quad_low = quad_high[order], quad_low[order]
     again = np.zeros(len(order), bool)
@@ -224,7 +333,7 @@ def _boundaries(
     torn = np.flatnonzero(again[1:] & (numbers[order[1:]] != numbers[order[:-1]]))
     repeated = order
     order, quad_high, quad_low = order[~again], quad_high[~again], quad_low[~again]
-    high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), len(used))
+    high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), file.corners)
     begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
     met = np.zeros(len(order), bool)
     for step in range(int((end - begin).max(initial=0))):
@@ -232,8 +341,7 @@ def _boundaries(
         some = some[quad_low[begin[some] + step] == low[some]]
         boundaries[some] = numbers[order[begin[some] + step]]
         met[begin[some] + step] = True
-    # A corner that no hexahedron has was given the number of another.
-    stray = (used[place] != corners).any(axis=1)
+    stray: NDArray[np.bool_] = (file.numbers[corners] < 0).max(axis=1, initial=False)
     stray[order[~met]] = True
     if stray.any():
         first = int(stray.argmax())
@@ -250,4 +358,4 @@ def _boundaries(
             f"and '{other}' at {point_text(points[corners[repeated[torn[0]]]].mean(axis=0))}; "
             "leave each in one physical group"
         )
-    return boundaries.reshape(-1, FACES), names
+    return boundaries.reshape(-1, FACES)

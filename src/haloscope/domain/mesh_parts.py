@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.domain.hex_mappings import BlockMapping
-from haloscope.domain.hexes import FACES, ElementMapping, HexMesh, Integers
+from haloscope.domain.hexes import FACES, ElementMapping, Floats, HexMesh, Integers
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,32 @@ class ElementRows:
         )
         partners = np.where(outside, behind, -1)
         return MeshPart(part, elements[order], self.whole, partners, ranges)
+
+
+def unconnected(
+    coordinates: Floats,
+    vertices: Integers,
+    regions: NDArray[np.int32],
+    region_names: tuple[str, ...],
+    boundary_names: tuple[str, ...] = (),
+    boundaries: NDArray[np.int32] | None = None,
+    mapping: ElementMapping | None = None,
+) -> HexMesh:
+    """Elements that know nothing of each other yet, as a mesh; see `HexMesh` for the parameters."""
+    none = np.full((len(vertices), FACES), -1)
+    return HexMesh(
+        order=coordinates.shape[1] - 1,
+        coordinates=coordinates,
+        vertices=vertices,
+        neighbours=none,
+        neighbour_faces=none.astype(np.int8),
+        orientations=np.zeros((len(vertices), FACES), np.int8),
+        boundaries=none.astype(np.int32) if boundaries is None else boundaries,
+        boundary_names=boundary_names,
+        regions=regions,
+        region_names=region_names,
+        mapping=mapping,
+    )
 
 
 def row_of(ascending: Integers, numbers: Integers) -> Integers:

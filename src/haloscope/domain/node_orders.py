@@ -134,8 +134,8 @@ def _complete(values: Floats, known_faces: int) -> None:
     values[:, 1, 1, 1] = np.einsum("kji,ekjix->ex", weights, values)
 
 
-def to_tensor(points: Floats, cells: Integers, cell_type: str) -> Floats | None:
-    """Geometry nodes of cells in the order [element, k, j, i, xyz].
+def node_table(points: Floats, cells: Integers, cell_type: str) -> Integers | None:
+    """Where nodes of cells stand, (nodes, 3).
 
     Where a type is known with several node orders, the one that bends the elements least is
     taken: a wrong one tears them.
@@ -155,12 +155,22 @@ def to_tensor(points: Floats, cells: Integers, cell_type: str) -> Floats | None:
         None where the number of nodes belongs to no known hexahedron.
     """
     tables = _candidates(cell_type, cells.shape[1])
-    if not tables:
-        return None
-    table = tables[0]
-    if len(tables) > 1:
-        some = points[cells[:: max(1, len(cells) // _SAMPLE)]]
-        table = min(tables, key=lambda each: _distance_from_straight(some, each))
+    if len(tables) < 2:
+        return tables[0] if tables else None
+    some = points[cells[:: max(1, len(cells) // _SAMPLE)]]
+    return min(tables, key=lambda each: _distance_from_straight(some, each))
+
+
+def in_tensor(points: Floats, cells: Integers, table: Integers) -> Floats:
+    """Geometry nodes of cells in the order [element, k, j, i, xyz].
+
+    Parameters
+    ----------
+    points, cells
+        As for :func:`node_table`.
+    table
+        What that has found.
+    """
     size = int(table.max()) + 1
     values = np.full((len(cells), size, size, size, 3), np.nan)
     i, j, k = table.T

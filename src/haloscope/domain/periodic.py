@@ -22,6 +22,9 @@ from haloscope.domain.hexes import (
 )
 from haloscope.errors import InputError
 
+PeriodicPair = tuple[str, str, tuple[float, float, float] | None]
+"""Names of two surfaces, and the translation from the first to the second where it is given."""
+
 _TOLERANCE = 1e-5
 _PRIMES = (73_856_093, 19_349_663, 83_492_791)
 

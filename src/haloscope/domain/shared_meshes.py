@@ -27,8 +27,12 @@ def range_of(world: World, elements: int) -> Integers:
     """Numbers of the elements that a rank begins with; all, where the others are not there."""
     if not world.present:
         return np.arange(elements)
-    begin, end = (elements * rank // world.size for rank in (world.rank, world.rank + 1))
-    return np.arange(begin, end)
+    return np.arange(*range_ends(world, elements, world.rank))
+
+
+def range_ends(world: World, elements: int, rank: int) -> tuple[int, int]:
+    """First element with which a rank begins, and the one after its last."""
+    return elements * rank // world.size, elements * (rank + 1) // world.size
 
 
 def range_ranks(world: World, elements: int, numbers: Integers) -> Ranks:

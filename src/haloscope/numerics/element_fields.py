@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import Floats, HexMesh, Integers
+from haloscope.domain.hexes import Floats, Integers
+from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.exchange.block_fields import arrays_of
+from haloscope.exchange.rows import give_rows
 from haloscope.exchange.world import World
 from haloscope.numerics.cell_output import open_cells
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.locate import Locator
+from haloscope.numerics.part_locator import PartLocator
 from haloscope.numerics.plane_samples import (
     PlaneRaster,
     PlaneSamples,
@@ -27,7 +29,7 @@ from haloscope.numerics.plane_samples import (
 
 Position = tuple[float, float, float]
 _REGION = "region"
-# Elements whose nodes are computed at once.
+# Elements whose nodes are computed and sent at once.
 _AT_ONCE = 512
 
 
@@ -53,65 +55,58 @@ class Found:
 class ElementFields:
     """Where the values of fields at the GLL nodes of elements lie: in space, on ranks, in files.
 
-    A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i].
+    A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i]. No
+    rank knows more than its own elements of it; all ranks make one.
 
     Parameters
     ----------
     world
         The ranks.
-    mesh
-        All elements.
+    part
+        This rank's elements, in the order of its arrays.
     order
         N.
-    parts
-        Rank of each element, (elements,).
-    elements
-        Those of this rank, in the order of its arrays.
     """
 
-    def __init__(
-        self,
-        world: World,
-        mesh: HexMesh,
-        order: int,
-        parts: NDArray[np.integer],
-        elements: Integers,
-    ) -> None:
-        self._world, self._mesh, self._order, self._parts = world, mesh, order, parts
-        self._elements = elements
-        self._sorted = np.argsort(elements, kind="stable")
-        self.shape = (mesh.count, *(order + 1,) * 3)
+    def __init__(self, world: World, part: MeshPart, order: int) -> None:
+        self._world, self._mesh, self._order = world, part.mesh, order
+        self._elements = part.elements
+        self._sorted = np.argsort(part.elements, kind="stable")
+        self.shape = (part.whole, *(order + 1,) * 3)
         self.parts = [world.size]
-        self._locator: Locator | None = None
+        own = part.mesh.count
+        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
+        self._locator: PartLocator | None = None
 
     def describe(self) -> str:
         """What there is, for people."""
-        return (
-            f"{self._mesh.count} elements of order {self._order}, "
-            f"{self._mesh.count * (self._order + 1) ** 3} nodes"
-        )
+        whole = self.shape[0]
+        return f"{whole} elements of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
 
     def describe_parts(self) -> str:
         """How it is shared out, for people."""
-        counts = np.bincount(self._parts, minlength=self._world.size)
-        return f"{self._world.size} parts of {counts.min()} to {counts.max()} elements"
+        return f"{self._world.size} parts of {self._fewest} to {self._most} elements"
 
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Elements `begin` to `end` of a field on rank 0, from all ranks' own values."""
-        world = self._world
-        numbers = self._elements[self._sorted]
-        cut = slice(*np.searchsorted(numbers, (begin, end)))
-        some = self._sorted[cut]
-        if not world.is_root:
-            if len(some):
-                world.send(np.ascontiguousarray(owned[some]), 0)
+        rows = self._between(begin, end)
+        return self._on_root(owned[rows], rows, begin, end)
+
+    def _between(self, begin: int, end: int) -> Integers:
+        """Own elements with numbers from `begin` to `end`, ascending."""
+        cut = np.searchsorted(self._elements[self._sorted], (begin, end))
+        return self._sorted[slice(*cut)]
+
+    def _on_root(
+        self, values: np.ndarray, rows: Integers, begin: int, end: int
+    ) -> np.ndarray | None:
+        """Values of all elements `begin` to `end` on rank 0, from those of own ones."""
+        to_root = np.zeros(len(rows), np.int64)
+        (numbers, found), _ = give_rows(self._world, [self._elements[rows], values], to_root)
+        if not self._world.is_root:
             return None
-        result = np.empty((end - begin, *self.shape[1:]), owned.dtype)
-        result[numbers[cut] - begin] = owned[some]
-        for rank in range(1, world.size):
-            at = np.flatnonzero(self._parts[begin:end] == rank)
-            if len(at):
-                result[at] = world.receive((len(at), *self.shape[1:]), owned.dtype, rank)
+        result = np.empty((end - begin, *values.shape[1:]), values.dtype)
+        result[numbers - begin] = found
         return result
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
@@ -138,22 +133,19 @@ class ElementFields:
             yield within + element * np.uint64(within.size)
 
     @property
-    def locator(self) -> Locator:
+    def locator(self) -> PartLocator:
         """Finds points in own elements."""
         if self._locator is None:
-            self._locator = Locator(self._mesh, self._order, self._elements)
+            self._locator = PartLocator(self._mesh, self._order, self._elements)
         return self._locator
 
     def locate(self, positions: Sequence[Position]) -> Found:
         """Find which points lie in elements of this rank; each is in one element of one rank."""
         located = self.locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
         # Where elements of several ranks meet the lowest number has the point.
-        lowest = np.array(
-            [
-                -self._world.largest(-float(e) if e >= 0 else -float(self._mesh.count))
-                for e in located.elements
-            ]
-        )
+        none = self.shape[0]
+        given = np.where(located.inside, located.elements, none)
+        lowest = np.array([-self._world.largest(-float(element)) for element in given])
         points = np.flatnonzero((located.elements == lowest) & located.inside)
         return Found(points, located.rows[points], located.weights(self._order)[points])
 
@@ -192,7 +184,9 @@ class ElementFields:
         raster, samples
             On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
-        lower, upper = mesh_bounds(self._mesh, self._order)
+        low, high = mesh_bounds(self._mesh, self._order)
+        lower = -np.array([self._world.largest(-float(at)) for at in low])
+        upper = np.array([self._world.largest(float(at)) for at in high])
         raster = plane_raster(lower, upper, axis, offset, points)
         samples = PlaneSamples(self.locator, raster)
         own = samples.values(values(samples.rows))
@@ -225,16 +219,21 @@ class ElementFields:
             Of the fields; goes into the file.
         """
         with contextlib.ExitStack() as stack:
-            writer = None
+            writer, whole = None, self.shape[0]
             if self._world.is_root:
                 writer = stack.enter_context(
-                    open_cells(path, elements=self.shape[0], order=self._order, time=time)
+                    open_cells(path, elements=whole, order=self._order, time=time)
                 )
                 writer.create(_REGION, np.int32, per_element=True)
-                writer.write(_REGION, 0, self._mesh.regions)
-                for begin in range(0, self.shape[0], _AT_ONCE):
-                    some = np.arange(begin, min(begin + _AT_ONCE, self.shape[0]))
-                    writer.place(begin, nodes(self._mesh, self._order, some))
+            for begin in range(0, whole, _AT_ONCE):
+                end = min(begin + _AT_ONCE, whole)
+                rows = self._between(begin, end)
+                places = nodes(self._mesh, self._order, rows)
+                regions = self._on_root(self._mesh.regions[rows], rows, begin, end)
+                everywhere = self._on_root(places, rows, begin, end)
+                if writer is not None and regions is not None and everywhere is not None:
+                    writer.write(_REGION, begin, regions)
+                    writer.place(begin, everywhere)
             for name, begin, part in arrays_of(self, values, vectors, writer, axis=1):
                 if writer is not None:
                     writer.write(name, begin, part)

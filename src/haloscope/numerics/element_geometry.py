@@ -85,7 +85,7 @@ def face_normals(places: Floats) -> Floats:
         Nodes in the order of `face_nodes`.
     """
     order = places.shape[1] - 1
-    turned = [part.reshape(len(places), -1, 3) for part in tangents(places)]
+    turned = [part.reshape(len(places), (order + 1) ** 3, 3) for part in tangents(places)]
     result = np.empty((len(places), FACES, (order + 1) ** 2, 3))
     for face, chosen in enumerate(face_nodes(order)):
         axis, side = divmod(face, 2)

@@ -362,10 +362,7 @@ def estimate(case: MaxwellCase) -> dict[str, float]:
         ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
     """
     table = case.maxwell
-    elements = generated_elements(table)
-    if elements is None:
-        elements = _elements_of_file(table)
-    nodes = elements * (table.order + 1) ** 3
+    nodes = _elements(table) * (table.order + 1) ** 3
     single = table.precision == "single"
     memory = nodes * bytes_a_node(table.order, single)
     if case.output.average is not None:
@@ -384,10 +381,10 @@ def flops_a_step(order: int) -> int:
     return 180 * (order + 1) + 420
 
 
-def _elements_of_file(table: MaxwellTable) -> int:
-    from haloscope.solvers.maxwell.meshes import open_mesh
+def _elements(table: MaxwellTable) -> int:
+    from haloscope.solvers.maxwell.meshes import elements_of
 
-    return open_mesh(table).count
+    return elements_of(table)
 
 
 def partition(case: MaxwellCase, ranks: int) -> Any:
@@ -400,8 +397,7 @@ def partition(case: MaxwellCase, ranks: int) -> Any:
     """
     from haloscope.domain.partition import require_parts
 
-    elements = generated_elements(case.maxwell)
-    require_parts(ranks, _elements_of_file(case.maxwell) if elements is None else elements)
+    require_parts(ranks, _elements(case.maxwell))
 
 
 __all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable", "estimate", "partition"]

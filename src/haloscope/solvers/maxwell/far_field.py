@@ -26,12 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.domain.hexes import HexMesh, Integers, face_nodes
 from haloscope.errors import InputError
+from haloscope.exchange.world import World
 from haloscope.numerics.basis import gll_weights
 from haloscope.numerics.element_geometry import face_normals, nodes
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
+_ALONE = World()
 # Complex numbers of the phase factors held at once.
 _PHASES_AT_ONCE = 1 << 20
 
@@ -78,47 +80,57 @@ class Surface:
 
 
 def enclosing_faces(
-    mesh: HexMesh, inside: NDArray[np.bool_], *, from_outside: bool = False
+    mesh: HexMesh,
+    inside: NDArray[np.bool_],
+    *,
+    from_outside: bool = False,
+    world: World = _ALONE,
+    own: int | None = None,
 ) -> Integers:
-    """Faces of the closed surface around some elements.
+    """Faces of the closed surface around some elements; all ranks call this.
 
     Parameters
     ----------
     mesh
-        The whole mesh.
+        The whole mesh, or a rank's elements and after them what lies behind their faces.
     inside
         (elements,): True for what the surface encloses.
     from_outside
         Name each face by the element outside rather than the one inside: fields are then taken
         there, as they must be where an incident wave exists only inside.
+    world, own
+        The ranks, and how many elements are this one's; by default one that has all.
 
     Returns
     -------
     int64 array (faces, 2)
-        Elements and their faces, ascending.
+        This rank's elements and their faces, ascending.
 
     Raises
     ------
     InputError
-        Nothing is enclosed, or with `from_outside` a face is at the edge of the mesh.
+        Nothing is enclosed, or with `from_outside` a face is at the edge of the mesh; the same on
+        every rank.
     """
-    if not inside.any():
+    here = inside[:own, None]
+    if world.present and not world.any(bool(here.any())):
         raise InputError(
             "the surface for the far field encloses no element; name a region with some"
         )
-    behind = mesh.neighbours >= 0
-    other = behind & inside[np.where(behind, mesh.neighbours, 0)]
+    neighbours = mesh.neighbours[:own]
+    behind = neighbours >= 0
+    other = behind & inside[np.where(behind, neighbours, 0)]
     if not from_outside:
-        found = np.argwhere(inside[:, None] & ~other)
+        found = np.argwhere(here & ~other)
     else:
-        at_edge = int((inside[:, None] & ~behind).sum())
+        at_edge = int(world.sum(np.array([(here & ~behind).sum()]))[0])
         if at_edge:
             raise InputError(
                 f"the surface for the far field has {at_edge} faces at the edge of the mesh, "
                 f"with nothing outside; enclose a region that lies within the mesh"
             )
-        found = np.argwhere(~inside[:, None] & other)
-    if not len(found):
+        found = np.argwhere(~here & other)
+    if world.present and not world.any(bool(len(found))):
         raise InputError(
             "the surface for the far field has no face: the mesh is periodic and all of it is "
             "enclosed; enclose a part of it"
@@ -154,7 +166,7 @@ def surface(
     own = own.reshape(-1)
     shape = nodes(mesh, order, elements) if places is None else places[elements]
     chosen = face_nodes(order)[faces[:, 1]]
-    points = shape.reshape(len(elements), -1, 3)[own[:, None], chosen].reshape(-1, 3)
+    points = shape.reshape(len(elements), (order + 1) ** 3, 3)[own[:, None], chosen].reshape(-1, 3)
     scaled = face_normals(shape)[own, faces[:, 1]].reshape(-1, 3)
     size = np.linalg.norm(scaled, axis=1)
     w = gll_weights(order)

@@ -18,6 +18,18 @@ from haloscope.solvers.maxwell.waveforms import Waveform
 _ASKEW = 1e-6
 
 
+NO_FACES = (
+    "the surface through which a plane wave comes in has no faces: no element has a neighbour on its "
+    "other side"
+)
+
+
+def face_places(mesh: HexMesh, faces: Integers) -> Floats:
+    """Geometry nodes (n, 3) of faces, each an element and a face number."""
+    places = mesh.coordinates.reshape(mesh.count, -1, 3)
+    return np.asarray(places[faces[:, :1], face_nodes(mesh.order)[faces[:, 1]]].reshape(-1, 3))
+
+
 @dataclass(frozen=True)
 class PlaneWave:
     """E = polarisation g(t - n (x - start) . direction), H = Y direction x E.
@@ -96,27 +108,32 @@ class PlaneWave:
         InputError
             There are none, or no such region or boundary.
         """
-        inside = np.zeros(mesh.count, bool)
-        if self.boundaries:
-            faces = self._boundary_faces(mesh)
-        else:
-            inside = self._inside(mesh)
-            crossing = inside[:, None] != inside[np.maximum(mesh.neighbours, 0)]
-            faces = np.argwhere(crossing & (mesh.neighbours >= 0))
+        inside, faces = self.through(mesh)
         if not len(faces):
-            raise InputError(
-                "the surface through which a plane wave comes in has no faces: no element has a "
-                "neighbour on its other side"
-            )
+            raise InputError(NO_FACES)
         concerned = np.zeros(mesh.count, bool)
         concerned[faces[:, 0]] = True
         start = self.start
         if start is None:
-            corners = mesh.coordinates.reshape(mesh.count, -1, 3)
-            met = corners[faces[:, 0][:, None], face_nodes(mesh.order)[faces[:, 1]]].reshape(-1, 3)
+            met = face_places(mesh, faces)
             x, y, z = met[np.argmin(met @ self.unit_direction)].tolist()
             start = (x, y, z)
         return PlacedWave(self, np.array(start, float), inside, concerned)
+
+    def through(self, mesh: HexMesh) -> tuple[NDArray[np.bool_], Integers]:
+        """Elements that hold the total field, and faces (n, 2) through which the wave comes in.
+
+        Raises
+        ------
+        InputError
+            There is no such region or boundary.
+        """
+        inside = np.zeros(mesh.count, bool)
+        if self.boundaries:
+            return inside, self._boundary_faces(mesh)
+        inside = self._inside(mesh)
+        crossing = inside[:, None] != inside[np.maximum(mesh.neighbours, 0)]
+        return inside, np.argwhere(crossing & (mesh.neighbours >= 0))
 
     def _inside(self, mesh: HexMesh) -> NDArray[np.bool_]:
         if self.inside:
@@ -147,9 +164,9 @@ class PlacedWave:
     start
         Where the waveform's time is that of the run.
     inside
-        Whether each element of the whole mesh holds the total field.
+        Whether each element of the mesh holds the total field.
     concerned
-        Whether each element of the whole mesh has a face of the surface.
+        Whether each element of the mesh has a face of the surface.
     """
 
     wave: PlaneWave

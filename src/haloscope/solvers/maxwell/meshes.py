@@ -7,15 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from haloscope.domain.hex_boxes import some_of_box
-from haloscope.domain.hex_generators import box, cylinder, sphere
+from haloscope.domain.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
 from haloscope.domain.hexes import HexMesh, check_boundaries
-from haloscope.domain.mesh_files import read_mesh
+from haloscope.domain.mesh_files import count_elements, read_mesh
 from haloscope.domain.mesh_parts import ElementRows, rows_of
 from haloscope.domain.periodic import join_periodic
+from haloscope.domain.shared_files import read_mesh_on_ranks
 from haloscope.domain.shared_meshes import range_of
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
 
 _OF_BOX = {"lower", "upper", "grading", "warp"}
 
@@ -41,8 +42,8 @@ def open_mesh(table: MaxwellTable) -> HexMesh:
 def open_rows(table: MaxwellTable, world: World) -> ElementRows:
     """The range of elements of a case's mesh with which a rank begins; all ranks call this.
 
-    A box is made in these parts. Other meshes are made or read as a whole on every rank, which then
-    forgets the rest.
+    Generated meshes are made in these parts. Rank 0 reads a file and gives the others theirs; where
+    there are no others, the mesh is that of :func:`open_mesh`.
 
     Raises
     ------
@@ -57,9 +58,41 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
         rows = some_of_box(own, brick.elements, **shape, periodic=(x, y, z))
         _require_names(table, rows.mesh)
         return rows
-    mesh = open_mesh(table)
-    forget_mesh()
-    return rows_of(mesh, range_of(world, mesh.count))
+    if world.size == 1 or not world.present:
+        mesh = open_mesh(table)
+        forget_mesh()
+        return rows_of(mesh, range_of(world, mesh.count))
+    if table.cylinder is not None:
+        rows = cylinder_parts(**table.cylinder.model_dump()).on_ranks(world)
+    elif table.sphere is not None:
+        rows = sphere_parts(**table.sphere.model_dump()).on_ranks(world)
+    else:
+        assert table.mesh is not None
+        pairs = [(pair.first, pair.second, pair.translation) for pair in table.mesh.periodic]
+        rows = read_mesh_on_ranks(world, table.mesh.file, table.mesh.scale, pairs)
+    _require_names(table, rows.mesh)
+    return rows
+
+
+def elements_of(table: MaxwellTable) -> int:
+    """Elements of a case's mesh, which is not made; a file's are counted without connecting them.
+
+    Raises
+    ------
+    MachineError, InputError
+        A file cannot be read.
+    """
+    found = generated_elements(table)
+    if found is None:
+        assert table.mesh is not None
+        path = Path(table.mesh.file)
+        found = _counted(path, path.stat().st_mtime_ns if path.is_file() else None)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _counted(path: Path, changed: int | None) -> int:
+    return count_elements(path)
 
 
 def forget_mesh() -> None:

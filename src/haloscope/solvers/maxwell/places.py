@@ -11,7 +11,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.element_maps import gll_basis
 from haloscope.numerics.locate import Locator
-from haloscope.numerics.part_fields import PartLocator
+from haloscope.numerics.part_locator import PartLocator
 from haloscope.solvers.maxwell.terms import Floats
 
 # Share of its size by which a curved element may bulge out of the box of its geometry nodes.

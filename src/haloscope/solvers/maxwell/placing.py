@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from haloscope.domain.hexes import FACES, HexMesh, face_nodes
+from haloscope.domain.hexes import HexMesh
+from haloscope.domain.mesh_parts import unconnected
 from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
 from haloscope.exchange.rows import all_rows, refuse_together
@@ -22,7 +22,7 @@ from haloscope.solvers.maxwell.additions import (
 )
 from haloscope.solvers.maxwell.currents import Current, PlacedDipole, PointDipole
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.incident import PlacedWave, PlaneWave
+from haloscope.solvers.maxwell.incident import NO_FACES, PlacedWave, PlaneWave, face_places
 from haloscope.solvers.maxwell.layers import Layer, PlacedLayer
 from haloscope.solvers.maxwell.places import locate_on_ranks
 from haloscope.solvers.maxwell.terms import Floats, Integers
@@ -57,8 +57,7 @@ def place_on_ranks(
     mesh = around.mesh
     placed = _place_layer(world, mesh, media, layer) if isinstance(layer, Layer) else layer
     drives: list[PlacedDrive] = [_place_current(world, around, order, each) for each in currents]
-    of_waves = [_place_wave(world, around, order, wave) for wave in waves]
-    through = [found for found in of_waves if found is not None]
+    through = [_place_wave(world, around, wave) for wave in waves]
     result = combine(mesh, media, placed, [*drives, *through])
     fault = ""
     try:
@@ -66,9 +65,9 @@ def place_on_ranks(
     except InputError as error:
         fault = str(error)
     refuse_together(world, fault)
-    for found in of_waves:
+    for found in through:
         for values in (result.permittivity, result.permeability):
-            some = values[found.concerned] if found is not None else values[:0]
+            some = values[found.concerned]
             most = world.largest(some.max(initial=-np.inf))
             if most + world.largest(-some.min(initial=np.inf)) > 0:
                 raise InputError(SEVERAL_MEDIA)
@@ -95,19 +94,8 @@ def _boxes(ends: Floats) -> HexMesh:
     count = len(ends)
     k, j, i = np.indices((2, 2, 2))
     coordinates = np.stack([ends[:, at, axis] for axis, at in enumerate((i, j, k))], axis=-1)
-    none = np.full((count, FACES), -1)
-    return HexMesh(
-        order=1,
-        coordinates=coordinates,
-        vertices=np.arange(8 * count).reshape(count, 8),
-        neighbours=none,
-        neighbour_faces=none.astype(np.int8),
-        orientations=np.zeros((count, FACES), np.int8),
-        boundaries=none.astype(np.int32),
-        boundary_names=(),
-        regions=np.zeros(count, np.int32),
-        region_names=("volume",),
-    )
+    vertices = np.arange(8 * count).reshape(count, 8)
+    return unconnected(coordinates, vertices, np.zeros(count, np.int32), ("volume",))
 
 
 def _place_current(world: World, around: Surroundings, order: int, current: Current) -> PlacedDrive:
@@ -123,41 +111,27 @@ def _place_current(world: World, around: Surroundings, order: int, current: Curr
     return PlacedDipole(current, element, reference, concerned)
 
 
-def _place_wave(
-    world: World, around: Surroundings, order: int, wave: PlaneWave
-) -> PlacedWave | None:
-    """The wave on this rank; None where nothing here is at its surface."""
-    found, fault = None, ""
-    try:
-        found = wave.placed(around.mesh, order)
-    except InputError as error:
-        fault = str(error)
-    if world.present and not world.any(found is not None):
-        refuse_together(world, fault)
-    met = np.empty((0, 3)) if found is None else _surface_nodes(around, found)
+def _place_wave(world: World, around: Surroundings, wave: PlaneWave) -> PlacedWave:
+    """The wave on every rank, whether it comes in there or not."""
+    mesh = around.mesh
+    inside, faces = wave.through(mesh)
+    if world.present and not world.any(bool(len(faces))):
+        raise InputError(NO_FACES)
+    concerned = np.zeros(mesh.count, bool)
+    concerned[faces[:, 0]] = True
+    if wave.start is not None:
+        return PlacedWave(wave, np.array(wave.start, float), inside, concerned)
+    met = face_places(mesh, faces[faces[:, 0] < around.own])
     x, y, z = wave.unit_direction
     # One product after the other: the same bits wherever a point stands in the array.
     along = met[:, 0] * x + met[:, 1] * y + met[:, 2] * z
     own = np.column_stack([along, met])
     candidates = all_rows(world, own[_first(own)])
-    if found is None or wave.start is not None or not len(candidates):
-        return found
-    return replace(found, start=candidates[_first(candidates)][0, 1:])
+    # With no other ranks there the wave may come in nowhere.
+    start = candidates[_first(candidates)][:, 1:].sum(axis=0)
+    return PlacedWave(wave, start, inside, concerned)
 
 
 def _first(rows: Floats) -> Integers:
     """The row that comes first by its first number, then its second and so on; none of none."""
     return np.lexsort(rows.T[::-1])[:1]
-
-
-def _surface_nodes(around: Surroundings, placed: PlacedWave) -> Floats:
-    """Geometry nodes (n, 3) of own faces through which a wave comes in."""
-    mesh, wave = around.mesh, placed.wave
-    if wave.boundaries:
-        faces = np.concatenate([mesh.outer_faces(name) for name in wave.boundaries])
-    else:
-        crossing = placed.inside[:, None] != placed.inside[np.maximum(mesh.neighbours, 0)]
-        faces = np.argwhere(crossing & (mesh.neighbours >= 0))
-    faces = faces[faces[:, 0] < around.own]
-    nodes = mesh.coordinates.reshape(mesh.count, -1, 3)
-    return np.asarray(nodes[faces[:, :1], face_nodes(mesh.order)[faces[:, 1]]].reshape(-1, 3))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.device.interface import Array, Device
-from haloscope.domain.hexes import HexMesh, Integers
-from haloscope.domain.mesh_parts import MeshPart
+from haloscope.device.interface import Array
+from haloscope.domain.hexes import Integers
+from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.rows import all_rows
 from haloscope.numerics.running_transform import RunningTransform
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
@@ -34,6 +34,7 @@ from haloscope.solvers.maxwell.far_field import (
     surface,
 )
 from haloscope.solvers.maxwell.incident import PlacedWave
+from haloscope.solvers.maxwell.shares import SetUp
 from haloscope.solvers.maxwell.waveform_spans import highest_frequency
 from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
 
@@ -83,58 +84,42 @@ class Radiation:
     ----------
     table
         Of the case, with that table.
-    mesh, owners
-        The whole mesh, and the rank of each element.
-    added
-        What is added in it.
-    part, places
-        This rank's elements and their nodes.
-    world, device
-        The ranks, and where the fields are.
+    given
+        What this rank has; of its surroundings nothing is kept.
 
     Raises
     ------
     InputError
-        The surface is not possible.
+        The surface is not possible; the same on every rank.
     """
 
-    def __init__(
-        self,
-        table: MaxwellTable,
-        *,
-        mesh: HexMesh,
-        owners: NDArray[np.integer],
-        added: PlacedAdditions,
-        part: MeshPart,
-        places: Floats,
-        world: World,
-        device: Device,
-    ) -> None:
+    def __init__(self, table: MaxwellTable, given: SetUp) -> None:
         assert table.far_field is not None
         self._wanted, self._speed = table.far_field, table.speed
-        self._world, self._device = world, device
+        self._world, self._device = given.world, given.device
+        added, part = given.added, given.part
         _, self._currents, _ = table.additions()
         self._waves = [drive for drive in added.drives if isinstance(drive, PlacedWave)]
         self._scattered_alone = not any(each.wave.boundaries for each in self._waves)
-        self._faces, outside = self._enclose(mesh, added)
-        self._require_medium(mesh, added)
-        element = self._faces[0, 0]
-        self._permittivity = float(added.permittivity[element])
-        self._permeability = float(added.permeability[element])
+        faces, outside = self._enclose(given.around, added)
+        self._permittivity, self._permeability = self._medium(faces[:, 0], added)
+        # All faces in the order of the whole mesh, and who has them.
+        faces = faces[np.lexsort((faces[:, 1], part.elements[faces[:, 0]]))]
+        rank = np.full(len(faces), self._world.rank)
+        known = np.stack([part.elements[faces[:, 0]], faces[:, 1], rank], axis=1)
+        everywhere = all_rows(self._world, known)
+        everywhere = everywhere[np.lexsort((everywhere[:, 1], everywhere[:, 0]))]
+        self._faces, self._owners = everywhere[:, :2], everywhere[:, 2]
+        places = given.places
         order = places.shape[1] - 1
-        self._owners = owners[self._faces[:, 0]]
-        numbers = np.full(mesh.count, -1)
-        numbers[part.elements] = np.arange(len(part.elements))
-        own = self._faces[self._owners == world.rank]
-        local = np.stack([numbers[own[:, 0]], own[:, 1]], axis=1)
-        self._on = surface(part.mesh, order, local, places=places, from_outside=outside)
-        self._indices = device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
+        self._on = surface(part.mesh, order, faces, places=places, from_outside=outside)
+        self._indices = self._device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
         self.frequencies = np.array(self._wanted.frequencies) / table.speed
         """In oscillations a unit of length."""
 
-    def _enclose(self, mesh: HexMesh, added: PlacedAdditions) -> tuple[Integers, bool]:
-        """Faces of the surface, and whether fields are taken outside it."""
-        wanted = self._wanted
+    def _enclose(self, around: Surroundings, added: PlacedAdditions) -> tuple[Integers, bool]:
+        """Own faces of the surface, and whether fields are taken outside it."""
+        wanted, world, mesh, own = self._wanted, self._world, around.mesh, around.own
         total = np.zeros(mesh.count, bool)
         for each in self._waves:
             total |= each.inside
@@ -146,32 +131,36 @@ class Radiation:
             inside = in_regions(mesh, wanted.regions)
         else:
             free = np.asarray(~added.axes.any(axis=1), bool)
-            inside = total if total.any() else free
-        faces = enclosing_faces(mesh, inside)
-        outside = bool(total[faces[:, 0]].any())
+            inside = total if world.any(bool(total.any())) else free
+        faces = enclosing_faces(mesh, inside, world=world, own=own)
+        outside = world.any(bool(total[faces[:, 0]].any()))
         if outside:
-            faces = enclosing_faces(mesh, inside, from_outside=True)
-        if (total & ~inside).any():
+            faces = enclosing_faces(mesh, inside, from_outside=True, world=world, own=own)
+        if world.any(bool((total & ~inside).any())):
             raise InputError(
                 "maxwell.far_field: the surface leaves out elements that hold the total field of a "
                 "wave; let it enclose all of them, or leave out box and regions"
             )
         return faces, outside
 
-    def _require_medium(self, mesh: HexMesh, added: PlacedAdditions) -> None:
-        elements = self._faces[:, 0]
-        if added.axes[elements].any():
+    def _medium(self, elements: Integers, added: PlacedAdditions) -> tuple[float, float]:
+        """Permittivity and permeability of elements at the surface, of all ranks."""
+        world = self._world
+        if world.any(bool(added.axes[elements].any())):
             raise InputError(
                 "maxwell.far_field: the surface runs through the absorbing layer; enclose only "
                 "what is inside the layer"
             )
         lossy = [number for number, medium in added.media.items() if not medium.plain]
-        alike = all(np.ptp(of[elements]) == 0 for of in (added.permittivity, added.permeability))
-        if not alike or np.isin(added.regions[elements], lossy).any():
+        constants = [of[elements] for of in (added.permittivity, added.permeability)]
+        most = [world.largest(float(of.max(initial=0.0))) for of in constants]
+        alike = all((of == one).all() for of, one in zip(constants, most, strict=True))
+        if world.any(not alike or bool(np.isin(added.regions[elements], lossy).any())):
             raise InputError(
                 "maxwell.far_field: the surface runs through several media, or one with loss or "
                 "memory; let it lie in one without"
             )
+        return most[0], most[1]
 
     # Samples
 
@@ -264,13 +253,13 @@ class Radiation:
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """Sums of all faces on rank 0, and what they belong to."""
         state = self._transform.state()
-        own = state["sums"].reshape(len(state["sums"]), len(self._on.faces), -1)
+        values = len(FIELD_NAMES) * self._on.nodes.shape[1]
+        own = state["sums"].reshape(len(state["sums"]), len(self._on.faces), values)
         own = np.ascontiguousarray(np.moveaxis(own, 1, 0))
         if not self._world.is_root:
             if len(own):
                 self._world.send(own, 0)
             return {}
-        values = len(FIELD_NAMES) * self._on.nodes.shape[1]
         sums = np.empty((len(self._faces), len(state["sums"]), values))
         for rank in range(self._world.size):
             rows = np.flatnonzero(self._owners == rank)

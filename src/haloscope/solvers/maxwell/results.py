@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import MeshPart
+from haloscope.device.interface import Array
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.world import World
 from haloscope.solvers.interface import Results
-from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.probe_spectra import ProbeSpectra
 from haloscope.solvers.maxwell.radiation import Radiation
 from haloscope.solvers.maxwell.radiation_files import far_field_results
+from haloscope.solvers.maxwell.shares import SetUp
 from haloscope.solvers.maxwell.waveform_spans import sources_end
-
-Floats = NDArray[np.float64]
 
 
 class RunResults:
@@ -31,14 +27,8 @@ class RunResults:
     ----------
     case
         The checked case.
-    mesh, owners
-        The whole mesh, and the rank of each element.
-    added
-        What is added in it.
-    part, places
-        This rank's elements and their nodes.
-    world, device
-        The ranks, and where the fields are.
+    given
+        What this rank has; its surroundings are not kept.
 
     Raises
     ------
@@ -46,36 +36,20 @@ class RunResults:
         The far field's surface is not possible.
     """
 
-    def __init__(
-        self,
-        case: MaxwellCase,
-        *,
-        mesh: HexMesh,
-        owners: NDArray[np.integer],
-        added: PlacedAdditions,
-        part: MeshPart,
-        places: Floats,
-        world: World,
-        device: Device,
-    ) -> None:
-        self._case, self._world = case, world
-        slowness = float(np.sqrt((added.permittivity * added.permeability).max()))
-        corners = mesh.coordinates.reshape(-1, 3)
-        self._across = slowness * float(np.linalg.norm(np.ptp(corners, axis=0)))
+    def __init__(self, case: MaxwellCase, given: SetUp) -> None:
+        self._case, self._world = case, given.world
+        world, added = given.world, given.added
+        product = (added.permittivity * added.permeability).max(initial=0.0)
+        slowness = math.sqrt(world.largest(float(product)))
+        places = given.part.mesh.coordinates.reshape(-1, 3)
+        ends = np.stack([places, -places]).max(axis=1, initial=-math.inf)
+        widths = np.array([world.largest(float(end)) for end in ends.ravel()]).reshape(2, 3).sum(0)
+        self._across = slowness * float(np.linalg.norm(widths))
         self._spectra: ProbeSpectra | None = None
         self.radiation: Radiation | None = None
         """The far field; None where none is asked for."""
         if case.maxwell.far_field is not None:
-            self.radiation = Radiation(
-                case.maxwell,
-                mesh=mesh,
-                owners=owners,
-                added=added,
-                part=part,
-                places=places,
-                world=world,
-                device=device,
-            )
+            self.radiation = Radiation(case.maxwell, given)
 
     def set_step(self, dt: float, last_step: int) -> None:
         """Know the time step, in the units of the case, and where the run ends.

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import FACES, HexMesh, Integers
+from haloscope.device.interface import Device
+from haloscope.domain.hexes import FACES, Floats, Integers
 from haloscope.domain.mesh_parts import ElementRows, MeshPart
 from haloscope.domain.partition import require_parts
 from haloscope.domain.shared_meshes import Surroundings, move, range_ranks, surroundings
 from haloscope.domain.shared_partition import LARGEST_GRAPH, partition_on_ranks
+from haloscope.errors import InputError
+from haloscope.exchange.rows import refuse_together
 from haloscope.exchange.world import World
 from haloscope.numerics.element_geometry import SMALLEST_JACOBIAN, check_jacobians, jacobian_ratios
-from haloscope.solvers.maxwell.additions import PlacedAdditions, place
+from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.layers import PlacedLayer
-from haloscope.solvers.maxwell.meshes import forget_mesh, open_mesh, open_rows
+from haloscope.solvers.maxwell.meshes import open_mesh, open_rows
 from haloscope.solvers.maxwell.placing import place_on_ranks
 
 # Work of elements to which something is added over that of others.
@@ -62,11 +65,35 @@ class Share:
         return surroundings(world, part, self.ranks[row], self.whole)
 
 
+@dataclass(frozen=True, eq=False)
+class SetUp:
+    """What a rank has when its share has been laid out, for what is worked out of a run.
+
+    Attributes
+    ----------
+    part, places
+        Its elements and their nodes (own, N + 1, N + 1, N + 1, 3).
+    around
+        What lies behind their faces, too; meant to be dropped after set-up.
+    added
+        What is added, in the numbers of `around`.
+    world, device
+        The ranks, and where the fields are.
+    """
+
+    part: MeshPart
+    places: Floats
+    around: Surroundings
+    added: PlacedAdditions
+    world: World
+    device: Device
+
+
 def share_out(table: MaxwellTable, world: World) -> Share:
     """Share the elements of a case out; all ranks call this.
 
     A rank has no more of the mesh at any time than the range of elements that it begins with, what
-    the partition gives it, and one layer of others around each; but see :func:`open_rows`.
+    the partition gives it, and one layer of others around each; see :func:`open_rows` for files.
 
     Raises
     ------
@@ -136,19 +163,14 @@ def place_in(
     )
 
 
-def place_in_whole(
-    table: MaxwellTable, materials: Sequence[Material]
-) -> tuple[HexMesh, PlacedAdditions]:
-    """The whole mesh of a case and what is added in it; nothing here keeps it."""
-    mesh = open_mesh(table)
-    forget_mesh()
-    layer, currents, waves = table.additions()
-    added = place(mesh, table.order, media=materials, layer=layer, currents=currents, waves=waves)
-    return mesh, added
-
-
 def _check_shapes(table: MaxwellTable, world: World, share: MeshPart) -> None:
-    """Refuse bad elements; the message, made of the whole mesh, counts those of all ranks."""
+    """Refuse bad elements; rank 0 makes the message of the whole mesh, to count those of all."""
     bad = (jacobian_ratios(share.mesh, table.order) < SMALLEST_JACOBIAN).any()
     if world.any(bool(bad)):
-        check_jacobians(open_mesh(table), table.order)
+        fault = ""
+        if world.is_root or not world.present:
+            try:
+                check_jacobians(open_mesh(table), table.order)
+            except InputError as error:
+                fault = str(error)
+        refuse_together(world, fault)

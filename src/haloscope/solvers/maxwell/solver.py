@@ -16,9 +16,8 @@ from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.numerics.element_fields import Found, Position
+from haloscope.numerics.element_fields import ElementFields, Found, Position
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.part_fields import PartFields
 from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.interface import Field, Followed, Results, Work
@@ -32,7 +31,7 @@ from haloscope.solvers.maxwell.case import (
 from haloscope.solvers.maxwell.elements import CORNERS, FACES, STORED, trilinear
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
 from haloscope.solvers.maxwell.results import RunResults
-from haloscope.solvers.maxwell.shares import place_in, place_in_whole, share_out
+from haloscope.solvers.maxwell.shares import SetUp, place_in, share_out
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
 from haloscope.solvers.maxwell.time_step import (
     find_bound,
@@ -110,7 +109,7 @@ class MaxwellSolver:
         around = share.surroundings(world, part)
         added = place_in(table, world, around, self.materials, share.layer)
         del share
-        self.places = PartFields(world, part, table.order)
+        self.places = ElementFields(world, part, table.order)
         self.coordinates = nodes(part.mesh, table.order)
         machine = self._case.machine
         self.stepping = Stepping(
@@ -133,7 +132,8 @@ class MaxwellSolver:
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
         self._add(added, around.part)
-        self.results = self._open_results(added)
+        given = SetUp(part, self.coordinates, around, added, world, device)
+        self.results = RunResults(self._case, given)
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         self._choose_step()
         self._set_initial()
@@ -153,26 +153,6 @@ class MaxwellSolver:
             straight = chosen[trilinear(nodes(mesh, table.order, chosen))]
             kinds[straight] = kind_of(CORNERS, added=False) + added[straight]
         return kinds
-
-    def _open_results(self, added: PlacedAdditions) -> RunResults:
-        """What is worked out of the run; a far field and spectra are told of the whole mesh."""
-        table, world, part = self._table, self._world, self.part
-        mesh, owners = part.mesh, np.full(part.mesh.count, world.rank)
-        if table.far_field is not None or table.spectrum is not None:
-            mesh, added = place_in_whole(table, self.materials)
-            owners = np.zeros(mesh.count, np.int64)
-            owners[part.elements] = world.rank
-            owners = world.sum(owners)
-        return RunResults(
-            self._case,
-            mesh=mesh,
-            owners=owners,
-            added=added,
-            part=part,
-            places=self.coordinates,
-            world=world,
-            device=self._device,
-        )
 
     def _add(self, added: PlacedAdditions, part: MeshPart) -> None:
         """Media with memory, layers, currents and waves, in the numbers of a part."""

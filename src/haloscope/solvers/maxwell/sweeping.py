@@ -12,10 +12,9 @@ from haloscope.solvers.maxwell.case import (
     Box,
     MaxwellCase,
     flops_a_step,
-    generated_elements,
     partition,
 )
-from haloscope.solvers.maxwell.meshes import open_mesh
+from haloscope.solvers.maxwell.meshes import elements_of
 from haloscope.solvers.sweeping import (
     TRANSPORTS,
     Column,
@@ -93,7 +92,7 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
     if table.box is not None:
         elements: tuple[int, ...] = table.box.elements
     else:
-        elements = (generated_elements(table) or open_mesh(table).count,)
+        elements = (elements_of(table),)
     columns = {
         "elements": spelled(elements),
         "order": table.order,
