@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling import OwnBox
-from haloscope.solvers.blood.inside import ClosedCells, Insides, Surfaces, inside_flags
+from haloscope.solvers.blood.inside import SOURCE, ClosedCells, Insides, Surfaces, inside_flags
 
 SHAPE = (14, 12, 13)
 
@@ -184,3 +189,69 @@ def _turned(triangles: np.ndarray) -> np.ndarray:
     found = triangles.copy()
     found[0] = found[0, ::-1]
     return found
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_do_not_change_windings(threads):
+    given = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
+    one = winding_numbers([given], whole((True,) * 3))
+    assert np.array_equal(one, winding_numbers([given], whole((True,) * 3), threads))
+
+
+def test_cells_on_the_move_leave_nothing_behind():
+    box, device = whole((True,) * 3), CpuDevice(threads=1)
+    ends = [np.arange(-2, n + 2) % n for n in reversed(SHAPE)]
+    table = np.arange(np.prod(SHAPE), dtype=np.int32).reshape(SHAPE[::-1])[np.ix_(*ends)]
+    insides, flags = Insides(device, box, 2, table), np.ones(np.prod(SHAPE), np.uint8)
+    given = cells([(1, 5, 5), (8, 9, 11)])
+    for step in range(3):
+        given.positions[:] += 2.3
+        surfaces = Surfaces(
+            given.positions, 2, given.positions.shape[2], given.triangles.astype("i4")
+        )
+        insides.mark([surfaces], flags)
+        wanted = winding_numbers([given], box) != 0
+        assert np.array_equal(flags.reshape(wanted.shape), wanted)
+        assert step or flags.any()
+
+
+_ONE_THREAD = """
+#define PARTS(i, n) for (long i = 0; i < (long)(n); i++)
+INLINE double absolute(double a) { return std::fabs(a); }
+template <typename T>
+INLINE T larger(T a, T b) { return a > b ? a : b; }
+INLINE int atomicAdd(int *p, int v) { int before = *p; *p += v; return before; }
+"""
+
+
+def test_a_gpu_marks_as_cores_do(tmp_path):
+    """Its code is run by one thread of a core."""
+    text = "#define real double\n" + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    source, built = tmp_path / "inside.cpp", tmp_path / "inside.so"
+    source.write_text(text + _ONE_THREAD + jit.source_text(SOURCE))
+    flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+    command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+    subprocess.run(command, check=True)
+    gpu = ctypes.CDLL(str(built))
+    given, box = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)]), whole((True,) * 3)
+    (_, count, a_cell), triangles = given.positions.shape, given.triangles.astype(np.int32)
+    nx, ny, nz = SHAPE
+    home, images = np.zeros((count, 3)), np.zeros((count, 6), np.int32)
+    steps = np.zeros((nz, ny, nx + 1), np.int32)
+    numbers = box.numbers()
+
+    def call(name, *arguments):
+        getattr(gpu, name)(
+            *(
+                ctypes.c_void_p(one.ctypes.data)
+                if isinstance(one, np.ndarray)
+                else ctypes.c_long(one)
+                for one in arguments
+            )
+        )
+
+    where = (numbers, given.positions, count * a_cell, count, a_cell)
+    call("find_images", *where, home, images)
+    call("cut_rows", *where, triangles, len(triangles), home, images, steps)
+    call("add_up_rows", numbers, steps)
+    assert np.array_equal(steps[:, :, :-1], winding_numbers([given], box))

@@ -127,7 +127,7 @@ def test_threads_do_not_change_the_bits():
 
 @pytest.mark.parametrize("cutoff", [0.5, 0.9, 1.7])
 def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
-    """While vertices move a little each step, one far at once, and cells come and go."""
+    """While vertices move a little each step, some far at once, and cells come and go."""
     renewed = []
     renew = NearLists._renew
     monkeypatch.setattr(NearLists, "_renew", lambda self: (renewed.append(self), renew(self)))
@@ -138,8 +138,8 @@ def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
     for step in range(steps):
         for one in positions:
             one += random.uniform(-0.03, 0.05, one.shape)
-        if step == 20:
-            positions[1][:, 3] = positions[0][:, 5] + 0.1
+        if step in (13, 17, 21):
+            positions[1][:, step] = positions[0][:, 5] + 0.1
         kinds = [(cells - (step > 25), vertices) for cells, vertices in KINDS]
         for force in forces:
             force[:] = 0
@@ -152,6 +152,31 @@ def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
         before.append(np.count_nonzero(new[0]))
     assert len(set(before)) > 5
     assert 4 < len(renewed) < steps / 2
+
+
+def test_kept_lists_of_two_boxes_give_the_bits_of_one():
+    """Also of what was no box's business when lists were made."""
+    at, steps, positions = 6, 12, crowd()
+    lows, highs = ((0, 0, 0), (at, 0, 0)), ((at, *SHAPE[1:]), SHAPE)
+    parts = [
+        Repulsion(CpuDevice(threads=1), OwnBox(low, high, SHAPE, PERIODIC), LAW)
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    moves = np.random.default_rng(6).uniform(0.009, 0.016, steps)
+    forces = [[np.zeros_like(one) for one in positions] for _ in parts]
+    for move in moves:
+        for one in positions:
+            one[0] += move
+        one = np.concatenate(forces_on(Repulsion(CpuDevice(), whole(), LAW), positions), axis=1)
+        first = np.floor(np.concatenate(positions, axis=1)[0]).astype(int) - 1
+        support = (first[:, None] + np.arange(4)) % SHAPE[0]
+        for part, found, low, high in zip(parts, forces, lows, highs, strict=True):
+            for force in found:
+                force[:] = 0
+            arrays = zip(positions, found, KINDS, strict=True)
+            part.apply([CellsOfKind(*both, *sizes) for *both, sizes in arrays])
+            counts = ((support >= low[0]) & (support < high[0])).any(axis=1)
+            assert np.array_equal(np.concatenate(found, axis=1)[:, counts], one[:, counts])
 
 
 def test_lists_find_room_for_a_throng():
@@ -202,8 +227,8 @@ def test_two_boxes_give_the_bits_of_one(axis, at):
     assert 0 < min(met) < np.count_nonzero(one.any(axis=0))
 
 
-def channel() -> tuple[OwnBox, np.ndarray, np.ndarray]:
-    """Fluid at y = 1..6, walls at 0.7 and 6.4: the box, the table and the distances."""
+def channel(low=0.7, high=6.4) -> tuple[OwnBox, np.ndarray, np.ndarray]:
+    """Fluid at y = 1..6 and its walls: the box, the table and the distances."""
     box = OwnBox((0, 0, 0), SHAPE, SHAPE, (True, False, True))
     ends = (2, 2, 2)
     z, y, x = (np.arange(-e, n + e) for n, e in zip(reversed(SHAPE), reversed(ends), strict=True))
@@ -211,23 +236,25 @@ def channel() -> tuple[OwnBox, np.ndarray, np.ndarray]:
     table = ((z[:, None, None] * 6 + y[:, None] - 1) * SHAPE[0] + x).astype(np.int32)
     table[:, (y < 1) | (y > 6)] = -1
     rows = np.arange(1, 7)
-    distance = np.minimum(rows - 0.7, 6.4 - rows)
+    distance = np.minimum(rows - low, high - rows)
     distance = np.broadcast_to(distance[:, None], (SHAPE[2], 6, SHAPE[0])).ravel().copy()
     return box, table, distance
 
 
 @pytest.mark.parametrize("far", [False, True])
-def test_plane_walls_push_along_their_normal(far):
-    box, table, distance = channel()
+@pytest.mark.parametrize(("low", "high"), [(0.7, 6.4), (0.05, 6.95)])
+def test_plane_walls_push_along_their_normal(low, high, far):
+    """Also where all fluid points are farther from them than the cutoff."""
+    box, table, distance = channel(low, high)
     if far:
         distance[distance >= LAW.cutoff + 2] = np.inf
     positions = np.random.default_rng(3).uniform(-5, 20, (3, 400))
-    positions[1] = np.random.default_rng(4).uniform(0.71, 6.39, 400)
+    positions[1] = np.random.default_rng(4).uniform(low + 0.01, high - 0.01, 400)
     forces = np.zeros_like(positions)
     walls = WallRepulsion(CpuDevice(threads=1), box, 2, table, distance, LAW)
     walls.apply([CellsOfKind(positions, forces, 40, 10)])
     y = positions[1]
-    wanted = law(y - 0.7, LAW) - law(6.4 - y, LAW)
+    wanted = law(y - low, LAW) - law(high - y, LAW)
     # Where the lattice cell holds points of both sides of the middle the distance bends, far off.
     assert np.abs(forces[1] - wanted).max() < 1e-14
     assert np.abs(forces[[0, 2]]).max() < 1e-16

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.interface import Device
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
@@ -63,6 +64,11 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
     )
 
 
+def on_cores(device: Device) -> Device:
+    """The device if it is cores, which keeps its threads; else all cores."""
+    return device if device.kind == "cpu" else CpuDevice()
+
+
 def lumen_of(lattice: Lattice, reach: float) -> Lumen:
     """The vessel as packing sees it, in um; `reach` in um."""
     inside = np.zeros(math.prod(lattice.shape), bool)
@@ -78,7 +84,7 @@ def lumen_of(lattice: Lattice, reach: float) -> Lumen:
 
 
 def starting_cells(
-    tables: Sequence[CellsTable], lattice: Lattice, seed: int, world: World
+    tables: Sequence[CellsTable], lattice: Lattice, seed: int, world: World, device: Device
 ) -> Cells:
     """Where cells start, in um, ordered by kind; the same on every rank; all ranks call this.
 
@@ -90,7 +96,7 @@ def starting_cells(
     rows, fault = np.zeros((0, 8)), ""
     if world.is_root:
         try:
-            found = _starting_cells(tables, lattice, seed)
+            found = _starting_cells(tables, lattice, seed, on_cores(device))
             rows = np.column_stack([found.positions, found.quaternions, found.kinds])
         except InputError as error:
             fault = str(error)
@@ -102,11 +108,12 @@ def starting_cells(
     return Cells(rows[:, :3], rows[:, 3:7], rows[:, 7].astype(np.int64))
 
 
-def _starting_cells(tables: Sequence[CellsTable], lattice: Lattice, seed: int) -> Cells:
+def _starting_cells(
+    tables: Sequence[CellsTable], lattice: Lattice, seed: int, device: Device
+) -> Cells:
     shapes = [shape_of(table) for table in tables]
     widest = max(table.radius_um for table in tables)
     lumen = lumen_of(lattice, 2 * widest)
-    device = CpuDevice()
     fillings = [Filling(s, t.hematocrit) for s, t in zip(shapes, tables, strict=True)]
     placed = _placed(tables)
     if any(table.hematocrit for table in tables):

@@ -15,7 +15,9 @@ struct alignas(64) Shares {
 static __attribute__((noinline)) void spread_parts(real *g, long stride, const Table &table,
                                                    const int *rows, const Box &box,
                                                    const Batch &batch, const Shares &shares, int n,
-                                                   const real *phi, int begin, int end) {
+                                                   int begin, int end) {
+  real phi[ROW] = {};
+  for (int a = 0; a < SUPPORT; a++) phi[a] = batch.phi[0][a][n];
   const int from = batch.from[0][n];
   const bool within = from >= 0 && from + SUPPORT <= box.axes[0].count;
   int x[SUPPORT];
@@ -88,12 +90,12 @@ INLINE void spread_batch(real *g, long stride, const Table &table, const int *ro
   }
   for (int n = 0; n < end_vertex - begin_vertex; n++) {
     if (!batch.known[n]) continue;
-    real phi[ROW] = {};
-    for (int a = 0; a < SUPPORT; a++) phi[a] = batch.phi[0][a][n];
     if (batch.whole[n] < 0) {
-      spread_parts(g, stride, table, rows, box, batch, shares, n, phi, begin, end);
+      spread_parts(g, stride, table, rows, box, batch, shares, n, begin, end);
       continue;
     }
+    real phi[ROW] = {};
+    for (int a = 0; a < SUPPORT; a++) phi[a] = batch.phi[0][a][n];
     const Row phi_x = row_at(phi);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {

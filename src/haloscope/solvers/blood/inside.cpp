@@ -5,14 +5,13 @@
 // rank finds the same cuts.
 //
 // X positions of a kind: component c of vertex i at c * vertices + i, a_cell of them to a cell.
-// bounds of cell m: at BOUNDS m its lowest and highest position along each axis, and what these, and
-// its vertices, are moved by to come to the first period.
+// Of cell m: home, at 3 m, what is taken from its vertices to bring the lowest to the first period.
+// images, at 6 m: for each axis the first of the whole periods by which it is then moved to meet own
+// points, and the first that is too many.
 // steps[z][y][x]: of own points and one place more along x, for what is met only behind the box.
 // Constants: real.
 
 #include "own_box.hpp"
-
-#define BOUNDS 9
 
 INLINE int ceiling_of(real x) { return -floor_of(-x); }
 
@@ -25,14 +24,14 @@ INLINE void add_one(int *to, int sign) {
 #endif
 }
 
-// Cells of which a vertex has no place get bounds that meet nothing.
-KERNEL bound_cells(const int *numbers, const real *X, long vertices, long cells, long a_cell,
-                   real *bounds) {
+// Cells of which a vertex has no place have no images.
+KERNEL find_images(const int *numbers, const real *X, long vertices, long cells, long a_cell,
+                   real *home, int *images) {
   const Box box = box_of(numbers);
   PARTS(m, cells) {
-    real *b = bounds + BOUNDS * m;
     bool known = true;
     for (int d = 0; d < 3; d++) {
+      const Axis &axis = box.axes[d];
       const real *x = X + d * vertices + m * a_cell;
       real low = x[0], high = x[0];
       for (long i = 0; i < a_cell; i++) {
@@ -40,27 +39,22 @@ KERNEL bound_cells(const int *numbers, const real *X, long vertices, long cells,
         low = smaller(low, x[i]);
         high = larger(high, x[i]);
       }
-      const real n = (real)box.axes[d].period;
-      const real home = known && n > 0 ? n * floor_of(low / n) : 0;
-      b[d] = low - home;
-      b[3 + d] = high - home;
-      b[6 + d] = home;
+      const real first = (real)axis.first, last = (real)(axis.first + axis.count - 1);
+      int begin = 0, end = 0;
+      home[3 * m + d] = 0;
+      if (known && axis.period) {
+        const real n = (real)axis.period;
+        home[3 * m + d] = n * floor_of(low / n);
+        begin = ceiling_of((first - (high - home[3 * m + d])) / n);
+        end = floor_of((last - (low - home[3 * m + d])) / n) + 1;
+      } else if (known) {
+        end = high >= first && low <= last;
+      }
+      images[6 * m + 2 * d] = begin;
+      images[6 * m + 2 * d + 1] = end;
     }
-    for (int d = 0; d < 3 && !known; d++) b[d] = (real)2e9, b[3 + d] = (real)-2e9;
+    if (!known) images[6 * m + 1] = images[6 * m];
   }
-}
-
-// Periods from `begin` to before `end` by which [low, high] is moved to meet own points.
-struct Images {
-  int begin, end;
-};
-
-INLINE Images images_of(real low, real high, const Axis &axis) {
-  const real first = (real)axis.first, last = (real)(axis.first + axis.count - 1);
-  if (low > high) return {0, 0};
-  if (!axis.period) return {0, high >= first && low <= last};
-  const real n = (real)axis.period;
-  return {ceiling_of((first - high) / n), floor_of((last - low) / n) + 1};
 }
 
 // Where the edge between two corners meets a plane z: the same numbers whichever triangle asks.
@@ -101,24 +95,22 @@ INLINE void cut_triangle(const real (*corners)[3], const int *vertex, const Box 
   }
 }
 
-// Corners of triangles of a cell: three vertices each.
+// triangles: of a cell, three vertices each.
 KERNEL cut_rows(const int *numbers, const real *X, long vertices, long cells, long a_cell,
-                const int *triangles, long count, const real *bounds, int *steps) {
+                const int *triangles, long count, const real *home, const int *images,
+                int *steps) {
   const Box box = box_of(numbers);
   PARTS(n, cells * count) {
     const long m = n / count;
-    const int *vertex = triangles + 3 * (n % count);
-    const real *b = bounds + BOUNDS * m;
-    Images images[3];
-    for (int d = 0; d < 3; d++) images[d] = images_of(b[d], b[3 + d], box.axes[d]);
-    for (int k = images[2].begin; k < images[2].end; k++)
-      for (int j = images[1].begin; j < images[1].end; j++)
-        for (int i = images[0].begin; i < images[0].end; i++) {
+    const int *vertex = triangles + 3 * (n % count), *range = images + 6 * m;
+    for (int k = range[4]; k < range[5]; k++)
+      for (int j = range[2]; j < range[3]; j++)
+        for (int i = range[0]; i < range[1]; i++) {
           const int periods[3] = {i, j, k};
           real corners[3][3];
           for (int c = 0; c < 3; c++)
             for (int d = 0; d < 3; d++)
-              corners[c][d] = X[d * vertices + m * a_cell + vertex[c]] - b[6 + d] +
+              corners[c][d] = X[d * vertices + m * a_cell + vertex[c]] - home[3 * m + d] +
                               (real)(periods[d] * box.axes[d].period);
           cut_triangle(corners, vertex, box, steps);
         }

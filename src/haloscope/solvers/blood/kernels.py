@@ -53,8 +53,7 @@ class _Unfilled(BloodSolver):
             law = RepulsionLaw(1.0, table.repulsion.range_um / table.spacing_um)
             Repulsion(device, box, law)
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
-        if table.inside_tau is not None:
-            Insides(device, box, part.halo, part.table)
+        Insides(device, box, part.halo, part.table)
         for each in table.cells:
             kind = kind_of(each, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)

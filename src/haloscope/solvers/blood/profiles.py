@@ -180,7 +180,8 @@ class Profiles:
             if self._edges_count(number):
                 outline = np.maximum(outline, self._outline(own, given.kind.mesh.edges))
         box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
-        flags = inside_flags(present, box, part.halo, part.table, part.owned)
+        device = suspension.device
+        flags = inside_flags(present, box, part.halo, part.table, part.owned, device)
         inside = np.flatnonzero(flags[self._chosen])
         at = self._bins[inside]
         sums["inside"] += np.bincount(at, minlength=bins)

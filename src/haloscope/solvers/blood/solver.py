@@ -171,7 +171,8 @@ class BloodSolver:
         table = self._table
         if not table.cells:
             return None
-        return starting_cells(table.cells, self.vessel.lattice, table.seed, self._world)
+        lattice = self.vessel.lattice
+        return starting_cells(table.cells, lattice, table.seed, self._world, self._device)
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""

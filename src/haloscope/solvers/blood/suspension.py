@@ -18,7 +18,7 @@ from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells import Region, hand_over
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.flow import Flow
-from haloscope.solvers.blood.inside import ClosedCells, inside_flags
+from haloscope.solvers.blood.inside import Insides, Surfaces
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.repulsion import (
@@ -160,6 +160,8 @@ class Suspension:
         if repulsion is not None and distances is not None:
             walls = WallRepulsion(device, box, part.halo, part.table, distances, repulsion)
             self._repulsions.append(walls)
+        self._insides = Insides(device, box, part.halo, part.table)
+        self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
         self.kinds = [Present(kind, self._room(kind, 1)) for kind in kinds]
         self._due, self._last = 0, _FIRST_STEPS
         self._step = 0
@@ -387,17 +389,15 @@ class Suspension:
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity."""
         with _INSIDE:
-            closed = []
-            for given in self.kinds:
-                if given.kind.contrast and given.count:
-                    m = given.membranes
-                    places = np.moveaxis(m.on_host(m.positions, given.count), 2, 0)
-                    closed.append(
-                        ClosedCells(np.ascontiguousarray(places), given.kind.mesh.triangles)
-                    )
-            part, fluid = self._part, self._flow.fluid
-            flags = inside_flags(closed, self._box, part.halo, part.table, part.owned)
-            fluid.inside[: part.owned] = self.device.from_host(flags)
+            cells = [
+                Surfaces(m.positions, given.count, m.vertices, triangles)
+                for given, m, triangles in (
+                    (given, given.membranes, triangles)
+                    for given, triangles in zip(self.kinds, self._triangles, strict=True)
+                )
+                if given.kind.contrast
+            ]
+            self._insides.mark(cells, self._flow.fluid.inside)
 
     def require_sound(self) -> None:
         """See that no membrane has folded over; the same on every rank.

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.cpu import CpuDevice
 from haloscope.domain.openings import Opening
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.cell_kinds import shape_of
+from haloscope.solvers.blood.cell_kinds import on_cores, shape_of
 from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.filling import Filling
 from haloscope.solvers.blood.packing import rotations
@@ -103,7 +102,7 @@ class Traffic:
         spacing = lattice.spacing / MICRO
         widest = max(2 * kind.radius_um for kind in kinds)
         feeder = Feeder(
-            CpuDevice(),
+            on_cores(self._suspension.device),
             section,
             spacing,
             (0.0, 0.0),
