@@ -189,7 +189,7 @@ class Membranes:
             others = f" and {bad.size - 1} more" if bad.size > 1 else ""
             raise SolutionError(
                 f"the membrane of cell {name}{others} has folded over (an element is inverted); "
-                "take a smaller time step or a stiffer membrane"
+                "take a finer spacing, a weaker drive or a larger bending modulus"
             )
 
     def set_cells(self, first: int, vertices: np.ndarray) -> None:

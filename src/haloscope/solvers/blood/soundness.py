@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from haloscope.errors import InputError
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile
 from haloscope.solvers.blood.units import SOUND_SPEED
 
@@ -17,6 +17,8 @@ _MOST_MACH = 0.1
 _REFUSED_MACH = 0.4
 # Of the modulus of dilation: explicit steps of membranes were seen to fold from 0.26 on.
 _MOST_STIFFNESS = 0.2
+# A membrane with a ratio of 8 was seen to run, one of 400 to break at once.
+_MOST_THICKNESS = 8.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,11 @@ def _width(table: BloodTable) -> float:
     return 2 * vessel.radius_um * MICRO
 
 
+def spacings_across(table: BloodTable, kind: CellsTable) -> float:
+    """Lattice points along the diameter of a cell."""
+    return 2 * kind.radius_um / table.spacing_um
+
+
 def report(table: BloodTable) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
@@ -143,6 +150,19 @@ def report(table: BloodTable) -> list[str]:
                 f"the membranes of {kind.name} are stiff for this step: K dt / (mu dx) is "
                 f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give blood.time_step_us = "
                 f"{units.time_step * _MOST_STIFFNESS / ratio / MICRO:.3g} or less, or a smaller modulus"
+            )
+        thick = kind.membrane_viscosity_un_s_m * 1e-6 / (table.viscosity * units.spacing)
+        if thick > _MOST_THICKNESS:
+            lines.append(
+                f"the membranes of {kind.name} are too viscous for explicit steps: mu_m / (mu dx) is "
+                f"{thick:.2g}, sound below {_MOST_THICKNESS:g}; give membrane_viscosity_un_s_m = "
+                f"{kind.membrane_viscosity_un_s_m * _MOST_THICKNESS / thick:.2g} or less"
+            )
+        if kind.hematocrit and kind.shape == "biconcave" and spacings_across(table, kind) < 15:
+            lines.append(
+                f"cells of {kind.name} are {spacings_across(table, kind):.3g} spacings across: in a "
+                "crowd their membranes crease at less than 15; take it as a trial, or give "
+                f"blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
             )
     if mach > _MOST_MACH:
         lines.append(
