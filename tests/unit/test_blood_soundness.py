@@ -1,0 +1,79 @@
+"""Claims about what users are told of a blood case before it runs: numbers, and what is not sound."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from haloscope.case import check
+from haloscope.errors import InputError
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.soundness import report, scales
+
+_CELL = {"hematocrit": 0.2}
+
+
+def _table(**changes):
+    blood = {
+        "spacing_um": 0.5,
+        "tube": {"radius_um": 10.0, "length_um": 20.0},
+        "pressure_gradient_pa_m": [1.2e5, 0.0, 0.0],
+        **changes,
+    }
+    blood = {key: value for key, value in blood.items() if value is not None}
+    case = check({"solver": "blood", "blood": blood}, BloodCase, "test")
+    assert isinstance(case, BloodCase)
+    return case.blood
+
+
+def test_numbers_of_a_tube_are_those_of_poiseuille_flow():
+    # G R^2 / (4 mu) = 2.5 mm/s; Re = rho u D / mu; Ca = mu (4 u / D) R / G.
+    found = scales(_table(cells=[_CELL]))
+    assert found.speed == pytest.approx(1.2e5 * 1e-10 / 4 / 1.2e-3)
+    assert found.width == pytest.approx(2e-5)
+    (line,) = report(_table(cells=[_CELL]))
+    numbers = [float(n) for n in re.findall(r"number ([0-9.e-]+)", line)]
+    assert numbers[1] == pytest.approx(1025 * 2.5e-3 * 2e-5 / 1.2e-3, rel=0.05)
+    assert numbers[2] == pytest.approx(1.2e-3 * 4 * 2.5e-3 / 2e-5 * 3.91 / 2.5, rel=0.05)
+
+
+def test_walls_that_move_shear_by_the_difference_of_their_speeds():
+    channel = {"size_um": [20.0, 10.0, 20.0], "periodic": ["x", "z"]}
+    moving = {"y_low": [-1e-3, 0.0, 0.0], "y_high": [1e-3, 0.0, 0.0]}
+    table = _table(
+        tube=None,
+        channel=channel,
+        walls={"velocity_m_s": moving},
+        pressure_gradient_pa_m=[0.0, 0.0, 0.0],
+    )
+    assert scales(table).shear == pytest.approx(2e-3 / 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"relaxation_time": 2.5}, "outside the sound range"),
+        ({"density_kg_m3": 1e6, "cells": [_CELL]}, "stiff for this step"),
+        ({"cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]}, "too viscous"),
+        ({"spacing_um": 1.0, "cells": [_CELL]}, "crease"),
+        ({"cells": [{**_CELL, "viscosity_ratio": 5.0}]}, "inside cells"),
+        ({"pressure_gradient_pa_m": [6e7, 0.0, 0.0]}, "errors of compressibility"),
+    ],
+)
+def test_what_is_not_sound_is_told(changes, words):
+    lines = report(_table(**changes))
+    assert len(lines) >= 2
+    assert any(words in line for line in lines[1:])
+
+
+def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
+    tube = {"radius_um": 10.0, "length_um": 20.0, "periodic": False}
+    openings = [
+        {"name": "inlet", "kind": "velocity", "value": 3.0},
+        {"name": "outlet", "kind": "pressure"},
+    ]
+    with pytest.raises(InputError, match="the inflow inlet of 6 m/s is Mach") as told:
+        report(_table(tube=tube, openings=openings))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    report(_table(tube=tube, openings=openings, time_step_us=step))
