@@ -161,7 +161,7 @@ def report(table: BloodTable) -> list[str]:
         if kind.hematocrit and kind.shape == "biconcave" and spacings_across(table, kind) < 15:
             lines.append(
                 f"cells of {kind.name} are {spacings_across(table, kind):.3g} spacings across: in a "
-                "crowd their membranes crease at less than 15; take it as a trial, or give "
+                "crowd membranes crease the sooner the coarser it is; take it as a trial, or give "
                 f"blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
             )
     if mach > _MOST_MACH:
