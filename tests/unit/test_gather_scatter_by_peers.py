@@ -1,114 +1,12 @@
-"""Claims about gathers and scatters that store into other GPUs' memory, with threads for the GPUs.
-
-The kernels' part for GPUs is compiled for cores, with one thread a grid, and each rank is a thread
-of this process, so that all see each other's memory. Flags, epochs and places are those of GPUs.
-"""
+"""Claims about gathers and scatters that store into other GPUs' memory, with threads for the GPUs."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
-
 import gather_scatter_contract
-import numpy as np
 import pytest
+from thread_gpus import ThreadGpu, on_ranks
 
-from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import Constants
 from haloscope.exchange.world import World
-
-_ONE_THREAD = """
-#undef ON_GPU
-#undef FOR_EACH
-#define ON_GPU 1
-#define FOR_EACH(i, n) for (long i = 0; i < (long)(n); ++i)
-static const struct { unsigned x; } blockIdx = {0}, threadIdx = {0}, gridDim = {1}, blockDim = {1};
-static real __ldcg(const real *from) { return *from; }
-static void flag_raise(long *flag, long value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
-// After about half a minute it gives up: a rank that failed raises no more flags.
-extern "C" int usleep(unsigned);
-static void flag_wait(const long *flag, long value) {
-  for (int i = 0; i < 500000 && __atomic_load_n(flag, __ATOMIC_ACQUIRE) < value; ++i) usleep(1);
-}
-// A device of cores looks for OpenMP in whatever it loads.
-extern "C" void omp_set_num_threads(int);
-KERNEL parallel() { omp_set_num_threads(1); }
-"""
-
-
-class _Meeting:
-    """Where the threads of a world put what they have for each other."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=60)
-        self.table: list[Any] = [None] * size
-
-
-class _ThreadWorld(World):
-    """One of several ranks that are threads of one process."""
-
-    def __init__(self, rank: int, size: int, meeting: _Meeting) -> None:
-        self.rank = self.local_rank = rank
-        self.size = self.local_size = size
-        self._meeting = meeting
-
-    def _all(self, mine: Any) -> list[Any]:
-        self._meeting.table[self.rank] = mine
-        self._meeting.barrier.wait()
-        everything = list(self._meeting.table)
-        self._meeting.barrier.wait()
-        return everything
-
-    def alltoall(self, values: np.ndarray) -> np.ndarray:
-        return np.stack([rows[self.rank] for rows in self._all(values.copy())])
-
-    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [theirs[self.rank].copy() for theirs in self._all([p.copy() for p in parts])]
-
-    def gather_texts(self, text: str) -> list[str]:
-        return self._all(text)
-
-
-class _ThreadGpu(CpuDevice):
-    """Cores that pass for a GPU whose memory others can map."""
-
-    kind = "cuda"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(threads=1)
-        self._folder = folder
-
-    def share(self, array: np.ndarray) -> tuple[bytes, str]:
-        return self.address(array).to_bytes(8, "little"), ""
-
-    def map_region(self, handle: bytes) -> int:
-        return int.from_bytes(handle[:8], "little")
-
-    def unmap_region(self, address: int) -> None:
-        pass
-
-    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
-        source = self._folder / file.name
-        if not source.exists():
-            source.write_text(_ONE_THREAD + file.read_text())
-        return super().kernel(source, name, constants)
-
-
-def _on_ranks(ranks: int, work: Callable[[World], Any]) -> list[Any]:
-    meeting = _Meeting(ranks)
-
-    def guarded(rank: int) -> Any:
-        try:
-            return work(_ThreadWorld(rank, ranks, meeting))
-        except BaseException:
-            meeting.barrier.abort()
-            raise
-
-    with ThreadPoolExecutor(ranks) as pool:
-        return [done.result() for done in [pool.submit(guarded, r) for r in range(ranks)]]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -116,7 +14,7 @@ def test_what_travels_by_flags_is_right_in_even_and_odd_exchanges(tmp_path, rank
     def work(world: World) -> int:
         folder = tmp_path / str(world.rank)
         folder.mkdir()
-        return gather_scatter_contract.check_all(world, _ThreadGpu(folder), ("peer",))
+        return gather_scatter_contract.check_all(world, ThreadGpu(folder), ("peer",))
 
-    counts = _on_ranks(ranks, work)
+    counts = on_ranks(ranks, work)
     assert min(counts) == max(counts) > 0

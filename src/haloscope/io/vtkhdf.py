@@ -10,18 +10,16 @@ with an axis for steps, so the time goes into the field data, as TimeValue.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.atomic import atomic_hdf5
+from haloscope.io.vtkhdf_file import VtkhdfFile
 
 FORMAT_VERSION = (2, 0)
 VALUE_TYPES = ("float32", "float64")
@@ -31,7 +29,7 @@ FEWEST_POINTS = (1, 2, 2)
 FieldArray: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 
 
-class ImageWriter:
+class ImageWriter(VtkhdfFile):
     """Writes point arrays block by block, so that no array need be whole in memory.
 
     Used as a context manager: the file appears at its path when the ``with`` statement ends
@@ -68,32 +66,15 @@ class ImageWriter:
         spacing: Sequence[float],
         time: float | None = None,
     ) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.shape = shape
         self.origin = tuple(float(position) for position in origin)
         self.spacing = tuple(float(distance) for distance in spacing)
         self.time = time
         self._check()
         self._dropped_axes = 0 if shape[0] > 1 else 1
-        self._stack = contextlib.ExitStack()
         self._points: Any = None
         self._written: dict[str, int] = {}
-
-    def __enter__(self) -> ImageWriter:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(atomic_hdf5(self.path))
-            self._write_layout(file.create_group("VTKHDF"))
-            stack.push(self._check_complete)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
     def create(self, name: str, dtype: DTypeLike, components: int = 1) -> None:
         """Add a point array, to be filled by `write`.
@@ -220,15 +201,7 @@ class ImageWriter:
         if self.time is not None:
             root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
 
-    def _check_complete(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        # The last thing before the file closes; an error of the body goes before this one.
-        if kind is not None:
-            return
+    def _require_complete(self) -> None:
         total = math.prod(self.shape)
         for name, written in self._written.items():
             if written != total:

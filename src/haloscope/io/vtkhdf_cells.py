@@ -10,18 +10,16 @@ As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.atomic import atomic_hdf5
+from haloscope.io.vtkhdf_file import VtkhdfFile
 
 FORMAT_VERSION = (2, 0)
 LAGRANGE_HEXAHEDRON = 72
@@ -40,7 +38,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class CellWriter:
+class CellWriter(VtkhdfFile):
     """Writes elements and their fields in ranges, so that no array need be whole in memory.
 
     Used as a context manager: the file appears at its path when the ``with`` statement ends
@@ -79,7 +77,7 @@ class CellWriter:
         node_order: Integers | None,
         time: float | None = None,
     ) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.elements = elements
         self.interpolation = np.asarray(interpolation, np.float64)
         self.time = time
@@ -90,28 +88,11 @@ class CellWriter:
         self._sorting = self._file_order(node_order)
         self._corners = self._connections(linear=node_order is None)
         self._cell_type = HEXAHEDRON if node_order is None else LAGRANGE_HEXAHEDRON
-        self._stack = contextlib.ExitStack()
         self._root: Any = None
         self._arrays: dict[str, Any] = {}
         self._components: dict[str, int] = {}
         self._per_element: set[str] = set()
         self._written: dict[str, NDArray[np.bool_]] = {}
-
-    def __enter__(self) -> CellWriter:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(atomic_hdf5(self.path))
-            self._write_layout(file.create_group("VTKHDF"))
-            stack.push(self._check_complete)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
     def create(
         self, name: str, dtype: DTypeLike, components: int = 1, *, per_element: bool = False
@@ -348,15 +329,7 @@ class CellWriter:
         listed = values.reshape(count, components, -1)[:, :, self._sorting]
         return np.moveaxis(listed, 1, 2).reshape(-1, components).astype(dtype, copy=False)
 
-    def _check_complete(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        # The last thing before the file closes; an error of the body goes before this one.
-        if kind is not None:
-            return
+    def _require_complete(self) -> None:
         for name, written in self._written.items():
             if not written.all():
                 raise self._error(

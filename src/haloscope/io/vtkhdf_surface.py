@@ -9,19 +9,17 @@ As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.atomic import atomic_hdf5
+from haloscope.io.vtkhdf_file import VtkhdfFile
 
 FORMAT_VERSION = (2, 0)
 COORDINATES = "Points"
@@ -55,7 +53,7 @@ class BodyKind:
     count: int
 
 
-class SurfaceWriter:
+class SurfaceWriter(VtkhdfFile):
     """Writes bodies in portions, so that no array need be whole in memory.
 
     Used as a context manager: the file appears at its path when the ``with`` statement ends
@@ -93,7 +91,7 @@ class SurfaceWriter:
         body_arrays: Mapping[str, str],
         time: float | None = None,
     ) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.kinds = tuple(kinds)
         self.time = time
         self._point_arrays, self._body_arrays = dict(point_arrays), dict(body_arrays)
@@ -103,25 +101,7 @@ class SurfaceWriter:
         self._first_points = np.concatenate([[0], np.cumsum(points)]).tolist()
         self._first_triangles = np.concatenate([[0], np.cumsum(triangles)]).tolist()
         self._written = [np.zeros(kind.count, bool) for kind in kinds]
-        self._stack = contextlib.ExitStack()
         self._root: Any = None
-
-    def __enter__(self) -> SurfaceWriter:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(atomic_hdf5(self.path))
-            self._root = file.create_group("VTKHDF")
-            self._write_layout()
-            stack.push(self._check_complete)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
     def put(
         self,
@@ -214,8 +194,9 @@ class SurfaceWriter:
         if self.time is not None and not math.isfinite(self.time):
             raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
 
-    def _write_layout(self) -> None:
-        root, points, triangles = self._root, self._first_points[-1], self._first_triangles[-1]
+    def _write_layout(self, root: Any) -> None:
+        self._root = root
+        points, triangles = self._first_points[-1], self._first_triangles[-1]
         root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
         root.attrs["Type"] = np.bytes_("PolyData")  # becomes fixed-length ASCII
         root["NumberOfPoints"] = np.array([points], dtype=np.int64)
@@ -274,15 +255,7 @@ class SurfaceWriter:
                 f"array {name!r} has the shape {found}; allowed is {shape}", "give one value each"
             )
 
-    def _check_complete(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        # The last thing before the file closes; an error of the body goes before this one.
-        if kind is not None:
-            return
+    def _require_complete(self) -> None:
         for number, written in enumerate(self._written):
             if not written.all():
                 raise self._error(
