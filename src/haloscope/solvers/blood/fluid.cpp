@@ -44,7 +44,7 @@ KERNEL openings(real *f, long stride, const Physics k, const real *body, long fi
       h[i] = f[at[i]];
     }
 #if CELLS
-    ROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
+    UNROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
 #endif
 #if CONTRAST
     if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
@@ -56,7 +56,7 @@ KERNEL openings(real *f, long stride, const Physics k, const real *body, long fi
     collide(k, plus, minus, g, h, u);
     ROLLED for (int i = 0; i < Q; ++i) f[at[i]] = h[i];
 #if CELLS
-    ROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
+    UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
 #endif
   }
 }

@@ -21,13 +21,11 @@ static_assert(sizeof(Physics) == PHYSICS_VALUES * sizeof(real), "as many as Pyth
 
 INLINE constexpr int opposite(int i) { return i == 0 ? 0 : i % 2 ? i + 1 : i - 1; }
 
-// Component `axis` of c_i.
-INLINE int direction(int i, int axis) {
-  constexpr signed char c[Q][3] = {
-      {0, 0, 0},  {1, 0, 0},   {-1, 0, 0}, {0, 1, 0},  {0, -1, 0},  {0, 0, 1},  {0, 0, -1},
-      {1, 1, 0},  {-1, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {1, 0, 1},   {-1, 0, -1}, {1, 0, -1},
-      {-1, 0, 1}, {0, 1, 1},   {0, -1, -1}, {0, 1, -1}, {0, -1, 1}};
-  return c[i][axis];
+// Component `axis` of c_i. Two bits for each direction hold it and 1: GPUs keep a table that is looked
+// up by a number known only as they run in the slow memory of each thread.
+INLINE constexpr int direction(int i, int axis) {
+  const unsigned long codes = axis == 0 ? 0x1548889549 : axis == 1 ? 0x895609495 : 0x20a0954955;
+  return (int)(codes >> 2 * i & 3) - 1;
 }
 INLINE real weight(int i) {
   return i == 0 ? (real)1 / 3 : i < 7 ? (real)1 / 18 : (real)1 / 36;
@@ -161,13 +159,14 @@ INLINE void complete(int axis, int sign, bool density_given, const real *given, 
     known += inward == 0 ? h[i] : inward < 0 ? 2 * h[i] : (real)0;
   }
   // The sum of the weights counted so is 1. u_n and g_n along the inward normal.
-  const real mass = (real)1 + known - (real)0.5 * sign * g[axis];
+  const real g_n = axis == 0 ? g[0] : axis == 1 ? g[1] : g[2];
+  const real mass = (real)1 + known - (real)0.5 * sign * g_n;
   real u[3] = {0, 0, 0};
   if (density_given) {
-    u[axis] = sign * ((real)1 - mass / rho);
+    UNROLLED for (int a = 0; a < 3; ++a) u[a] = a == axis ? sign * ((real)1 - mass / rho) : (real)0;
   } else {
-    ROLLED for (int a = 0; a < 3; ++a) u[a] = given[a];
-    rho = mass / ((real)1 - sign * u[axis]);
+    UNROLLED for (int a = 0; a < 3; ++a) u[a] = given[a];
+    rho = mass / ((real)1 - sign * (axis == 0 ? u[0] : axis == 1 ? u[1] : u[2]));
   }
   real pi[3][3] = {};
   real far_off[Q];
@@ -177,15 +176,15 @@ INLINE void complete(int axis, int sign, bool density_given, const real *given, 
   }
   ROLLED for (int i = 1; i < Q; ++i) {
     const real part = sign * direction(i, axis) > 0 ? far_off[opposite(i)] : far_off[i];
-    ROLLED for (int a = 0; a < 3; ++a)
-      ROLLED for (int b = 0; b < 3; ++b) pi[a][b] += direction(i, a) * direction(i, b) * part;
+    UNROLLED for (int a = 0; a < 3; ++a)
+      UNROLLED for (int b = 0; b < 3; ++b) pi[a][b] += direction(i, a) * direction(i, b) * part;
   }
   const real trace = pi[0][0] + pi[1][1] + pi[2][2];
   ROLLED for (int i = 0; i < Q; ++i) {
     real c_pi_c = 0, c_g = 0;
-    ROLLED for (int a = 0; a < 3; ++a) {
+    UNROLLED for (int a = 0; a < 3; ++a) {
       c_g += direction(i, a) * g[a];
-      ROLLED for (int b = 0; b < 3; ++b) c_pi_c += direction(i, a) * direction(i, b) * pi[a][b];
+      UNROLLED for (int b = 0; b < 3; ++b) c_pi_c += direction(i, a) * direction(i, b) * pi[a][b];
     }
     h[i] = equilibrium(i, rho, u) +
            weight(i) * ((real)4.5 * (c_pi_c - trace / 3) - (real)1.5 * c_g);
