@@ -1,5 +1,6 @@
-// A GPU from sm_90 on, one block after the other: the threads of a block are threads of the processor, so
-// that barriers, the copy engine and the matrix units of the kernels' own code do what they do there.
+// A GPU from sm_90 on, one block after the other, the last one first, as no order is promised. The
+// threads of a block are threads of the processor, so that barriers, the copy engine and the matrix
+// units of the kernels' own code do what they do there.
 #include <barrier>
 #include <cmath>
 #include <cstdio>
@@ -87,7 +88,7 @@ template <typename F>
 static bool launch(int blocks, int threads, long shared, F kernel) {
   gridDim.x = blocks;
   blockDim.x = threads;
-  for (int b = 0; b < blocks; b++) {
+  for (int b = blocks - 1; b >= 0; b--) {
     std::memset(memory, 0xff, sizeof memory);  // no numbers
     everybody = std::make_unique<std::barrier<>>(threads);
     warps.clear();

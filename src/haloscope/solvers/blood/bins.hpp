@@ -46,7 +46,7 @@ KERNEL scan_bins(int *counts, long bins, const int *sums, int *starts) {
       const int count = n < end ? counts[n] : 0, sum = inclusive(part, count);
       if (n < end) starts[n] = before + sum - count;
       if (n < end) counts[n] = 0;
-      if (n == bins - 1) starts[bins] = before + sum;
+      if (n < end && n == bins - 1) starts[bins] = before + sum;
       before += part[THREADS_A_BLOCK - 1];
       BARRIER();
     }
