@@ -1,0 +1,326 @@
+"""Claims about files of tetrahedra: what is written comes back with its names; damage is refused."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from haloscope.domain.tet_files import read_tets, write_tets
+from haloscope.domain.tet_generators import BOX_SIDES, tet_box
+from haloscope.domain.tet_geometry import area_vectors
+from haloscope.domain.tets import TetMesh, make_tet_mesh
+from haloscope.errors import InputError, MachineError
+
+TWO_TETRAHEDRA = """$MeshFormat
+2.2 0 8
+$EndMeshFormat
+$PhysicalNames
+4
+2 1 "inlet"
+2 2 "wall"
+3 7 "rotor"
+3 8 "stator"
+$EndPhysicalNames
+$Nodes
+5
+1 0 0 0
+2 1 0 0
+3 0 1 0
+4 0 0 1
+10 1 1 1
+$EndNodes
+$Elements
+8
+1 2 2 1 1 1 2 3
+2 2 2 2 2 1 2 4
+3 2 2 2 2 1 3 4
+4 2 2 2 2 10 2 3
+5 2 2 2 2 10 2 4
+6 2 2 2 2 10 3 4
+7 4 2 7 1 1 2 3 4
+8 4 2 8 2 10 2 4 3
+$EndElements
+"""
+
+
+@pytest.fixture
+def meshio():
+    return pytest.importorskip("meshio")
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Write the two tetrahedra, with replacements, and give the path."""
+
+    def write(*changes: tuple[str, str], name: str = "two.msh"):
+        text = TWO_TETRAHEDRA
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new, 1)
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def _zoned() -> TetMesh:
+    """A box of two zones with a named surface between them."""
+    plain = tet_box((2, 2, 2))
+    upper = plain.centres[:, 0] > 0.5
+    order = np.argsort(upper, kind="stable")
+    x = plain.nodes[:, 0] == 0.5
+    faces = plain.tets[:, [[1, 2, 3], [0, 3, 2], [0, 1, 3], [0, 2, 1]]].reshape(-1, 3)
+    between = np.unique(np.sort(faces[x[faces].all(axis=1)], axis=1), axis=0)
+    named = {**plain.boundaries, "interface": between}
+    return make_tet_mesh(
+        plain.nodes, plain.tets[order], named, upper[order].astype(np.int32), ("rotor", "stator")
+    )
+
+
+def _areas(mesh: TetMesh, name: str) -> np.ndarray:
+    return area_vectors(mesh.nodes, {**mesh.boundaries, **mesh.surfaces}[name]).sum(axis=0)
+
+
+def test_a_small_file_is_read_with_names_and_zones(meshio, two):
+    mesh = read_tets(two())
+    assert mesh.count == 2
+    assert mesh.zone_names == ("rotor", "stator")
+    assert mesh.zones.tolist() == [0, 1]
+    assert {name: len(each) for name, each in mesh.boundaries.items()} == {"inlet": 1, "wall": 5}
+    assert _areas(mesh, "inlet").tolist() == [0, 0, -0.5]
+    assert mesh.neighbours.tolist() == [[1, -1, -1, -1], [0, -1, -1, -1]]
+    assert mesh.volumes == pytest.approx([1 / 6, 1 / 3])
+    assert mesh.notes == ()
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("form", ["gmsh22", "gmsh41"])
+def test_gmsh_files_come_back_with_their_names(meshio, tmp_path, form, binary, capfd):
+    mesh, path = _zoned(), tmp_path / "box.msh"
+    write_tets(mesh, path, form, binary)
+    read = read_tets(path)
+    assert np.array_equal(read.nodes, mesh.nodes)
+    assert np.array_equal(read.tets, mesh.tets)
+    assert np.array_equal(read.zones, mesh.zones)
+    assert read.zone_names == mesh.zone_names
+    assert tuple(read.boundaries) == BOX_SIDES
+    for name in BOX_SIDES:
+        assert np.array_equal(read.boundaries[name], mesh.boundaries[name])
+    assert np.array_equal(read.surfaces["interface"], mesh.surfaces["interface"])
+    np.testing.assert_allclose(_areas(read, "interface"), [1, 0, 0], atol=1e-15)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("form", ["vtu", "vtk"])
+def test_vtk_files_come_back_with_numbers_for_names(meshio, tmp_path, form, capfd):
+    mesh, path = _zoned(), tmp_path / f"box.{form}"
+    write_tets(mesh, path, form)
+    read = read_tets(path)
+    assert np.array_equal(read.nodes, mesh.nodes)
+    assert np.array_equal(read.tets, mesh.tets)
+    assert np.array_equal(read.zones, mesh.zones)
+    assert read.zone_names == ("8", "9")
+    assert tuple(read.boundaries) == tuple("123456")
+    for number, name in enumerate(BOX_SIDES, 1):
+        assert np.array_equal(read.boundaries[str(number)], mesh.boundaries[name])
+    assert np.array_equal(read.surfaces["7"], mesh.surfaces["interface"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_elements_are_written_zone_after_zone(meshio, tmp_path):
+    plain = tet_box((1, 1, 1))
+    zones = np.array([1, 0, 1, 0, 1, 0])
+    mesh = make_tet_mesh(plain.nodes, plain.tets, plain.boundaries, zones, ("a", "b"))
+    write_tets(mesh, tmp_path / "box.msh")
+    read = read_tets(tmp_path / "box.msh")
+    assert read.zones.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.array_equal(read.tets, plain.tets[[1, 3, 5, 0, 2, 4]])
+
+
+def test_a_scale_turns_the_unit_of_the_file_into_metres(meshio, two):
+    assert np.array_equal(read_tets(two(), scale=1e-3).nodes, 1e-3 * read_tets(two()).nodes)
+    with pytest.raises(InputError, match="scale = -1 is out of range"):
+        read_tets(two(), scale=-1)
+    with pytest.raises(InputError, match="two.msh: 2 elements have nodes whose coordinates"):
+        read_tets(two(), scale=1e300)
+
+
+def test_groups_without_names_go_by_their_numbers(meshio, two):
+    start, end = TWO_TETRAHEDRA.index("$PhysicalNames"), TWO_TETRAHEDRA.index("$Nodes")
+    mesh = read_tets(two((TWO_TETRAHEDRA[start:end], "")))
+    assert tuple(mesh.boundaries) == ("1", "2")
+    assert mesh.zone_names == ("7", "8")
+
+
+def test_mirrored_files_are_turned_and_unused_nodes_dropped_with_notes(meshio, two):
+    mesh = read_tets(
+        two(
+            ("1 1 2 3 4\n", "1 2 1 3 4\n"),
+            ("2 10 2 4 3", "2 2 10 4 3"),
+            ("$Nodes\n5", "$Nodes\n6"),
+            ("10 1 1 1\n", "7 8 8 8\n10 1 1 1\n"),
+        )
+    )
+    assert len(mesh.notes) == 2
+    assert len(mesh.nodes) == 5
+    assert (mesh.volumes > 0).all()
+
+
+def test_without_meshio_it_says_what_to_install(monkeypatch, two, tmp_path):
+    monkeypatch.setitem(sys.modules, "meshio", None)
+    with pytest.raises(MachineError, match=r"pip install 'haloscope\[mesh\]'"):
+        read_tets(two())
+    with pytest.raises(MachineError, match=r"pip install 'haloscope\[mesh\]'"):
+        write_tets(tet_box((1, 1, 1)), tmp_path / "box.msh")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([("8 4 2 8 2 10 2 4 3", "8 4 2 8 2 2 10 4 3")], "1 of 2 elements are inside out against the others: element 1 at"),
+        ([("10 1 1 1", "10 0.1 0.1 0.1")], "1 of 2 elements are inside out"),
+        ([("10 1 1 1", "10 0.1 0.1 0.1"), ("10 2 4 3", "2 10 4 3")], "lie on the same side of the face they share"),
+        ([("10 1 1 1", "10 1 0 0")], "element 1 at .* has no volume"),
+        ([("10 1 1 1", "10 0.5 0.5 0")], "element 1 at .* has no volume"),
+        ([("10 1 1 1", "10 nan 1 1")], "coordinates are not finite"),
+        ([("10 1 1 1", "10 1e200 1 1")], "coordinates are not finite numbers up to"),
+        ([("10 2 4 3", "10 2 4 4")], "element 1 at .*same node stands at two corners"),
+        ([("10 2 4 3", "10 2 4 9")], "use nodes that are not in the file, the first is number 1 with node -1 of 5"),
+        ([("10 2 4 3", "10 2 4 99")], "cannot be read: IndexError"),
+        ([("10 2 4 3", "10 2 4 0")], "element 8 uses a node below 1"),
+        ([("10 2 4 3", "10 2 4 three")], "cannot be read"),
+        ([("10 2 4 3", "10 2 4")], "element 1 at .*same node stands"),
+        ([("$Nodes\n5", "$Nodes\n-5")], "states a count of -5"),
+        ([("$Nodes\n5", "$Nodes\n999999999999")], "states a count of 999999999999"),
+        ([("$Elements\n8", "$Elements\n999999999999")], "states a count of 999999999999"),
+        ([("10 1 1 1", "2000000000 1 1 1")], "a node has the number 2000000000"),
+        ([("$MeshFormat", "$Mesh")], "does not begin like a Gmsh file"),
+        ([("2.2 0 8", "9.9 0 8")], "cannot be read"),
+        ([("8 4 2 8 2 10 2 4 3", "8 5 2 8 2 10 2 4 3 1 1 1 1")], "holds 1 hexahedron, 1 tetra; only meshes of tetrahedra"),
+        ([("7 4 2 7 1 1 2 3 4\n8 4 2 8 2 10 2 4 3\n", ""), ("$Elements\n8", "$Elements\n6")], "holds no tetrahedra, only triangle"),
+        ([("7 4 2 7 1 1 2 3 4", "7 11 2 7 1 1 2 3 4 1 1 1 1 1 1")], "tetra10; only meshes of tetrahedra of 4 nodes"),
+        ([("1 2 2 1 1 1 2 3", "1 3 2 1 1 1 2 3 4")], "the surface 'inlet' is made of quad cells"),
+        ([("1 2 2 1 1 1 2 3", "1 2 2 0 1 1 2 3")], r"1 faces at the edge .*\(0.333333, 0.333333, 0\) on element 0.*there are: wall"),
+        ([("1 2 2 1 1 1 2 3", "1 2 2 1 1 1 2 10")], "1 of 6 named triangles are no face of an element, the first, of 'inlet'"),
+        ([("2 2 2 2 2 1 2 4", "2 2 2 2 2 1 2 3")], "1 faces belong to two surfaces, the first to 'inlet' and 'wall'"),
+        ([("8 4 2 8 2 10 2 4 3", "8 4 2 8 2 1 2 3 10")], "named triangles are no face|same side"),
+    ],
+)  # fmt: skip
+def test_damaged_and_unsupported_files_are_refused(meshio, two, changes, message, capfd):
+    with pytest.raises(InputError, match=message) as caught:
+        read_tets(two(*changes))
+    assert "two.msh" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["none.msh", "folder.vtu", "empty.msh", "empty.vtk", "noise.msh", "noise.vtu", "noise.vtk", "mesh.foo"]
+)  # fmt: skip
+def test_files_that_are_no_meshes_are_refused(meshio, tmp_path, name, capfd):
+    path = tmp_path / name
+    if name.startswith("folder"):
+        path.mkdir()
+    elif name.startswith("empty"):
+        path.touch()
+    elif not name.startswith("none"):
+        path.write_bytes(np.random.default_rng(0).bytes(1000))
+    with pytest.raises(InputError, match=name) as caught:
+        read_tets(path)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_other_endings_are_refused_with_those_that_are_read(tmp_path):
+    with pytest.raises(InputError, match=r"unknown ending; .msh, .vtu, .vtk are read"):
+        read_tets(tmp_path / "mesh.exo")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("POINTS 8", "POINTS 888888888888", "POINTS states a count of 888888888888"),
+        ("CELLS 18", "CELLS 999999999999", "CELLS states a count of 999999999999"),
+        ("CELL_TYPES 18", "CELL_TYPES -1", "CELL_TYPES states a count of -1"),
+        ("CELL_DATA 18", "CELL_DATA 999999999999", "CELL_DATA states a count of"),
+        ("UNSTRUCTURED_GRID", "STRUCTURED_POINTS\nDIMENSIONS 99999 99999 99999", "no unstructured grid"),
+        ("POINTS 8", "POINTS 9", "cannot be read"),
+        ("CELL_TYPES 18", "CELL_TYPES 17", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_hostile_vtk_files_are_refused(meshio, tmp_path, old, new, message, capfd):
+    path = tmp_path / "box.vtk"
+    write_tets(tet_box((1, 1, 1)), path, "vtk")
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+    with pytest.raises(InputError, match=message) as caught:
+        read_tets(path)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("<VTKFile", '<!DOCTYPE a [<!ENTITY b "bbbb">]>\n<VTKFile', "holds declarations of XML"),
+        ("vtkZLibDataCompressor", "vtkLZMADataCompressor", "holds data packed by LZMA"),
+        ('NumberOfCells="18"', 'NumberOfCells="999999999999"', "cannot be read"),
+        ("UnstructuredGrid", "ImageData", "cannot be read"),
+        ("</Piece>", "", "cannot be read"),
+    ],
+)
+def test_hostile_vtu_files_are_refused(meshio, tmp_path, old, new, message, capfd):
+    path = tmp_path / "box.vtu"
+    write_tets(tet_box((1, 1, 1)), path, "vtu")
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=message) as caught:
+        read_tets(path)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("form", ["gmsh22", "gmsh41", "vtu", "vtk"])
+def test_a_damaged_binary_file_never_gets_further_than_an_error(meshio, tmp_path, form):
+    path = tmp_path / f"box.{'msh' if form.startswith('gmsh') else form}"
+    write_tets(tet_box((2, 1, 1)), path, form)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(3)
+    for trial in range(25):
+        damaged = bytearray(whole)
+        if trial % 3 == 0:
+            damaged = damaged[: rng.integers(1, len(whole))]
+        else:
+            for place in rng.integers(0, len(whole), 1 + trial % 5):
+                damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        try:
+            mesh = read_tets(path)
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            assert (mesh.volumes > 0).all()
+
+
+def test_what_cannot_be_written_is_refused(meshio, tmp_path):
+    box = tet_box((1, 1, 1))
+    with pytest.raises(
+        InputError, match="format 'stl' is unknown; allowed are gmsh22, gmsh41, vtu"
+    ):
+        write_tets(box, tmp_path / "box.stl", "stl")
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        write_tets(box, tmp_path / "no" / "box.msh")
+    one = make_tet_mesh(
+        box.nodes[[0, 1, 3, 7]], np.array([[0, 1, 2, 3]]), {"abcd"[n]: np.delete(np.arange(4), n) for n in range(4)}
+    )  # fmt: skip
+    write_tets(one, tmp_path / "one.msh")
+    assert read_tets(tmp_path / "one.msh").count == 1
+    with pytest.raises(
+        InputError, match="4 nodes has 5 groups, which meshio cannot write as Gmsh 4.1"
+    ):
+        write_tets(one, tmp_path / "one.msh", "gmsh41")
