@@ -1,0 +1,109 @@
+// Block sparse rows: assembly, product with a vector, fixed unknowns, diagonal blocks.
+//
+//   n nodes, B unknowns each; row i has the blocks starts[i] .. starts[i + 1] of A at columns[k]
+//   A[k * ENTRIES + c * B + r]: equation r of the row's node, unknown c of the column's node
+//   K nodes an element; places, offsets: see block_pattern.cpp
+//
+// y = A x adds, for each of the B x B entries alone, the products of a row's blocks in their order,
+// and then the sums of the B columns in pairs: the same bits on cores and GPUs.
+
+#include "small_blocks.hpp"
+
+#if ON_GPU
+// A lane has two equations of one column, so that ENTRIES / 2 lanes read a block as a whole.
+#define ROW_LANES (ENTRIES / 2)
+// Blocks of a row that a lane has under way at once, also the last few.
+#define BATCH 4
+
+KERNEL multiply(const int *__restrict__ starts, const int *__restrict__ columns,
+                const double *__restrict__ A, const double *__restrict__ x,
+                double *__restrict__ y, const int *shares, long parts, long first, long end) {
+  const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
+  const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
+  const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
+  const double2 *entries = reinterpret_cast<const double2 *>(A) + lane;
+  // All threads of a warp go on while one of them has a row, since they exchange sums.
+  for (long turn = 0; turn * teams < end - first; turn++) {
+    const long row = first + turn * teams + team;
+    const bool mine = row < end;
+    const long last = mine ? starts[row + 1] : 0;
+    double s0 = 0, s1 = 0;
+    for (long k = mine ? starts[row] : 0; k < last; k += BATCH) {
+      double2 a[BATCH];
+      double factor[BATCH];
+      _Pragma("unroll") for (int m = 0; m < BATCH; m++)
+        if (k + m < last) {
+          a[m] = __ldcs(entries + (k + m) * ROW_LANES);
+          factor[m] = x[(long)columns[k + m] * B + c];
+        }
+      _Pragma("unroll") for (int m = 0; m < BATCH; m++)
+        if (k + m < last) {
+          s0 = fused(a[m].x, factor[m], s0);
+          s1 = fused(a[m].y, factor[m], s1);
+        }
+    }
+    for (int half = B / 2; half < ROW_LANES; half *= 2) {
+      s0 += __shfl_xor_sync(0xffffffffu, s0, half);
+      s1 += __shfl_xor_sync(0xffffffffu, s1, half);
+    }
+    if (mine && c == 0) reinterpret_cast<double2 *>(y)[row * (B / 2) + pair] = {s0, s1};
+  }
+}
+#else
+// Rows from `first` to `end`, in parts of equal work with the bounds `shares`.
+KERNEL multiply(const int *starts, const int *columns, const double *A, const double *x, double *y,
+                const int *shares, long parts, long first, long end) {
+  BLOCKS(part, parts) {
+    for (long i = shares[part]; i < shares[part + 1]; i++)
+      row_product(columns, A, x, starts[i], starts[i + 1], y + i * B);
+  }
+}
+#endif
+
+// A = sum of matrices[place][b][r][c], a block for node b of the place's element.
+KERNEL assemble(const int *node_starts, const int *places, const offset *offsets,
+                const int *starts, const double *matrices, long n, double *A) {
+  BLOCKS(i, n) {
+    double *row = A + (long)starts[i] * ENTRIES;
+    const long blocks = starts[i + 1] - starts[i];
+    THREADS(m, ENTRIES) {
+      const int r = m % B, c = m / B;
+      for (long k = 0; k < blocks; k++) row[k * ENTRIES + m] = 0;
+      for (long t = node_starts[i]; t < node_starts[i + 1]; t++)
+        for (int b = 0; b < K; b++)
+          row[offsets[t * K + b] * ENTRIES + m] +=
+              matrices[((long)places[t] * K + b) * ENTRIES + r * B + c];
+    }
+  }
+}
+
+// y = sum of vectors[place][r].
+KERNEL assemble_vector(const int *node_starts, const int *places, const double *vectors, long n,
+                       double *y) {
+  FOR_EACH(u, n * B) {
+    const long i = u / B, r = u % B;
+    double sum = 0;
+    for (long t = node_starts[i]; t < node_starts[i + 1]; t++) sum += vectors[places[t] * (long)B + r];
+    y[u] = sum;
+  }
+}
+
+// The rows of unknowns = 0, but `ones` on the diagonal.
+KERNEL fix(const int *starts, const int *diagonal, const int *unknowns, const double *ones,
+           long count, double *A) {
+  PARTS(f, count) {
+    const long i = unknowns[f] / B, r = unknowns[f] % B;
+    for (long k = starts[i]; k < starts[i + 1]; k++)
+      for (int c = 0; c < B; c++) A[k * ENTRIES + c * B + r] = 0;
+    A[(long)diagonal[i] * ENTRIES + r * B + r] = ones[f];
+  }
+}
+
+KERNEL take_diagonal(const double *A, const int *diagonal, long n, double *blocks) {
+  FOR_EACH(m, n * ENTRIES) blocks[m] = A[(long)diagonal[m / ENTRIES] * ENTRIES + m % ENTRIES];
+}
+
+// Inverts n blocks; counts those that have no inverse.
+KERNEL invert_all(double *blocks, long n, long *singular) {
+  PARTS(i, n) if (!invert(blocks + i * ENTRIES)) atomic_add(singular, 1L);
+}

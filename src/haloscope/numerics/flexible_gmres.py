@@ -1,0 +1,261 @@
+"""Restarted flexible GMRES on vectors of nodes that ranks may share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.node_vectors import NodeVectors
+
+Product = Callable[[Array, Array], None]
+"""Puts A x into y; both have the same bits in all copies of a node."""
+
+CONVERGED = "converged"
+MOST_ITERATIONS = "most iterations"
+STAGNATED = "stagnated"
+NOT_FINITE = "not finite"
+
+# A whole cycle that leaves more than this of the residual gains nothing worth going on for.
+_STAGNATION = 0.999
+
+
+class Preconditioner(Protocol):
+    """An approximate inverse; it may change from one application to the next."""
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the inverse's product with x into y, complete in all copies of a node."""
+
+
+class NoPreconditioner:
+    """The identity."""
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Copy x to y."""
+        y[:] = x
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """How the solution of a linear system went.
+
+    Attributes
+    ----------
+    reason
+        Why it ended: `converged`, `most iterations`, `stagnated` (a whole cycle gained nothing, or
+        the space of the preconditioned matrix holds no better solution) or `not finite`.
+    iterations
+        Products with the matrix inside cycles.
+    residual
+        Length of b - A x over that of b at the end, computed from x.
+    history
+        Relative residuals: of the start, then after each iteration. Those within a cycle are the
+        least squares problem's own; those that ended a cycle are replaced by the true ones.
+    """
+
+    reason: str
+    iterations: int
+    residual: float
+    history: tuple[float, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance was met."""
+        return self.reason == CONVERGED
+
+
+class FlexibleGmres:
+    """FGMRES(m) of Saad (SIAM J. Sci. Comput. 14, 1993, 461), with room that is used again.
+
+    Parameters
+    ----------
+    device
+        Where vectors lie.
+    size
+        Unknowns of a node.
+    owned
+        Whether this rank owns each of its nodes, (nodes,): each node counts once in the world.
+    restart
+        Most iterations m of a cycle; 2 m + 1 vectors are kept.
+    world
+        The ranks; without it this is the only one.
+
+    Raises
+    ------
+    InputError
+        The restart length is below 1.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        owned: np.ndarray,
+        restart: int = 30,
+        world: World | None = None,
+    ) -> None:
+        if restart < 1:
+            raise InputError(
+                f"a restart after {restart} iterations is not possible; give at least 1"
+            )
+        self.restart = restart
+        self._space = NodeVectors(device, restart + 1, size, owned, world)
+        self._directions = NodeVectors(device, restart, size, owned, world)
+
+    def solve(
+        self,
+        product: Product,
+        preconditioner: Preconditioner,
+        b: Array,
+        x: Array,
+        *,
+        tolerance: float,
+        most_iterations: int,
+        from_zero: bool = True,
+    ) -> LinearSolution:
+        """Solve A x = b.
+
+        Parameters
+        ----------
+        product
+            A.
+        preconditioner
+            Applied from the right.
+        b
+            Right-hand side, complete in all copies of a node.
+        x
+            Gets the solution, or the last good approximation.
+        tolerance
+            Wanted length of b - A x over that of b.
+        most_iterations
+            When to give up.
+        from_zero
+            Start from zero and not from what x holds.
+        """
+        V = self._space.vectors
+        V[0][:] = b
+        scale = self._space.start()
+        history: list[float] = []
+        if from_zero or scale == 0.0:
+            x[:] = 0.0
+        if scale == 0.0:
+            return LinearSolution(CONVERGED, 0, 0.0, (0.0,))
+        if not math.isfinite(scale):
+            return LinearSolution(NOT_FINITE, 0, math.nan, (math.nan,))
+        length, iterations, reason = scale, 0, ""
+        if not from_zero:
+            length = self._residual(product, b, x)
+        history.append(length / scale)
+        while not reason:
+            if length <= tolerance * scale:
+                reason = CONVERGED
+            elif not math.isfinite(length):
+                reason = NOT_FINITE
+            elif iterations >= most_iterations:
+                reason = MOST_ITERATIONS
+            else:
+                steps = min(self.restart, most_iterations - iterations)
+                cycle = self._cycle(product, preconditioner, length, tolerance * scale, steps)
+                iterations += len(cycle.lengths)
+                history += [each / scale for each in cycle.lengths]
+                self._directions.add_to(x, np.array(cycle.factors))
+                before, length = length, self._residual(product, b, x)
+                history[-1] = length / scale
+                if not cycle.finite:
+                    reason = NOT_FINITE
+                elif length > max(_STAGNATION * before, tolerance * scale) and (
+                    cycle.complete or len(cycle.lengths) == self.restart
+                ):
+                    reason = STAGNATED
+        return LinearSolution(reason, iterations, length / scale, tuple(history))
+
+    def _residual(self, product: Product, b: Array, x: Array) -> float:
+        """Make the first vector b - A x over its length, and return that."""
+        product(x, self._space.vectors[0])
+        self._space.subtract_from(b, 0)
+        return self._space.start()
+
+    def _cycle(
+        self,
+        product: Product,
+        preconditioner: Preconditioner,
+        length: float,
+        wanted: float,
+        steps: int,
+    ) -> _Cycle:
+        """Extend the space until the residual is short enough, and find the best solution in it."""
+        V, Z = self._space.vectors, self._directions.vectors
+        problem = _LeastSquares(length)
+        lengths: list[float] = []
+        finite, complete = True, False
+        for j in range(steps):
+            preconditioner.apply(V[j], Z[j])
+            product(Z[j], V[j + 1])
+            column = self._space.orthonormalise(j + 1)
+            finite = bool(np.isfinite(column).all())
+            if not finite:
+                lengths.append(math.nan)
+                break
+            lengths.append(problem.add(column.tolist()))
+            # The space holds all that the matrix makes of it: it cannot grow.
+            complete = float(column[-1]) == 0.0
+            if complete or lengths[-1] <= wanted:
+                break
+        return _Cycle(lengths, problem.solve(), finite, complete)
+
+
+@dataclass(frozen=True)
+class _Cycle:
+    lengths: list[float]
+    factors: list[float]
+    finite: bool
+    complete: bool
+
+
+class _LeastSquares:
+    """The small problem min |length e_1 - H y|, by Givens rotations as H's columns come.
+
+    In plain Python: all ranks get the same bits whatever their processors and libraries.
+    """
+
+    def __init__(self, length: float) -> None:
+        self._right = [length]
+        self._rotations: list[tuple[float, float]] = []
+        self._columns: list[list[float]] = []
+
+    def add(self, column: list[float]) -> float:
+        """Take column j of H, (j + 2,); returns the length of the residual."""
+        for k, (c, s) in enumerate(self._rotations):
+            column[k], column[k + 1] = (
+                c * column[k] + s * column[k + 1],
+                c * column[k + 1] - s * column[k],
+            )
+        below, above = column.pop(), column[-1]
+        radius = math.sqrt(above * above + below * below)
+        # A column of zeros leaves the residual as it is.
+        c, s = (above / radius, below / radius) if radius else (0.0, 1.0)
+        column[-1] = radius
+        self._rotations.append((c, s))
+        self._columns.append(column)
+        last = self._right.pop()
+        self._right += [c * last, -s * last]
+        return abs(self._right[-1])
+
+    def solve(self) -> list[float]:
+        """The factors y of the columns; a last column that adds nothing gets 0."""
+        count = len(self._columns)
+        y = [0.0] * count
+        for k in reversed(range(count)):
+            if self._columns[k][k] == 0.0:
+                continue
+            rest = self._right[k]
+            for later in range(k + 1, count):
+                rest -= self._columns[later][k] * y[later]
+            y[k] = rest / self._columns[k][k]
+        return y

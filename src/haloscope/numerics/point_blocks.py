@@ -1,0 +1,62 @@
+"""Point-block Jacobi: the inverses of the rows' own blocks as a preconditioner."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haloscope.device.interface import Array
+from haloscope.errors import SolutionError
+from haloscope.numerics.block_pattern import BlockPattern
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.shared_nodes import SharedNodes
+
+
+class PointBlocks:
+    """The inverse of the matrix's diagonal blocks.
+
+    Blocks of shared nodes are summed over the sharers before they are inverted, so that it does
+    not depend on the ranks but for rounding. It holds copies: call :meth:`update` whenever the
+    matrix has changed. Applying it takes no message.
+
+    Parameters
+    ----------
+    rows
+        This rank's part of the matrix.
+    shared
+        Who shares which nodes.
+    """
+
+    def __init__(self, rows: BlockRows, shared: SharedNodes) -> None:
+        self._rows, self._world = rows, shared.world
+        self._sums = None if shared.alone else shared.sums(rows.size**2)
+        self._inverse = BlockRows(rows.device, _diagonal(rows.nodes), rows.size)
+
+    def update(self) -> None:
+        """Take the blocks of the matrix as they are now.
+
+        Raises
+        ------
+        SolutionError
+            Some have no inverse; on all ranks alike.
+        """
+        blocks = self._inverse.values
+        self._rows.take_diagonal(blocks)
+        if self._sums is not None:
+            self._sums.swap(blocks)
+        singular = self._world.sum(np.array([self._inverse.invert(blocks)]))
+        if singular[0]:
+            raise SolutionError(
+                f"the diagonal blocks of {singular[0]} nodes are singular or not finite; look for "
+                "unknowns without an equation, such as a pressure without a reference"
+            )
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the inverse blocks' products with x into y."""
+        self._inverse.multiply(x, y)
+
+
+def _diagonal(nodes: int) -> BlockPattern:
+    """A row has its own block alone."""
+    own, starts = np.arange(nodes, dtype=np.int32), np.arange(nodes + 1, dtype=np.int32)
+    first = np.zeros((nodes, 1), np.uint8)
+    return BlockPattern(nodes, starts, own, own, own.reshape(-1, 1), starts, own, first)

@@ -1,0 +1,109 @@
+"""Solves a flow-like system on the ranks that it is started with, and prints what must not depend on them.
+
+Every rank makes the whole mesh and takes its own elements. Checked here: products, copies of shared
+nodes, overlap, complete blocks of ILU(0), reductions an iteration.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from kuhn_boxes import LinearFlow, dense
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.exchange.world import World, open_world
+from haloscope.numerics.block_ilu import BlockIlu
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.flexible_gmres import FlexibleGmres
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+
+SIZE, RESTART = 4, 12
+
+
+def own_part(flow: LinearFlow, world: World) -> tuple[np.ndarray, np.ndarray]:
+    """Elements of this rank, and its nodes: those that others have too come last."""
+    middle = flow.points[flow.elements].mean(axis=1)
+    angle = np.arctan2(middle[:, 1] - 0.4, middle[:, 0] - 0.45)
+    part = np.argsort(np.argsort(angle)) * world.size // len(angle)
+    mine = np.flatnonzero(part == world.rank)
+    holders = np.zeros(len(flow.points), int)
+    for rank in range(world.size):
+        holders[np.unique(flow.elements[part == rank])] += 1
+    nodes = np.unique(flow.elements[mine])
+    return mine, np.concatenate([nodes[holders[nodes] == 1], nodes[holders[nodes] > 1]])
+
+
+def main() -> None:
+    """Solve, check, and print iterations and residuals on the first rank."""
+    world, device = open_world(), CpuDevice(threads=1)
+    flow = LinearFlow((6, 6, 5), SIZE, velocity=2.0)
+    mine, nodes = own_part(flow, world)
+    local = np.full(len(flow.points), -1)
+    local[nodes] = np.arange(len(nodes))
+    shared = SharedNodes(world, device, nodes)
+    rows = BlockRows(device, pattern_of(device, local[flow.elements[mine]], len(nodes)), SIZE)
+    matrices, vectors = flow.parts(mine)
+    rows.assemble(device.from_host(matrices))
+    b, x, again = rows.vector(), rows.vector(), rows.vector()
+    rows.assemble_vector(device.from_host(vectors), b)
+    if world.size > 1:
+        shared.sums(SIZE).swap(b)
+    fixed = local[flow.boundary][local[flow.boundary] >= 0]
+    rows.fix_rows(flow.unknowns(fixed), shared.owned)
+    b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
+
+    whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))
+    A = dense(flow.elements, whole_matrices, len(flow.points))
+    rows_fixed = flow.unknowns(flow.boundary)
+    A[rows_fixed] = 0.0
+    A[rows_fixed, rows_fixed] = 1.0
+    unknowns = flow.unknowns(nodes)
+    given = np.random.default_rng(5).standard_normal(len(A))
+    product = SharedProduct(rows, shared)
+    product(device.from_host(given[unknowns]), x)
+    assert np.abs(x - (A @ given)[unknowns]).max() < 1e-13
+    SharedProduct(rows, shared, overlap=False)(device.from_host(given[unknowns]), again)
+    assert np.array_equal(x, again)
+    assert world.size == 1 or 0 < shared.first_shared < len(nodes)
+    assert world.sum(np.array([shared.owned.sum()]))[0] == len(flow.points)
+
+    ilu = BlockIlu(rows, shared, single=False)
+    if ilu._sums is not None:
+        blocks = device.from_host(rows.values)
+        ilu._sums.swap(blocks)
+        square = A.reshape(len(flow.points), SIZE, len(flow.points), SIZE)
+        wanted = square[nodes[rows.pattern.rows], :, nodes[rows.pattern.columns]]
+        assert np.abs(blocks.transpose(0, 2, 1) - wanted).max() < 1e-13
+
+    reductions = 0
+    sum_up = world.alltoall
+
+    def counted(values: np.ndarray) -> np.ndarray:
+        nonlocal reductions
+        reductions += 1
+        return sum_up(values)
+
+    world.alltoall = counted  # type: ignore[method-assign]
+    gmres = FlexibleGmres(device, SIZE, shared.owned, RESTART, world)
+    told = {}
+    for name, preconditioner in (("points", PointBlocks(rows, shared)), ("ilu", ilu)):
+        preconditioner.update()
+        reductions = 0
+        result = gmres.solve(product, preconditioner, b, x, tolerance=1e-9, most_iterations=400)
+        assert result.converged
+        cycles = -(-result.iterations // RESTART)
+        assert reductions == (0 if world.size == 1 else 2 * result.iterations + cycles + 1)
+        assert np.abs(x.reshape(-1, SIZE) - flow.exact[nodes]).max() < 1e-6
+        again[:] = x
+        shared.take_owners(again, SIZE)
+        assert np.array_equal(again, x)
+        told[name] = {"iterations": result.iterations, "history": result.history}
+    if world.is_root:
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

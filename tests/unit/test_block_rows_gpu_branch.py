@@ -1,0 +1,137 @@
+"""Claims that the GPU branches of block rows and of flexible GMRES give the bits of cores, tried on cores."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kuhn_boxes import kuhn_box
+
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.exchange.world import World
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.node_vectors import NodeVectors
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_nodes import SharedNodes
+
+_MOST_BLOCKS = 2
+_WORDS = """
+#define SHARED(type, name, count) static type name[count]
+#define PRIVATE(type, name, count) type name
+#define MINE(name, i) name
+#define FOR_EACH(i, n)                                                             \\
+  for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \\
+       i += (long)gridDim.x * blockDim.x)
+#define PARTS(k, n) FOR_EACH(k, n)
+struct alignas(16) double2 { double x, y; };
+static double2 __ldcs(const double2 *p) { return *p; }
+static void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+static double absolute(double a) { return std::fabs(a); }
+static double __shfl_xor_sync(unsigned, double value, int mask) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  exchanged[warp][0][lane] = value;
+  warps[warp]->arrive_and_wait();
+  const double other = exchanged[warp][0][lane ^ mask];
+  warps[warp]->arrive_and_wait();
+  return other;
+}
+"""
+_KERNEL = re.compile(r"^KERNEL (\w+)\(([^)]*)\) \{", re.MULTILINE)
+
+
+class ThreadsGpu(CpuDevice):
+    """Runs the GPU branch of kernels: the threads of a block are threads here, see threads_gpu.hpp."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(threads=1)
+        self._folder, self._built = folder, {}
+
+    def kernel(self, file: Path, name: str, constants: Any) -> Any:
+        key = jit.kernel_hash(file, constants)
+        if key not in self._built:
+            self._built[key] = self._build(file, constants, self._folder / key)
+        return _Kernel(self._built[key][f"run_{name}"])
+
+    def _build(self, file: Path, constants: Any, place: Path) -> ctypes.CDLL:
+        text = jit.source_text(file)
+        defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+        prelude = Path(__file__).with_name("threads_gpu.hpp").read_text()
+        runs = []
+        found = _KERNEL.findall(text)
+        # Of those that are written twice the GPU's comes first.
+        for name, parameters in dict(reversed(found)).items():
+            given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters.split(","))
+            runs.append(
+                f'extern "C" void run_{name}(long of_blocks, long of_threads, {parameters}) '
+                f"{{ launch(of_blocks, of_threads, 0, [=] {{ {name}({given}); }}); }}"
+            )
+        source, built = place.with_suffix(".cpp"), place.with_suffix(".so")
+        source.write_text("\n".join([prelude, _WORDS, defined, text, *runs]))
+        flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-ffp-contract=off")
+        command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(built))
+
+
+class _Kernel(CpuKernel):
+    def bind(self, *arguments: Any, extent: Any, block: Any = (64,), **options: Any) -> Any:
+        # Fewer blocks than asked for: they go round.
+        blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
+        return super().bind(int(blocks), int(block[0]), *arguments, extent=extent)
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory):
+    return ThreadsGpu(tmp_path_factory.mktemp("gpu")), CpuDevice(threads=1)
+
+
+def random(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_rows_have_the_bits_of_cores(devices, size):
+    points, elements = kuhn_box((3, 2, 2))
+    nodes, results = len(points), []
+    matrices = random(len(elements), 4, 4, size, size)
+    for device in devices:
+        rows = BlockRows(device, pattern_of(devices[1], elements, nodes), size)
+        rows.assemble(device.from_host(matrices))
+        rows.fix_rows(np.array([3, 8 * size]))
+        x, y, z, v = (rows.vector() for _ in range(4))
+        x[:] = random(nodes * size)
+        # Neither a whole number of blocks nor of warps.
+        rows.multiply(x, y, rows.range_of(1, nodes))
+        rows.assemble_vector(device.from_host(random(len(elements), 4, size)), v)
+        preconditioner = PointBlocks(rows, SharedNodes(World(), device, np.arange(nodes)))
+        preconditioner.update()
+        preconditioner.apply(x, z)
+        results.append([rows.values, y, z, v])
+    for found, wanted in zip(*results, strict=True):
+        assert np.abs(wanted).max() > 0
+        assert np.array_equal(found, wanted)
+
+
+def test_orthogonalisation_has_the_bits_of_cores(devices):
+    nodes, count, results = 200, 4, []
+    owned = np.arange(nodes) % 7 > 0
+    for device in devices:
+        space = NodeVectors(device, count, 4, owned)
+        for vector, values in zip(space.vectors, random(count, 4 * nodes), strict=True):
+            vector[:] = values
+        numbers = [space.start()]
+        for j in range(1, count):
+            numbers += space.orthonormalise(j).tolist()
+        result = device.from_host(random(4 * nodes, seed=2))
+        space.add_to(result, np.array([0.5, -2.0, 3.0]))
+        space.subtract_from(result, 2)
+        results.append((numbers, np.array(space.vectors), result))
+    for found, wanted in zip(*results, strict=True):
+        assert np.array_equal(found, wanted)
