@@ -84,7 +84,7 @@ def main() -> None:
         size = fluid.populations_array.dtype.itemsize
         values = 2 * 19 * size * part.owned
         ceiling = 2 * 19 * size * (part.owned // 1024 * 1024) / statistics.median(rates) / 1e9
-        orders = [orders_of_parity[1] for orders_of_parity in fluid._orders]
+        orders = [of_step[1] for of_step in fluid._orders.tables]
         indices = [sum(table.nbytes for table in order if np.ndim(table)) for order in orders]
         singles = orders[1][0][-1, 1]
         rate = (2 * values + sum(indices)) / (even + odd) / 1e9

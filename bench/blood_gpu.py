@@ -3,16 +3,19 @@
     python bench/blood_gpu.py --json blood.json
     python bench/blood_gpu.py --sections largest --largest 400
 
-Prints medians. Bytes of the fluid are those of the model: populations read and written in place, and in
-odd steps where neighbours lie (fluid_gpu.py). Ways: k points share rows of distances, l each has its
-own; threads x blocks of a processor; t2, t4 neighbouring points a thread in even steps; p hints.
-Before ways are timed, their steps are compared with those of the first one, bit by bit.
+Prints medians. Bytes of the fluid are those of the model: each population read once and written once,
+and in steps that need neighbours, where these lie (fluid_gpu.py). Ways: k points share rows of
+distances, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
+it can take them; p hints; b two buffers, else in place; "half" is kept in half precision and computed in single.
+Before ways are timed, their steps are compared with those of the first one, bit by bit. Cells and the
+fluid beside them step in the way that runs take by themselves.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -25,7 +28,7 @@ from blood_lattices import Points, box, channel, openings_of, rows_of_cells, tre
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import WEIGHTS
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, WEIGHTS
 from haloscope.solvers.blood.fluid import Fluid
 from haloscope.solvers.blood.fluid_gpu import Way
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell
@@ -35,18 +38,26 @@ from haloscope.solvers.blood.repulsion import CellsOfKind, Repulsion, RepulsionL
 REPEATS = 7
 SHAPES = {"box": box, "channel": channel, "tube": tube, "tree": tree}
 FLUID_WAYS = {
-    "double": ("k256x2", "k128x4", "k128x5", "k256x3", "k512x1", "k256x2p", "k256x1", "l256x2"),
+    "double": (
+        *("k256x2", "k128x4", "k512x1", "l256x2"),
+        *("k256x2b", "k256x3b", "k128x4b", "k128x6b", "k512x1b", "k256x2pb", "k256x1t2b"),
+        *("l256x2b", "l128x4b", "l512x1b"),
+    ),
     "single": (
-        "k256x2",
-        "k256x2t2",
-        "k256x2t4",
-        "k256x3",
-        "k256x3t2",
-        "k128x6",
-        "k256x2p",
-        "l256x2",
+        *("k256x2", "k256x2t2", "l256x2"),
+        *("k256x2b", "k256x4b", "k128x4b", "k128x8b", "k512x1b", "k256x2pb"),
+        *("k256x2t2b", "k128x4t2b", "k256x2t4b", "l256x2b", "l128x4b", "l512x1b", "l256x2t2b"),
+    ),
+    "half": (
+        *("k256x2", "k256x2t2", "k256x2t4", "k128x6"),
+        *("k256x2b", "k256x4b", "k128x8b", "k512x1b", "k256x2pb"),
+        *("k256x2t2b", "k256x2t4b", "k128x4t4b", "l256x2b", "l256x2t2b"),
     ),
 }
+# On lattices other than these two.
+FEWER = ("box", "tree")
+FEW_WAYS = ("k256x2", "k256x2t2", "k256x2b", "k256x3b", "k128x4b", "k256x2t2b", "l256x2b")
+_WAY = re.compile(r"([kl])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
 # Of a red cell at a spacing of 0.5 um and a relaxation time of 1, in lattice units.
 LAW = MembraneLaw(
     2.5e-5, dilation=10.0, bending_modulus=8e-6, area_modulus=1e-3, volume_modulus=1e-3
@@ -57,9 +68,17 @@ RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
 def understood(name: str) -> Way:
     """The way that a name stands for."""
-    shape = name[1:].rstrip("p").partition("t")
-    threads, blocks = map(int, shape[0].split("x"))
-    return Way(name[0] == "k", threads, blocks, int(shape[2] or 1), name.endswith("p"))
+    found = _WAY.fullmatch(name)
+    assert found is not None, name
+    lists, threads, blocks, together, passing, two = found.groups()
+    return Way(
+        kinds=lists == "k",
+        threads=int(threads),
+        blocks=int(blocks),
+        together=int(together or 1),
+        passing=bool(passing),
+        buffers=2 if two else 1,
+    )
 
 
 class Bench:
@@ -102,20 +121,19 @@ class Bench:
         """All ways on one lattice."""
         device = self.device
         names = FLUID_WAYS[real] if device.kind != "cpu" else ("k256x2",)
-        if shape not in ("box", "tree"):
-            names = tuple(
-                name for name in names if name in ("k256x2", "k128x4", "k256x2t2", "l256x2")
-            )
-        fluid, wanted, shares_rows = None, None, False
+        if shape not in FEWER:
+            names = tuple(name for name in names if name in FEW_WAYS)
+        fluid, wanted, laid_out = None, None, (False, 0)
         for name in names:
             way = understood(name)
-            if fluid is None or way.kinds != shares_rows:
-                fluid, shares_rows = None, way.kinds
+            if fluid is None or (way.kinds, way.buffers) != laid_out:
+                fluid, laid_out = None, (way.kinds, way.buffers)
                 fluid = Fluid(
                     device,
                     points,
                     tau=0.8,
-                    real=real,
+                    real="single" if real == "half" else real,
+                    storage="half" if real == "half" else "full",
                     body_force=(1e-6, 0, 2e-6),
                     openings=openings_of(points),
                     way=way,
@@ -125,11 +143,10 @@ class Bench:
             fill(device, fluid)
             for _ in range(4):
                 fluid.step()
-            f = fluid.populations_array
-            if wanted is None:
-                wanted, same = f.copy(), True
-            else:
-                same = bool((f == wanted).all())
+            state = [fluid.arrived(i).copy() for i in range(DIRECTIONS)]
+            wanted = wanted or state
+            same = all(bool((a == b).all()) for a, b in zip(state, wanted, strict=True))
+            del state
             self._time_fluid(shape, real, name, fluid, same)
 
     def _time_fluid(self, shape: str, real: str, name: str, fluid: Fluid, same: bool) -> None:
@@ -142,17 +159,17 @@ class Bench:
         both = self.seconds(self.device.graph(steps).replay, 2 * pairs)
         taken: list[list[float]] = [[], []]
         for _ in range(2 * REPEATS):
-            parity = fluid.parity
-            taken[parity].append(self.device.seconds(fluid.step))
-        even, odd = (statistics.median(some) for some in taken)
-        size = fluid.populations_array.dtype.itemsize
-        moved = 2 * 19 * size + fluid.listed / 2
+            streamed = fluid.streamed
+            taken[streamed].append(self.device.seconds(fluid.step))
+        even, odd = (statistics.median(some) if some else None for some in taken)
+        alone = " and ".join(f"{t * 1e6:.0f}" for t in (even, odd) if t is not None)
+        moved = fluid.bytes_a_point
         rate = fluid.owned / both
         share = moved * rate / 1e9 / self.ceiling.copy
         self.note(
             f"{shape:8} {real} {name:9} {fluid.owned / 1e6:6.2f} M points: {rate / 1e9:6.2f} GLUPS, "
-            f"{moved:5.1f} B a point, {share:.3f} of copy; even {even * 1e6:.0f} us, "
-            f"odd {odd * 1e6:.0f} us{'' if same else '; BITS DIFFER'}",
+            f"{moved:5.1f} B a point, {share:.3f} of copy; without a graph {alone} us a step"
+            f"{'' if same else '; BITS DIFFER'}",
             section="fluid",
             shape=shape,
             real=real,
@@ -172,14 +189,15 @@ class Bench:
     def cells(self, n: int, spacing: float, vertices: int, *, phases: bool) -> None:
         """Cells at a hematocrit in a periodic box: each part of a step, and whole steps."""
         device, before = self.device, self.free()
-        case = Suspended(device, n, spacing, vertices)
-        case.step()
-        case.step()
+        case = Suspended(device, n, spacing, vertices, in_space=self.options.in_space)
+        case.two_steps()
+        case.two_fluid_steps()
         used = before - self.free()
         parts = case.parts()
         what = {"n": n, "spacing_um": spacing, "cells": case.cells, "vertices": case.total}
         if phases:
             self._time_parts(case, parts, what)
+            self._time_kernels(case, what)
         pair = self.seconds(device.graph(case.two_steps).replay, 2)
         alone = self.seconds(device.graph(case.two_fluid_steps).replay, 2)
         began = time.perf_counter()
@@ -191,7 +209,7 @@ class Bench:
         self.note(
             f"{n}^3 points, {case.cells} cells of {vertices}, {case.total / n**3:.2f} vertices a point, "
             f"hematocrit {case.hematocrit:.3f}: a step {pair * 1e3:.3f} ms, fluid alone "
-            f"{alone * 1e3:.3f} ms, {pair / alone:.2f} times; {used / 1e9:.2f} GB "
+            f"{alone * 1e3:.3f} ms in {len(case.fluid.buffers)} buffer(s), {pair / alone:.2f} times; {used / 1e9:.2f} GB "
             f"({used / n**3:.0f} B a point); without a graph the host needs {host * 1e6:.0f} us a step{'' if sound else '; NOT SOUND'}",
             section="cells",
             step=pair,
@@ -232,11 +250,71 @@ class Bench:
                 **what,
             )
 
+    def _time_kernels(self, case: Suspended, what: dict[str, Any]) -> None:
+        """Each kernel of spreading and repulsion, and whether sums have the same bits each time."""
+        device, m, force = self.device, case.membranes, case.fluid.force
+        wanted = None
+        for way, coupling in case.couplings.items():
+            launches = coupling.spreading(force, m.positions, m.forces, case.total)
+            differ = 0
+            for _ in range(REPEATS):
+                force.fill(0)
+                for launch in launches.values():
+                    launch()
+                wanted = force.copy() if wanted is None else wanted
+                differ += not bool((force == wanted).all())
+            self.note(
+                f"  spread {way}: {differ} of {REPEATS} sums differ from the first of {WAYS[0]}",
+                section="bits",
+                way=way,
+                differ=differ,
+                **what,
+            )
+            self._kernel_by_kernel(f"spread {way}", launches, what, lambda: None)
+            if way.startswith("lists"):
+                self._kernel_by_kernel(f"{way}, made anew", launches, what, case.shift)
+        for in_turn in (64, 256, 512, 1024, 2048):
+            case.couplings[WAYS[0]].in_turn = in_turn
+            case.couplings[WAYS[0]].forget(m.positions)
+            work = case.parts()["interpolate"]
+            work()
+            taken = self.seconds(device.graph(work).replay)
+            self.note(
+                f"  interpolate, {in_turn} vertices of a block: {taken * 1e3:.3f} ms",
+                section="interpolate",
+                in_turn=in_turn,
+                seconds=taken,
+                **what,
+            )
+        case.couplings[WAYS[0]].in_turn = 1024
+        launches = case.repulsion.launches(case.kinds)
+        self._kernel_by_kernel("repulsion", launches, what, lambda: None)
+        self._kernel_by_kernel("repulsion, all moved", launches, what, case.shift)
+        device.synchronise()
+
+    def _kernel_by_kernel(
+        self,
+        part: str,
+        launches: dict[str, Callable[[], None]],
+        what: dict[str, Any],
+        before: Callable[[], None],
+    ) -> None:
+        taken: dict[str, list[float]] = {name: [] for name in launches}
+        for _ in range(REPEATS):
+            before()
+            for name, launch in launches.items():
+                taken[name].append(self.device.seconds(launch))
+        found = {name: statistics.median(times) for name, times in taken.items()}
+        shares = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in found.items())
+        self.note(f"  {part} (us): {shares}", section="kernels", part=part, kernels=found, **what)
+
 
 class Suspended:
     """Red cells in a periodic box of plasma, as Suspension steps them on one rank."""
 
-    def __init__(self, device: Any, n: int, spacing: float, vertices: int) -> None:
+    def __init__(
+        self, device: Any, n: int, spacing: float, vertices: int, *, in_space: bool
+    ) -> None:
         self.device, points = device, box(n)
         self.fluid = Fluid(device, points, tau=1.0, with_cells=True, body_force=(1e-6, 0, 0))
         self.alone = Fluid(device, points, tau=1.0, body_force=(1e-6, 0, 0))
@@ -251,6 +329,8 @@ class Suspended:
             for way in (WAYS if device.kind != "cpu" else WAYS[:1])
         }
         mesh = red_cell(vertices, RADIUS / spacing)
+        if in_space:
+            mesh = ordered_in_space(mesh)
         stretched = MembraneMesh(mesh.vertices * [1.03, 0.98, 1.01], mesh.triangles)
         centres = rows_of_cells(n, 2 * RADIUS / spacing, CELL_VOLUME / spacing**3 / HEMATOCRIT)
         self.cells = len(centres)
@@ -284,6 +364,10 @@ class Suspended:
             )
         return found
 
+    def shift(self) -> None:
+        """Move all vertices by a spacing."""
+        self.membranes.positions += 1.0
+
     def step(self) -> None:
         """One coupled step."""
         parts = self.parts()
@@ -293,7 +377,7 @@ class Suspended:
         parts[f"spread {WAYS[0]}"]()
 
     def two_steps(self) -> None:
-        """An even and an odd step."""
+        """As many as bring the fluid back to the same kind of step, once the first two are done."""
         self.step()
         self.step()
 
@@ -303,13 +387,25 @@ class Suspended:
         self.alone.step()
 
 
+def ordered_in_space(mesh: MembraneMesh) -> MembraneMesh:
+    """The same mesh with numbers that follow Morton's curve, in boxes of a spacing."""
+    at = np.floor(mesh.vertices - mesh.vertices.min(axis=0)).astype(np.int64)
+    places = sum(((at[:, d] >> bit) & 1) << (3 * bit + d) for bit in range(7) for d in range(3))
+    order = np.argsort(places, kind="stable")
+    numbers = np.argsort(order)
+    triangles = numbers[mesh.triangles]
+    return MembraneMesh(
+        mesh.vertices[order], triangles[np.argsort(triangles.min(axis=1), kind="stable")]
+    )
+
+
 def fill(device: Any, fluid: Fluid) -> None:
     """A state that is at rest nowhere."""
-    f = fluid.populations_array.reshape(19, fluid.stride)
-    places = device.xp.arange(fluid.stride, dtype=f.dtype)
-    for i, weight in enumerate(WEIGHTS.tolist()):
-        f[i] = 0.01 * weight * device.xp.sin(0.37 * places + i)
-    fluid.parity = 0
+    xp = device.xp
+    places = 0.37 * xp.arange(fluid.owned, dtype=np.float32)
+    fluid.set_populations(
+        xp.stack([0.01 * w * xp.sin(places + i) for i, w in enumerate(WEIGHTS.tolist())])
+    )
 
 
 def main() -> None:
@@ -318,17 +414,19 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--sections", nargs="+", default=["fluid", "cells"])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
+    parser.add_argument("--kept", nargs="+", default=list(FLUID_WAYS), choices=FLUID_WAYS)
     parser.add_argument("--points", type=int, default=224, help="of lattices, along a side")
     parser.add_argument("--cells", type=int, nargs="+", default=[192, 64])
     parser.add_argument("--vertices", type=int, default=642, help="of a cell")
     parser.add_argument("--largest", type=int, default=400, help="along a side, spacing 1 um")
+    parser.add_argument("--in-space", action="store_true", help="number vertices along a curve")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     bench = Bench(options)
     if "fluid" in options.sections:
         for shape in options.shapes:
             points = SHAPES[shape](options.points)
-            for real in ("double", "single"):
+            for real in options.kept:
                 bench.fluid(shape, real, points)
                 bench.free()
     if "cells" in options.sections:

@@ -1,11 +1,14 @@
-"""Times whole steps of blood on the ranks it is started with, one line a case.
+"""Times whole steps of blood on the ranks it is started with, and what of them moves data between ranks.
 
     python bench/blood_steps.py --points 128
     mpiexec -n 4 python bench/blood_steps.py --points 256 256 128 --transport peer nccl staged
 
 A periodic box of plasma, with red cells in rows at a hematocrit of about 0.4 unless --cells is 0.
 Medians of seven blocks of steps on the slowest rank, hand-overs of cells included; with as many points
-a rank, what steps of several ranks take longer than those of one is exchange that is not hidden.
+a rank, what steps of several ranks take longer than those of one is exchange that is not hidden. A
+second line says what takes how long on its own, with nothing to hide behind: the exchange of
+populations, of ghosts' velocities, of the vertices of shared cells, and hand-overs of cells, each with
+the device waited for before and after it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +24,14 @@ from blood_lattices import rows_of_cells
 
 from haloscope.case import check, override
 from haloscope.device import open_device
-from haloscope.exchange.world import open_world
+from haloscope.device.interface import Device
+from haloscope.exchange.world import World, open_world
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver
 
 REPEATS = 7
+# Blocks of steps in which hand-overs are timed, and exchanges that are timed at once.
+WATCHED, TURNS = 4, 20
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
 
@@ -38,8 +45,89 @@ def cells(points: list[int], spacing: float, vertices: int) -> list[dict[str, An
     return [{"vertices": vertices, "placed": placed}]
 
 
+def seconds_of(exchange: Callable[[], None], device: Device, world: World, alone: bool) -> float:
+    """Median time of an exchange on the slowest rank, in s; as a graph where it needs no host."""
+
+    def turns() -> None:
+        for _ in range(TURNS):
+            exchange()
+
+    turns()
+    work = device.graph(turns).replay if alone else turns
+    times = []
+    for _ in range(REPEATS):
+        device.synchronise()
+        world.barrier()
+        times.append(world.largest(device.seconds(work)) / TURNS)
+    return statistics.median(times)
+
+
+def exchanges_of(solver: BloodSolver) -> dict[str, tuple[Callable[[], None], bool]]:
+    """What goes between ranks in each step, by name, and whether it can be captured into a graph."""
+    found, flow = {}, solver.flow
+    populations, velocities = flow._populations, flow._velocities
+    if populations is not None:
+        state = flow.fluid.destination
+        found["populations"] = lambda: populations.forward.swap(state), populations.capturable
+    if velocities is not None:
+        found["velocities"] = flow.fetch_velocities, velocities.capturable
+    shared = [given for given in solver.suspension.kinds if given.shared] if velocities else []
+    if shared:
+
+        def swap_all() -> None:
+            for given in shared:
+                given.shared.swap(given.membranes.velocities)
+
+        found["vertices"] = swap_all, all(given.shared.capturable for given in shared)
+    return found
+
+
+def watch_hand_overs(solver: BloodSolver, device: Device, world: World) -> list[float]:
+    """Where the times of all hand-overs from now on go, in s on this rank."""
+    suspension, times = solver.suspension, []
+    hand_over = suspension.hand_over
+
+    def timed() -> None:
+        device.synchronise()
+        world.barrier()
+        begun = time.perf_counter()
+        hand_over()
+        device.synchronise()
+        times.append(time.perf_counter() - begun)
+
+    suspension.hand_over = timed
+    return times
+
+
+def tell_moves(solver: BloodSolver, device: Device, world: World, steps: int, step: float) -> None:
+    """Print what moves data, for steps that take so many seconds; the solver is of no use after it."""
+    parts, told = {}, []
+    if solver.suspension is not None:
+        times = watch_hand_overs(solver, device, world)
+        solver.advance(WATCHED * steps)
+        slowest = [world.largest(each) for each in times]
+        parts["hand-overs"] = sum(slowest) / (WATCHED * steps)
+        if slowest:
+            told.append(
+                f"{len(slowest)} hand-overs in {WATCHED * steps} steps of "
+                f"{1e3 * statistics.median(slowest):.2f} ms (to {1e3 * max(slowest):.2f})"
+            )
+        shared = [given.shared for given in solver.suspension.kinds if given.shared]
+        told += [f"{1e-6 * sum(each.bytes_sent for each in shared):.1f} MB for shared vertices"]
+    for name, (exchange, alone) in exchanges_of(solver).items():
+        parts[name] = seconds_of(exchange, device, world, alone)
+    if world.is_root and parts:
+        each = ", ".join(f"{name} {1e6 * part:.1f}" for name, part in parts.items())
+        total = sum(parts.values())
+        print(
+            f"  moved, not hidden, in us a step: {each}; in all {1e6 * total:.1f}, "
+            f"{100 * total / step:.1f} % of the step" + (f" ({'; '.join(told)})" if told else ""),
+            flush=True,
+        )
+
+
 def main() -> None:
-    """Print a line on rank 0."""
+    """Print two lines a case on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--points", type=int, nargs="+", default=[128], help="one number or three")
@@ -91,6 +179,7 @@ def main() -> None:
                     f"{1e-6 * solver.work.cells / step:.1f} MLUPS",
                     flush=True,
                 )
+            tell_moves(solver, device, world, options.steps, step)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Makes small measurements for tests of the explorer: a solver on a grid of ranks, played through.
 
 The trace and the result come from the same play, so that what the page shows of one can be held
-against the other. Nothing is measured: times follow from a seed.
+against the other; wait states and their causes are those that the analysis finds in the trace.
+Nothing is measured: times follow from a seed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.measurement import Communicator, Location, Node, Region
-from haloscope.scope.metrics import BY_NAME, NUMBER
+from haloscope.scope.measurement import Communicator, Location, Node, Region, open_measurement
+from haloscope.scope.metrics import BY_NAME
+from haloscope.scope.replay import analyse
 from haloscope.scope.result import FILE, PAIRS, WAITS, Result
 from haloscope.scope.trace import DefinitionsWriter, EventsWriter, Kind, Operation
 
@@ -74,7 +76,6 @@ class Play:
         self.values = {name: np.zeros((len(self.nodes), len(self.locations))) for name in BY_NAME}
         self.pairs: dict[tuple[int, int, int], list[float]] = {}
         self.sizes = np.zeros((len(self.nodes), 66), np.int64)
-        self.waits: list[tuple[Any, ...]] = []
         self.events: list[list[tuple[int, Kind, int, tuple[int, ...]]]] = [
             [] for _ in self.locations
         ]
@@ -117,19 +118,6 @@ class Play:
     def spread(self, mean: float, share: float) -> NDArray[np.int64]:
         return (mean * (1 + share * self.random.random(self.ranks))).astype(np.int64)
 
-    def wait(self, metric: str, node: int, rank: int, cause: int, begin: int, end: int) -> None:
-        self.waits.append(
-            (
-                NUMBER[metric],
-                node,
-                self.place(rank),
-                self.place(cause),
-                self.paths["program/timestep/form_matrix"],
-                begin / TICKS,
-                end / TICKS,
-            )
-        )
-
     def exchange(self, path: str, shift: int, sizes: NDArray[np.int64]) -> None:
         """All ranks send to the rank that is `shift` further and receive from the one before."""
         node = self.enter(path)
@@ -166,15 +154,6 @@ class Play:
                 (1, size == 0, size, transfer[target] / TICKS, spent[target])
             ):
                 sent[place] += amount
-            if waited[rank] > 0:
-                self.wait(
-                    "late_sender",
-                    node,
-                    rank,
-                    int(source[rank]),
-                    int(entered[rank]),
-                    int(entered[rank] + late[rank]),
-                )
         self.leave(path)
 
     def together(self, path: str, wait: str, home: str, operation: Operation, took: int) -> None:
@@ -187,13 +166,10 @@ class Play:
         self.add(home, node, (self.now - entered) / TICKS)
         self.values[wait][node, :: self.per_rank] += (last - entered) / TICKS
         self.add("collectives", node, np.ones(self.ranks))
-        slowest = int(entered.argmax())
         for rank in range(self.ranks):
             self.event(
                 rank, self.now[rank], Kind.COLLECTIVE, 0, int(operation) | 0xFFFFFFFF << 32, 8, 8
             )
-            if entered[rank] < last:
-                self.wait(wait, node, rank, slowest, int(entered[rank]), last)
         self.leave(path)
 
     def kernel(self, rank: int, path: str, begin: int, ticks: int, metric: str) -> int:
@@ -214,15 +190,16 @@ class Play:
         self.folder.mkdir(parents=True, exist_ok=True)
         side = int(np.sqrt(self.ranks))
         grid = (side, self.ranks // side)
+        waits = np.zeros(0, WAITS)
         if trace:
             self._write_trace(grid)
+            waits = self._analysed()
         # Results are counted from the begin of the run's clock, as the timeline is.
         first = min(rows[0][0] for rows in self.events if rows) / TICKS
         last = max(rows[-1][0] for rows in self.events if rows) / TICKS
         pairs = np.zeros(len(self.pairs), PAIRS)
         for row, (key, sums) in enumerate(sorted(self.pairs.items())):
             pairs[row] = (*key, *sums)
-        waits = np.array(sorted(self.waits, key=lambda wait: wait[5]), WAITS)
         result = Result(
             {"command": ["mpiexec", "-n", str(self.ranks), "./solver"], "mode": "trace",
              "span": last - first, "begin": first, **about},
@@ -242,6 +219,15 @@ class Play:
         )  # fmt: skip
         result.save(self.folder / FILE)
         return result
+
+    def _analysed(self) -> NDArray[Any]:
+        """Wait states as an analysis finds them, and what their causes are charged."""
+        found = analyse(open_measurement(self.folder), 1, correct_clocks=False)
+        assert [one.parent for one in found.nodes] == [one.parent for one in self.nodes]
+        assert [one.rank for one in found.locations] == [one.rank for one in self.locations]
+        for name in ("delay", "delay_short", "delay_long", "critical_path", "imbalance"):
+            self.values[name] = found.value(name)
+        return found.waits
 
     def _write_trace(self, grid: tuple[int, int]) -> None:
         for rank in range(self.ranks):

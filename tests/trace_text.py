@@ -37,7 +37,7 @@ A stream of a GPU is not in `program`: its calls begin and end by themselves.
     any METRIC                           not looked at
     pair SENDER RECEIVER PATH messages= empty= bytes= seconds= receive_seconds=
     sizes PATH COLUMN=COUNT ...
-    wait METRIC LOCATION PATH BEGIN END cause=LOCATION
+    wait METRIC LOCATION PATH BEGIN END cause=LOCATION [charged=PATH or none]
     about KEY VALUE
     partial TEXT                         the analysis is partial, and a warning holds the text
 """
@@ -202,10 +202,10 @@ class _Reader:
                 trace.pairs[key] = {name: float(value) for name, value in options.items()}
             case ["sizes", path, *_]:
                 trace.sizes[path] = {int(name): int(count) for name, count in options.items()}
-            case ["wait", metric, where, path, begin, end, _]:
+            case ["wait", metric, where, path, begin, end, *_]:
                 cause = place_of(options["cause"])
                 row = (metric, place_of(where), path, float(begin), float(end), cause)
-                trace.waits.append(row)
+                trace.waits.append((*row, options.get("charged", "")))
             case ["about", key, value]:
                 trace.about[key] = float(value)
             case ["partial", *text]:

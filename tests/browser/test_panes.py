@@ -216,6 +216,20 @@ def test_every_metric_has_its_help(show: Show, before: tuple[Path, Result]) -> N
     text = page.get_by_role("region", name="About the selected metric").inner_text()
     assert "min(enter of send, leave of receive)" in text
     assert "Send earlier, receive later" in text
+    assert "enters the call" not in text
+    # Formulas with B and E come with what these stand for.
+    page = show(before[0], link="m=wait_at_barrier")
+    text = page.get_by_role("region", name="About the selected metric").inner_text()
+    assert "min(max B, E) - B" in text
+    assert "B: a rank enters the call, E: it leaves it" in text
+
+
+def test_scale_of_nothing_is_in_the_units_of_people(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    page = show(before[0], link="m=mpi_io&c=program")
+    scale = page.locator("#pane-paths").get_by_role("img")
+    assert scale.get_attribute("aria-label") == "Scale of Call paths: 0 to 0 to 0 s"
 
 
 def test_values_that_are_alike_are_one_bar_in_the_middle(

@@ -198,6 +198,8 @@ def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
     ("settings", "words"),
     [
         (["blood.relaxation_time=0.5"], ["blood.relaxation_time = 0.5", "0.5005"]),
+        (['blood.storage="half"'], ['blood.storage = "half"', 'precision = "single", too']),
+        (['blood.streaming="two buffers"'], ["is for GPUs", 'stream "in place"']),
         (["blood.relaxation_time=7.0"], ["blood.relaxation_time = 7.0", "5"]),
         (["blood.time_step_us=100.0"], ["351.7 steps", "0.000142 to 1.28 us"]),
         (["blood.time_step_us=1e-6"], ["relaxation time of 0.5 steps", "0.000142 to 1.28 us"]),
@@ -272,6 +274,8 @@ def test_what_is_possible_but_not_sound_is_said():
         ([_cells("hematocrit=0.45", radius=7.0)], ["fits nowhere"]),
         ([_cells(_MIDDLE, vertices=100)], ["vertices = 100", "92 and 162"]),
         ([_cells(_MIDDLE, vertices=12)], ["vertices = 12", "42"]),
+        ([_cells(f"{_MIDDLE}, fold_guard=2.0")], ["fold_guard = 2.0", "less than or equal to 1"]),
+        ([_cells(f"{_MIDDLE}, fold_guard=-0.1")], ["fold_guard = -0.1", "0"]),
         (
             [_cells("placed=[{position_um=[6.0, 6.0, 6.0], axis=[0.0, 0.0, 0.0]}]")],
             ["red-cell: an axis is 0"],
@@ -342,7 +346,8 @@ def test_a_membrane_that_inverts_stops_the_run_names_the_cell_and_keeps_the_stat
     line = err.splitlines()[-1]
     assert line.startswith("haloscope: error: ")
     assert "Traceback" not in err
-    assert "the membrane of cell 0 has folded over (an element is inverted)" in line
+    assert "the membrane of cell 0 has folded over: an element is inverted, one has" in line
+    assert "take a shorter time step or smaller moduli" in line
     good = sorted((folder / "torn").glob("checkpoint-*.h5"))
     assert good
     assert f"the last good checkpoint is torn/{good[-1].name}" in line

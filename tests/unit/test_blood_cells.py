@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+from thread_gpus import on_ranks
 
 from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells import Region, hand_over
+from haloscope.solvers.blood.cells import Held, Leaving, Region, hand_over
 
 _SHAPE = (20, 16, 12)
 
@@ -55,45 +56,145 @@ def test_each_point_has_one_owner_whose_box_holds_its_image():
     assert set(owners) == {0, 1, 2, 3}
 
 
-class _Recorded(World):
-    """Four ranks one after the other: what each gives is kept for the others to take."""
+_KINDS, _VERTICES, _REACH = (40, 15), 12, 1.0
 
-    def __init__(self, rank, box):
-        self.rank, self.size, self.given = rank, 4, box
 
-    def exchange(self, parts):
-        self.given[self.rank] = list(parts)
-        return [np.zeros(0, np.uint8)] * 4
+def _tracks(region, random):
+    """Vertices (cells, 3, V) of each kind at several times: cells move, all of one kind vanish."""
+    found = []
+    for cells in _KINDS:
+        places = random.uniform(0, 1, (cells, 3, 1)) * np.array(_SHAPE)[:, None]
+        shapes = places + random.uniform(-2, 2, (cells, 3, _VERTICES))
+        speeds = random.uniform(-1.5, 1.5, (cells, 3, 1))
+        times = [shapes + step * speeds for step in (0, 1, 2, 2, 9)]
+        found.append(times)
+    return found
+
+
+class _Rank:
+    """A rank's cells of one kind: states (n, 3 V) beside what is known of them."""
+
+    def __init__(self, world):
+        self.world, self.held = world, Held.nothing(world.size)
+        self.states = np.zeros((0, 3 * _VERTICES))
+        self.travelled = 0
+
+    def leaving(self):
+        x = self.states.reshape(-1, 3, _VERTICES)
+        return Leaving(self.held, x.min(axis=2), x.max(axis=2), x.mean(axis=2), self.give)
+
+    def give(self, rows):
+        self.travelled += len(rows)
+        return self.states[rows]
+
+    def take(self, arrival):
+        old = np.concatenate([self.states, np.zeros((1, 3 * _VERTICES))])
+        new = arrival.rows < 0
+        self.states = old[np.where(new, 0, arrival.rows)]
+        self.states[new] = arrival.came[-1 - arrival.rows[new]]
+        self.held = arrival.held
 
 
 def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
     region = _region((True, True, True))
-    random = np.random.default_rng(1)
-    places = random.uniform(0, 1, (40, 3, 1)) * np.array(_SHAPE)[:, None]
-    values = places + random.uniform(-2, 2, (40, 3, 12))
-    ids = np.arange(40) * 3
-    owners = region.owners(values.mean(axis=2))
-    given = {}
-    for rank in range(4):
-        mine = owners == rank
-        hand_over(_Recorded(rank, given), region, ids[mine], mine[mine], values[mine], 1.0)
+    tracks = _tracks(region, np.random.default_rng(1))
+    gone = {2: 5, 4: 17}  # taken out before they are handed over again
 
-    class Taking(_Recorded):
+    def work(world):
+        ranks = [_Rank(world) for _ in _KINDS]
+        story = []
+        for time in range(5):
+            for mine, track in zip(ranks, tracks, strict=True):
+                if time == 0:
+                    ids = np.flatnonzero(region.owners(track[0].mean(axis=2)) == world.rank) * 3
+                    alone = np.arange(4) == np.full((len(ids), 1), world.rank)
+                    mine.held = Held(ids, np.ones(len(ids), bool), alone)
+                # All copies move alike, wherever they are.
+                mine.states = track[time][mine.held.ids // 3].reshape(-1, 3 * _VERTICES)
+                held = mine.held
+                stays = held.ids != 3 * gone.get(time, -1)
+                mine.held = Held(held.ids, held.own & stays, held.holders)
+                mine.travelled = 0
+            leaving = [mine.leaving() for mine in ranks]
+            for mine, arrival in zip(ranks, hand_over(world, region, leaving, _REACH), strict=True):
+                assert arrival.moves(mine.held.count) == (
+                    arrival.held.ids.tolist() != mine.held.ids.tolist()
+                )
+                mine.take(arrival)
+            story.append(
+                [(m.held, m.states, m.travelled, m.held.rows_with(world.rank)) for m in ranks]
+            )
+        return story
+
+    stories = on_ranks(4, work)
+    for time, kind in itertools.product(range(5), range(2)):
+        cells, truth = _KINDS[kind], tracks[kind][time]
+        there = np.ones(cells, bool)
+        there[[cell for when, cell in gone.items() if when <= time and cell < cells]] = False
+        low, high = truth.min(axis=2) - _REACH, truth.max(axis=2) + _REACH
+        reached = region.reached(low, high)
+        owners = region.owners(truth.mean(axis=2))
+        reached[np.arange(cells), owners] = True
+        told = [story[time][kind] for story in stories]
+        for rank, (held, states, _, shared) in enumerate(told):
+            wanted = np.flatnonzero(reached[:, rank] & there)
+            assert held.ids.tolist() == (3 * wanted).tolist()
+            assert held.own.tolist() == (owners[wanted] == rank).tolist()
+            assert np.array_equal(held.holders, reached[wanted])
+            assert np.array_equal(states, truth[wanted].reshape(-1, 3 * _VERTICES))
+            for other, rows in shared.items():
+                back = told[other][3][rank]
+                assert held.ids[rows].tolist() == told[other][0].ids[back].tolist()
+        assert reached.sum() > 1.2 * cells
+        travelled = [each[2] for each in told]
+        # Where nothing has moved nothing travels, and little where little has.
+        assert (sum(travelled) == 0) == (time == 3)
+        assert sum(travelled) <= cells
+    assert all(sum(s[1][k][2] for s in stories) < 0.7 * n for k, n in enumerate(_KINDS))
+
+
+def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
+    region = _region((True, True, True))
+    centre = np.array([[0.5, 0.5, 0.5]])
+
+    def work(world):
+        if world.rank:
+            held = Held.nothing(4)
+        else:
+            held = Held(np.array([7]), np.array([True]), np.ones((1, 4), bool))
+        count = held.count
+        places = np.repeat(centre, count, axis=0)
+        leaving = Leaving(held, places, places, places, lambda rows: np.zeros((len(rows), 1)))
+        try:
+            hand_over(world, region, [leaving], 100.0)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    told = on_ranks(4, work)
+    assert told[0] == ""
+    assert all("as if it were here" in text for text in told[1:])
+
+
+@pytest.mark.parametrize("ranks", [1, 63, 64, 65])
+def test_any_number_of_ranks_may_hold_a_cell(ranks):
+    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
+    boxes = bisect(World(), coordinates, _SHAPE, parts=ranks)
+    region = Region(_SHAPE, (False, False, False), boxes)
+
+    class First(World):
+        size = ranks
+
         def exchange(self, parts):
-            return [given[other][self.rank] for other in range(4)]
+            return [parts[0].copy(), *(np.zeros(0, np.uint8) for _ in parts[1:])]
 
-    seen, owned = np.zeros(40, int), np.zeros(40, int)
-    told = np.zeros(40, int)
-    for rank in range(4):
-        mine = owners == rank
-        found, own, state, sharers = hand_over(
-            Taking(rank, given), region, ids[mine], mine[mine], values[mine], 1.0
-        )
-        assert (np.diff(found) > 0).all()
-        assert np.array_equal(state, values[found // 3])
-        seen[found // 3] += 1
-        owned[found[own] // 3] += 1
-        told[found // 3] = sharers
-    assert (owned == 1).all()
-    assert np.array_equal(seen, told)
-    assert seen.max() > 1
+    low, high = np.array([[2.0, 2.0, 2.0]]), np.array([[9.0, 7.0, 5.0]])
+    alone = np.arange(ranks)[None] == 0
+    held = Held(np.array([4]), np.array([True]), alone)
+    # Its centre says that the first rank owns it.
+    leaving = Leaving(held, low, high, np.zeros((1, 3)), lambda rows: np.ones((len(rows), 2)))
+    (arrival,) = hand_over(First(), region, [leaving], 0.5)
+    wanted = region.reached(low - 0.5, high + 0.5)
+    wanted[0, 0] = True
+    assert np.array_equal(arrival.held.holders, wanted)
+    assert arrival.rows.tolist() == [0]

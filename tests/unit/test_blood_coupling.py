@@ -13,7 +13,9 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
+from haloscope.solvers.blood import coupling_lists
 from haloscope.solvers.blood.coupling import KERNELS, RESOLUTION, SOURCE, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling_lists import SHAPES, Shape, TileLists
 
 HALO = 2
 SHAPE = (11, 9, 13)
@@ -284,6 +286,11 @@ _GPU = """
 #define FOR_EACH(i, n) \\
   for (long back_##i = blockIdx.x * (long)blockDim.x + threadIdx.x, i = (long)(n) - 1 - back_##i; i >= 0; \\
        back_##i += (long)gridDim.x * blockDim.x, i = (long)(n) - 1 - back_##i)
+// So are blocks: what two of them write is not what the last one should have.
+#undef BLOCKS
+#define BLOCKS(b, n) \\
+  for (long back_##b = blockIdx.x, b = (long)(n) - 1 - back_##b; b >= 0; \\
+       back_##b += gridDim.x, b = (long)(n) - 1 - back_##b)
 #define SHARED(type, name, count) static type name[count]
 INLINE double absolute(double a) { return std::fabs(a); }
 INLINE float absolute(float a) { return std::fabs(a); }
@@ -306,15 +313,35 @@ INLINE T of_four(T value, int from) {
   __syncwarp();
   return found;
 }
+INLINE unsigned __ballot_sync(unsigned, bool mine) {
+  const int warp = threadIdx.x / 32;
+  exchanged[warp][1][threadIdx.x % 32] = mine;
+  __syncwarp();
+  unsigned found = 0;
+  for (int lane = 0; lane < 32; lane++) found |= (exchanged[warp][1][lane] != 0) << lane;
+  __syncwarp();
+  return found;
+}
+INLINE int __ffs(unsigned value) { return __builtin_ffs(value); }
 """
 
 _LAUNCHES = """
 extern "C" void run(int way, real *u, long stride, const int *table, const int *box, long halo, real *X,
                     real *V, long vertices, long count, int *counts, int *sums, int *starts, int *items,
-                    long bins, double unit) {
+                    long bins, double unit, const int *tiling, real *then, int *wanted, int threads) {
   const int T = THREADS_A_BLOCK;
-  if (way < 0) {
-    launch(2, T, 0, [=] { interpolate(u, stride, table, table, box, halo, X, V, vertices, count); });
+  if (way == 0) {
+    launch(2, T, 0, [=] { watch_vertices(X, vertices, count, then, 0.99 * MARGIN, wanted); });
+    launch(2, T, 0, [=] { count_near(wanted, box, tiling, X, vertices, count, then, counts); });
+    launch(1, T, 0, [=] { sum_near(wanted, counts, bins, sums); });
+    launch(1, T, 0, [=] { scan_near(wanted, counts, bins, sums, starts); });
+    launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, starts, counts, items); });
+    launch(1, T, 0, [=] { sort_near(wanted, starts, bins, items); });
+    launch(1, threads, 0, [=] {
+      SPREAD(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins, wanted);
+    });
+  } else if (way < 0) {
+    launch(2, T, 0, [=] { interpolate(u, stride, table, table, box, halo, X, V, vertices, count, 16); });
   } else if (way == 2) {
     launch(1, T, 0, [=] { spread_atomically(u, stride, table, box, halo, X, V, vertices, count); });
   } else {
@@ -322,17 +349,9 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
     launch(SCAN_BLOCKS, T, 0, [=] { sum_bins(counts, bins, sums); });
     launch(SCAN_BLOCKS, T, 0, [=] { scan_bins(counts, bins, sums, starts); });
     launch(2, T, 0, [=] { fill_tiles(box, X, vertices, count, starts, counts, items); });
-    if (way == 0) {
-      launch(1, T, 0, [=] { sort_tiles(starts, counts, bins, items); });
-      launch(2, 32 * WARPS, 0, [=] {
-        spread_in_order(u, stride, table, box, halo, X, V, vertices, starts, items, bins);
-      });
-    } else {
-      launch(2, 32 * WARPS, 0, [=] {
-        spread_fixed_point(u, stride, table, box, halo, X, V, vertices, starts, items, bins, unit);
-      });
-      launch(1, T, 0, [=] { clear_tiles(counts, bins); });
-    }
+    launch(2, 32 * WARPS, 0, [=] {
+      spread_fixed_point(u, stride, table, box, halo, X, V, vertices, starts, items, bins, unit);
+    });
   }
 }
 """
@@ -346,8 +365,10 @@ SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
 class Gpu:
     """The kernels for GPUs, run by threads of a core."""
 
-    def __init__(self, folder: Path, kernel: str) -> None:
-        constants = {"real": "double", "DELTA": kernel.upper(), **SIZES}
+    def __init__(self, folder: Path, kernel: str, shape: str = WAYS[0]) -> None:
+        self.shape = SHAPES[shape]
+        constants = {"real": "double", "DELTA": kernel.upper(), "SPREAD": self.shape.kernel, **SIZES}
+        constants |= coupling_lists.constants(shape)
         text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         text += Path(__file__).with_name("threads_gpu.hpp").read_text() + _GPU
         source, built = folder / "coupling.cpp", folder / "coupling.so"
@@ -357,21 +378,38 @@ class Gpu:
         subprocess.run(command, check=True)
         self._run = ctypes.CDLL(str(built)).run
 
-    def __call__(self, way: int, rank: Rank, values, positions, others, bins=12) -> np.ndarray:
-        """Way -1 interpolates; counts of the tiles, which must be 0 again."""
-        count = positions.shape[1]
-        counts, sums, starts, items = (
-            np.zeros(n, np.int32) for n in (bins, SIZES["SCAN_BLOCKS"], bins + 1, 27 * count)
-        )
+    def __call__(
+        self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
+    ) -> None:
+        """Interpolate (way -1) or spread; `kept` are lists of an earlier call."""
+        kept = kept or Kept(rank, positions, self.shape if way == 0 else None)
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
+        count = number(positions.shape[1])
         self._run(
             *(way, array(values), number(rank.stride), array(rank.table)),
             *(array(rank.box.numbers()), number(HALO), array(positions), array(others)),
-            *(number(count), number(count), array(counts), array(sums), array(starts)),
-            *(array(items), number(bins), ctypes.c_double(1 / RESOLUTION)),
+            *(count, count, *(array(one) for one in kept.bins)),
+            *(number(kept.tiles), ctypes.c_double(1 / RESOLUTION)),
+            *(array(one) for one in (kept.tiling, kept.then, kept.wanted)),
+            self.shape.threads,
         )
-        assert way in (-1, 2) or (starts[-1] > count and (np.diff(starts) >= 0).all())
-        return counts
+        counts, _, starts, _ = kept.bins
+        assert not counts.any()
+        assert way in (-1, 2) or starts[-1] > positions.shape[1]
+
+
+class Kept:
+    """What kernels keep from one call to the next."""
+
+    def __init__(self, rank: Rank, positions: np.ndarray, shape: Shape | None) -> None:
+        lists = TileLists(CpuDevice(threads=1), rank.box, shape or SHAPES[WAYS[0]], {}, 1, 1)
+        count = positions.shape[1]
+        self.tiling = lists._tiling
+        nx, ny, nz = rank.box.counts
+        self.tiles = lists.tiles if shape else -(-nx // 8) * -(-ny // 8) * -(-nz // 4)
+        sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, 27 * count)
+        self.bins = [np.zeros(n, np.int32) for n in sizes]
+        self.then, self.wanted = np.zeros((3, count)), np.ones(1, np.int32)
 
 
 def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
@@ -386,10 +424,16 @@ def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
     return sums.astype(np.float64) * RESOLUTION
 
 
-@pytest.mark.parametrize("kernel", ["roma", "cosine"])
-def test_gpus_couple_as_cores_do(kernel, tmp_path):
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("roma", "lists by warps"),
+        ("cosine", "lists of small tiles"),
+    ],
+)
+def test_gpus_couple_as_cores_do(kernel, shape, tmp_path):
     fluid = in_a_vessel()
-    gpu, rank = Gpu(tmp_path, kernel), whole(fluid)
+    gpu, rank = Gpu(tmp_path, kernel, shape), whole(fluid)
     random = np.random.default_rng(11)
     field = random.standard_normal((3, *fluid.shape)) * fluid
     positions, forces = vertices(VERTICES), random.standard_normal((3, VERTICES))
@@ -398,11 +442,10 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
     coupling = rank.opened(kernel)
     assert np.array_equal(velocities, interpolated(coupling, rank, field, positions))
     wanted = spread(coupling, rank, positions, forces)
-    for way, name in enumerate(WAYS):
+    for way, name in enumerate((shape, *WAYS[len(SHAPES) :])):
         force = np.zeros(3 * rank.stride)
-        tiles = 2 * 2 * 4
-        assert not gpu(way, rank, force, positions, forces, tiles).any()
-        if name == "in order":
+        gpu(way, rank, force, positions, forces)
+        if name == shape:
             assert np.array_equal(force, wanted)
         else:
             assert np.abs(force - wanted).max() < 1e-14
@@ -410,8 +453,29 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
             assert np.array_equal(force, exact_sums(kernel, rank, positions, forces).ravel())
             again = np.zeros(3 * rank.stride)
             turned = [np.ascontiguousarray(one[:, ::-1]) for one in (positions, forces)]
-            gpu(way, rank, again, *turned, tiles)
+            gpu(way, rank, again, *turned)
             assert np.array_equal(force, again)
+
+
+def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
+    """Vertices move over periodic ends, by less and by more than the margin, in a short box too."""
+    gpu = Gpu(tmp_path, "peskin", "lists by warps on chip")
+    random = np.random.default_rng(12)
+    for shape in (SHAPE, (5, 9, 19)):
+        rank = whole(np.ones(shape[::-1], bool))
+        positions = vertices(VERTICES, shape=shape)
+        forces = random.standard_normal(positions.shape)
+        kept, made = Kept(rank, positions, gpu.shape), []
+        for _ in range(4):
+            before = kept.then.copy()
+            force, wanted = (np.zeros(3 * rank.stride) for _ in range(2))
+            gpu(0, rank, force, positions, forces, kept)
+            rank.opened("peskin").spread(wanted, positions, forces, VERTICES)
+            assert np.array_equal(force, wanted)
+            assert not kept.wanted.any()
+            made.append(not np.array_equal(before, kept.then))
+            positions += random.uniform(-0.05, 0.3, positions.shape)
+        assert made == [True, False, True, False]
 
 
 def test_entries_of_tiles_have_room():
@@ -423,3 +487,8 @@ def test_entries_of_tiles_have_room():
         coupling.box = box
         met = [len({(at + a) % n // edge for a in range(4)}) for edge in (8, 8, 4)]
         assert np.prod(met) <= coupling.most_tiles()
+        for shape in SHAPES.values():
+            lists = TileLists(CpuDevice(threads=1), box, shape, {}, 1, 1)
+            met = [len({(at + a) % n // edge for a in range(5)}) for edge in lists.edges]
+            assert np.prod(met) <= lists.entries
+            assert all(edge + 3 <= n for edge in lists.edges)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
+from fluid_on_one_thread import Compiled, compiled, passing_for_a_gpu
 from lattice_tables import TwoArrays, box_part, split
 
-from haloscope.device.cpu import CpuDevice, CpuKernel
-from haloscope.device.jit import assemble, find_compiler, source_text
+from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import assemble
 from haloscope.solvers.blood import fluid_gpu
 from haloscope.solvers.blood.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, neighbours
+from haloscope.solvers.blood.populations import stride_of
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +332,90 @@ def test_single_precision_is_the_same_to_its_digits(device):
     assert np.abs(single.populations() - double.populations()).max() < 1e-9
 
 
+def test_half_precision_keeps_what_was_set_and_is_close(device):
+    part = box_part((21, 5, 4), (True, False, True))
+    start = random_start(part)
+    half = Fluid(device, part, tau=0.7, real="single", storage="half")
+    half.set_populations(start)
+    kept = half.populations()
+    assert kept.dtype == np.float32
+    # 11 digits of each, however small, down to 2^-29.
+    assert 1e-5 < (np.abs(kept - start) / np.abs(start)).max() <= 2.0**-11
+    half.set_populations(kept)
+    assert np.array_equal(half.populations(), kept)
+    assert half.populations_array.itemsize == 2
+    half.set_populations(np.array([[2.0**-29, 1.999, -1.999]] * 19).repeat(140, axis=1))
+    assert np.isfinite(half.populations()).all()
+    assert half.populations()[0, 0] == 2.0**-29
+    half.set_populations(np.where(np.arange(part.owned) == 7, np.nan, start))
+    half.step()
+    half.step()
+    assert np.isnan(half.populations()).any(axis=0).sum() > 20
+
+
+def test_flow_in_half_precision_is_that_of_single_to_its_digits(device):
+    found = []
+    for storage in ("full", "half"):
+        options = {"real": "single", "storage": storage, "body_force": (1e-4, 0, 0)}
+        part, fluid = channel(7, device=device, **options)
+        y, density, velocity = settled(fluid, part, 600)
+        found.append(velocity[0])
+        assert np.abs(density - 1).max() < 1e-3
+    exact = 1e-4 / (2 * 0.4 / 3) * (y + 0.5) * (6.5 - y)
+    errors = [np.abs(u - exact).max() / exact.max() for u in found]
+    assert errors[0] < 1e-4
+    # Rounded to the nearest number it would be above 1e-2.
+    assert errors[0] < errors[1] < 2e-3
+
+
+_ROUND = """
+#include <cmath>
+#define INLINE static inline
+INLINE float absolute(float a) { return std::fabs(a); }
+%s
+extern "C" void round_all(const float *a, float *b, long n) {
+  for (long k = 0; k < n; ++k) b[k] = rounded_for_half(a[k]);
+}
+"""
+
+
+def test_what_goes_to_half_precision_is_rounded_up_as_often_as_it_is_near_to_the_upper(tmp_path):
+    library = compiled(tmp_path, _ROUND % SOURCE.with_name("half.hpp").read_text())
+
+    def rounded(values):
+        a, b = np.array(values, np.float32), np.empty(len(values), np.float32)
+        pointers = (each.ctypes.data_as(ctypes.c_void_p) for each in (a, b))
+        library.round_all(*pointers, ctypes.c_long(len(a)))
+        return b
+
+    random = np.random.default_rng(1)
+    count = 200_000
+    for part in (0.02, 0.5, 0.9):
+        lower = random.integers(1024, 2048, count) * 2.0 ** random.integers(-20, 5, count)
+        step = 2.0 ** (np.floor(np.log2(lower)) - 10)
+        given = (lower + step * part * random.uniform(0.98, 1.02, count)).astype(np.float32)
+        for sign in (1, -1):
+            up = (sign * rounded(sign * given) - lower) / step
+            assert set(np.unique(up)) == {0, 1}
+            assert abs(up.mean() - part) < 5 * np.sqrt(part * (1 - part) / count)
+            assert np.array_equal(rounded(sign * lower), sign * lower)
+    # As GPUs write it: all bits set.
+    special = np.array([0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
+    assert np.isnan(rounded(special)).all()
+    assert np.array_equal(rounded([np.inf, 70000.0, -0.0, 0.0]), [np.inf, 70000, 0, 0])
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_slots_begin_at_lines_of_their_own(kind, itemsize):
+    line = {"cpu": 64, "cuda": 128}[kind]
+    for count in (1, 1000, 2048, 4096 // itemsize, 123457):
+        starts = stride_of(count, itemsize, kind) * itemsize * np.arange(19)
+        assert starts[1] >= count * itemsize
+        assert not (starts % line).any()
+        assert len(set(starts % 4096)) == 19
+
+
 def options_of_all_kinds(part):
     """Everything at once: cells, walls that move, openings, two viscosities."""
     directions, points = np.nonzero(part.sources == -1)
@@ -371,7 +455,7 @@ def exchange(fluids, parts):
             come, go = fluid.ghost_slots[owners == other], theirs.owned_slots[to_us]
             names = [(p.numbers[s[:, 0]], s[:, 1]) for p, s in ((part, come), (parts[other], go))]
             assert np.array_equal(names[0], names[1])
-            here, there = fluid.populations_array, theirs.populations_array
+            here, there = fluid.destination, theirs.destination
             if fluid.forward:
                 here[come[:, 2]] = there[go[:, 2]]
             else:
@@ -420,82 +504,100 @@ def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
         assert np.array_equal(fluid.velocity[:, : fluid.owned], expected)
 
 
-_ONE_THREAD = """
-#define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
-#define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
-template <typename T>
-INLINE T __ldcs(const T *p) { return *p; }
-template <typename T>
-INLINE void __stcs(T *p, T value) { *p = value; }
-"""
-
-
-def compiled(folder, text, *flags):
-    """A library of kernels that the program itself would compile otherwise."""
-    source, library = folder / "fluid.cpp", folder / "fluid.so"
-    source.write_text(text)
-    always = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"]
-    command = [*find_compiler().command, *always, *flags, "-o", str(library), str(source)]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(library))
-
-
-class _Compiled(CpuDevice):
-    """Cores, under any name, with a library compiled before."""
-
-    def __init__(self, library, kind):
-        super().__init__(threads=1)
-        self._library, self.kind = library, kind
-
-    def kernel(self, file, name, constants):
-        return CpuKernel(self._library[name])
-
-
-def same_bits(fluids, part):
+def same_bits(fluids, part, steps=4):
     for one in fluids:
         one.set_populations(random_start(part))
         one.inside[: part.owned] = np.random.default_rng(8).random(part.owned) < 0.4
         one.force[:, : part.owned] = 1e-3
-    for _ in range(4):
+    for _ in range(steps):
         for one in fluids:
             one.step()
         assert np.array_equal(fluids[0].populations(), fluids[1].populations())
-        assert np.array_equal(fluids[0].velocity, fluids[1].velocity)
+        speeds = [one.velocity[:, : one.owned] for one in fluids]
+        assert np.array_equal(*speeds)
+        for here, there in zip(fluids[0].moments(), fluids[1].moments(), strict=True):
+            assert np.array_equal(here, there)
 
 
 @pytest.mark.parametrize(
-    ("real", "way"),
+    ("real", "storage", "way"),
     [
-        ("double", Way()),
-        ("single", Way(together=2)),
-        ("double", Way(kinds=False)),
-        ("single", Way(passing=True)),
+        ("double", "full", Way()),
+        ("single", "full", Way(together=2)),
+        ("double", "full", Way(kinds=False)),
+        ("single", "full", Way(passing=True)),
+        ("single", "half", Way(together=2)),
+        ("double", "full", Way(buffers=2)),
+        ("single", "full", Way(buffers=2, together=2)),
+        ("single", "half", Way(buffers=2, kinds=False, passing=True)),
     ],
 )
-def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real, way):
+def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real, storage, way):
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
     whole, _, parts = whole_and_parts()
-    # Only where all points go together are some taken side by side, and one is left over.
-    part = parts[0] if way.together == 1 else whole
+    # Only where all points go together are some taken side by side, and one is left over. Where nobody
+    # fetches what ghosts need, each buffer has its own.
+    part = parts[0] if way.together == way.buffers == 1 else whole
     assert whole.bulk % 2
-    options = {**options_of_all_kinds(part), "real": real}
+    options = {**options_of_all_kinds(part), "real": real, "storage": storage}
     fluid = Fluid(device, part, **options)
-    prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
-    constants = {**fluid.constants, **way.constants()}
-    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    library = compiled(tmp_path, defined + prelude + source_text(SOURCE), "-march=native")
-    same_bits((fluid, Fluid(_Compiled(library, "cuda"), part, way=way, **options)), part)
+    there = Fluid(passing_for_a_gpu(tmp_path, fluid, way), part, way=way, **options)
+    same_bits((fluid, there), part)
+    # Set again, from whatever kind of step: an even number of them, then an odd one.
+    there.step()
+    for steps in (2, 3):
+        same_bits((fluid, there), part, steps)
+
+
+def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(device, tmp_path):
+    whole, owner, parts = whole_and_parts()
+    start, way = random_start(whole), Way(buffers=2)
+    one = Fluid(device, whole, **options_of_all_kinds(whole))
+    there = passing_for_a_gpu(tmp_path, one, way)
+    mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
+    many = [Fluid(there, part, way=way, **options_of_all_kinds(part)) for part in parts]
+    one.set_populations(start)
+    for fluid, points in zip(many, mine, strict=True):
+        fluid.set_populations(start[:, points])
+    for step in range(7):
+        one.step()
+        for fluid in many:
+            assert fluid.forward
+            fluid.collide_edge()
+            fluid.collide_interior()
+        exchange(many, parts)
+        for fluid in many:
+            fluid.finish_step()
+        expected = one.populations()
+        if step == 3:
+            # As from a file: some of them in the middle of what the others do.
+            many[1].set_populations(expected[:, mine[1]])
+            for fluid, points in zip(many[::2], mine[::2], strict=True):
+                fluid.set_populations(expected[:, points])
+        for fluid, points in zip(many, mine, strict=True):
+            assert np.array_equal(fluid.populations(), expected[:, points])
+            assert np.array_equal(fluid.velocity[:, : fluid.owned], one.velocity[:, points])
+
+
+def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
+    part = box_part((5, 4, 3))
+    with pytest.raises(ValueError, match="two buffers are for GPUs"):
+        Fluid(device, part, tau=0.7, way=Way(buffers=2))
+    with pytest.raises(ValueError, match="computed in single"):
+        Fluid(device, part, tau=0.7, storage="half")
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a kind of x86-64 processor")
-@pytest.mark.parametrize("real", ["double", "single"])
-def test_narrower_vectors_give_the_same_bits(device, tmp_path, real):
+@pytest.mark.parametrize(
+    ("real", "storage"), [("double", "full"), ("single", "full"), ("single", "half")]
+)
+def test_narrower_vectors_give_the_same_bits(device, tmp_path, real, storage):
     part = whole_and_parts()[0]
-    options = {**options_of_all_kinds(part), "real": real}
+    options = {**options_of_all_kinds(part), "real": real, "storage": storage}
     fluid = Fluid(device, part, **options)
     text = assemble(SOURCE, fluid.constants)
     library = compiled(tmp_path, text, "-march=haswell", "-fopenmp")
-    same_bits((fluid, Fluid(_Compiled(library, "cpu"), part, **options)), part)
+    same_bits((fluid, Fluid(Compiled(library, "cpu"), part, **options)), part)
 
 
 @pytest.mark.parametrize("differ", [True, False])

@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 from lattice_tables import box_part
 
+from haloscope.case import check
 from haloscope.device import jit
 from haloscope.device.absent import AbsentDevice
+from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.cell_rows import CellRows
 from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling_lists import SHAPES
 from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid_gpu import Way
+from haloscope.solvers.blood.fluid_gpu import Way, fastest_way
+from haloscope.solvers.blood.kernels import ask_for_kernels
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 
 
@@ -49,18 +56,23 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
 
 
 @pytest.mark.parametrize(
-    ("real", "way", "carreau"),
+    ("real", "storage", "way", "carreau"),
     [
-        ("double", Way(), None),
-        ("single", Way(together=2), None),
+        ("double", "full", Way(), None),
+        ("double", "full", Way(buffers=2), None),
+        ("single", "full", Way(together=2), None),
+        ("single", "full", Way(together=2, buffers=2), None),
         (
             "single",
+            "full",
             Way(kinds=False, threads=128, blocks=4, passing=True),
             Carreau(0.3, 0.1, 9, 0.5),
         ),
+        ("single", "half", Way(kinds=False, passing=True, buffers=2), None),
+        ("single", "half", Way(together=4), None),
     ],
 )
-def test_the_fluid_compiles(real, way, carreau):
+def test_the_fluid_compiles(real, storage, way, carreau):
     device, part = AbsentGpu(), box_part(SHAPE, (False, True, False), None, [(0, 0)])
     directions, points = np.nonzero(part.sources == -1)
     links = len(points)
@@ -70,6 +82,7 @@ def test_the_fluid_compiles(real, way, carreau):
         part,
         tau=0.8,
         real=real,
+        storage=storage,
         openings=[Opening(0, 1)],
         walls=walls,
         with_cells=carreau is None,
@@ -78,16 +91,29 @@ def test_the_fluid_compiles(real, way, carreau):
         way=way,
     )
     fluid.step()
-    names = ("advance_here", "advance_along", "openings", "correct_walls")
+    streamed = "advance_along" if way.buffers == 1 else "advance_across"
+    names = ("advance_here", streamed, "openings", "correct_walls")
     assert device.kernels == {("fluid.cpp", name) for name in names}
+
+
+def test_what_is_built_of_a_case_serves_both_ways_of_streaming():
+    channel = {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]}
+    table = {"spacing_um": 1.0, "precision": "single", "channel": channel}
+    device = AbsentGpu()
+    ask_for_kernels(check({"solver": "blood", "blood": table}, BloodCase, "test"), device, World())
+    streamed = {("fluid.cpp", "advance_along"), ("fluid.cpp", "advance_across")}
+    assert streamed <= device.kernels
+    ways = {file.constants["TOGETHER"] for file in device.files if file.file == "fluid.cpp"}
+    assert ways == {fastest_way(4, buffers).together for buffers in (1, 2)}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_coupling_compiles(way):
     device = AbsentGpu()
     Coupling(device, BOX, 2, TABLE, 300, kernel="peskin", way=way)
-    wanted = {"in order": "spread_in_order", "fixed point": "spread_fixed_point"}
-    names = {"interpolate", "advance", wanted.get(way, "spread_atomically")}
+    wanted = {name: shape.kernel for name, shape in SHAPES.items()}
+    wanted |= {"fixed point": "spread_fixed_point", "atomics": "spread_atomically"}
+    names = {"interpolate", "advance", wanted[way]}
     assert {("coupling.cpp", name) for name in names} <= device.kernels
 
 
@@ -96,4 +122,22 @@ def test_repulsion_compiles(dtype):
     device, law = AbsentGpu(), RepulsionLaw(0.1, 1.0)
     Repulsion(device, BOX, law, dtype=dtype)
     WallRepulsion(device, BOX, 2, TABLE, np.ones(1), law, dtype=dtype)
-    assert {("repulsion.cpp", name) for name in ("place", "repel", "repel_walls")} <= device.kernels
+    assert {
+        ("repulsion.cpp", name) for name in ("watch", "repel_near", "repel_walls")
+    } <= device.kernels
+
+
+def test_rows_of_cells_compile():
+    device = AbsentGpu()
+    CellRows(device)
+    names = ("outline", "give_rows", "take_rows")
+    assert device.kernels == {("cell_rows.cpp", name) for name in names}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_shared_rows_compile(dtype):
+    device = AbsentGpu()
+    rows = {0: np.arange(3)}
+    opened = open_shared_rows(World(), device, rows, 42, 3, dtype, "peer")
+    opened.prepare(device.zeros((3 * 42 * 5,), dtype))
+    assert device.kernels == {("shared_rows.cpp", name) for name in ("pack_rows", "place_rows")}

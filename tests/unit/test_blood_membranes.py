@@ -272,12 +272,18 @@ def test_a_cell_whose_element_is_turned_over_is_named(elements):
     ring = mesh.rings[40]
     x[1, 40] = 2.2 * x[1, ring[0]] - 1.2 * x[1, 40]
     cells.set_cells(0, x)
-    with pytest.raises(SolutionError, match=r"cell 71 has folded"):
+    with pytest.raises(SolutionError, match=r"cell 71 has folded over: a crease of 1\d\d degrees"):
         cells.require_sound(3, np.array([70, 71, 72]))
+    x[1, 40] *= 50
+    cells.set_cells(0, x)
+    with pytest.raises(
+        SolutionError, match=r"an element is inverted, one has 1\d\d times its area"
+    ):
+        cells.require_sound(3)
     x[1] = mesh.vertices
     x[2, 17] = np.nan
     cells.set_cells(0, x)
-    with pytest.raises(SolutionError, match=r"cell 2 has folded"):
+    with pytest.raises(SolutionError, match=r"cell 2 has folded over: a vertex is no number"):
         cells.require_sound(3)
 
 
@@ -287,6 +293,7 @@ def test_a_cell_whose_element_is_turned_over_is_named(elements):
         ({"shear_modulus": 0.0}, "shear_modulus = 0"),
         ({"bending_modulus": -1.0}, "bending_modulus = -1"),
         ({"viscosity": float("nan")}, "viscosity = nan"),
+        ({"fold_guard": -1.0}, "fold_guard = -1"),
     ],
 )
 def test_moduli_that_no_membrane_has_are_refused(change, message):
@@ -313,7 +320,7 @@ struct Arguments {
   double *result;
   const int *elements;
   const double *weights, *reference, *curvature;
-  const int *begins, *entries, *across;
+  const int *begins, *entries;
   double *scratch;
   long on_chip, capacity, count, V, E, regular;
 };
@@ -327,7 +334,7 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
     if (what == 1)
       energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.begins, a.entries, law, a.result,
                a.capacity, a.count, a.V, a.E, a.regular);
-    if (what == 2) moments(a.positions, a.elements, a.across, a.result, a.capacity, a.count, a.V, a.E);
+    if (what == 2) moments(a.positions, a.elements, a.result, a.capacity, a.count, a.V, a.E);
   });
 }
 """
@@ -337,9 +344,15 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
 def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     # So many threads that values of one are read by another in every sum.
     mesh, count, threads = red_cell(42), 3, 48
-    law = MembraneLaw(2.5, **ALL, spontaneous_curvature=0.3, viscosity=0.2)
+    law = MembraneLaw(2.5, **ALL, spontaneous_curvature=0.3, viscosity=0.2, fold_guard=2.0)
     cells = membranes(mesh, law, elements=elements, count=count)
-    wanted = forces(cells, disturbed(mesh, count), disturbed(mesh, count, 1.0, seed=5))
+    # Folded so much that the guard acts in one cell and not in another.
+    size = np.array([0.08, 0.4, 0.5])[:, None, None]
+    x = mesh.vertices + size * (disturbed(mesh, count, 1.0) - mesh.vertices)
+    wanted = forces(cells, x, disturbed(mesh, count, 1.0, seed=5))
+    guarded = cells.energies(count)["folds"]
+    assert guarded[0] == 0
+    assert (guarded[1:] > 0).all()
     energies, _ = cells.energies(count), cells.shapes(count)
     constants = {"LOOP": int(elements == "loop"), "THREADS_A_BLOCK": threads}
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
@@ -353,7 +366,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xvrewmcbnao"),
+            *((name, ctypes.c_void_p) for name in "xvrewmcbno"),
             *((name, ctypes.c_long) for name in ("on", "cap", "count", "V", "E", "regular")),
         ]
 
@@ -361,13 +374,13 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
         _fields_ = [("values", ctypes.c_double * len(cells._law.values))]
 
     E = len(mesh.triangles)
-    room = 12 * E if elements == "loop" else 7 * len(mesh.vertices)
+    room = 4 * E + (12 * E if elements == "loop" else 7 * len(mesh.vertices))
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
     def run(what: int, size: int, on_chip: int) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
         arrays = [cells.positions, cells.velocities, result, *cells._tables, *cells._gather]
-        places = [array.ctypes.data for array in [*arrays, cells._across, scratch]]
+        places = [array.ctypes.data for array in [*arrays, scratch]]
         given = Arguments(*places, on_chip, count, count, len(mesh.vertices), E, cells._regular)
         shared = ctypes.c_long(8 * room if on_chip and what == 0 else 0)
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
@@ -376,7 +389,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     for on_chip in (0, 1):
         found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
         assert (found == wanted).all()
-    assert (run(1, 4 * count, 0).reshape(4, count) == list(energies.values())).all()
+    assert (run(1, 5 * count, 0).reshape(5, count) == list(energies.values())).all()
     assert (run(2, 12 * count, 0) == cells._moments).all()
 
 

@@ -24,7 +24,7 @@ from haloscope.io.surface_pictures import round_length
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.cell_outputs import NUMBERS, CellOutputs, cell_table
 from haloscope.solvers.blood.cell_pictures import vessel_walls
-from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.suspension import CellKind, Present
@@ -52,9 +52,8 @@ def _region(vessel: Vessel) -> Region:
 def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids: Any) -> Present:
     """Cells of a kind at given vertices (n, V, 3) in lattice units."""
     membranes = Membranes(CpuDevice(threads=1), mesh, max(1, len(ids)), LAW, elements="linear")
-    given = Present(CellKind(name, mesh, LAW, "linear"), membranes)
-    given.ids, given.own = np.array(ids, np.int64), np.ones(len(ids), bool)
-    given.total = len(ids)
+    held = Held(np.array(ids, np.int64), np.ones(len(ids), bool), np.ones((len(ids), 1), bool))
+    given = Present(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
     membranes.set_cells(0, np.asarray(vertices, float))
     moving = membranes.velocities.reshape(3, membranes.capacity, membranes.vertices)
     moving[:, : len(ids)] = np.moveaxis(np.asarray(velocities, float), 2, 0)

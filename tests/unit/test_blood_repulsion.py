@@ -322,70 +322,78 @@ static const Index threadIdx = {0}, blockIdx = {0}, blockDim = {1}, gridDim = {1
 INLINE double absolute(double a) { return std::fabs(a); }
 template <typename T>
 INLINE T larger(T a, T b) { return a > b ? a : b; }
-INLINE int atomicAdd(int *p, int v) { int before = *p; *p += v; return before; }
+template <typename T>
+INLINE T atomicAdd(T *p, T v) { T before = *p; *p += v; return before; }
 """
 
 
+class OneThread(CpuDevice):
+    """A GPU with one thread, which is run by a core."""
+
+    kind = "cuda"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(threads=1)
+        sizes = {"THREADS_A_BLOCK": 1, "SCAN_BLOCKS": 256, "real": "double"}
+        text = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+        text += Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
+        source, built = folder / "repulsion.cpp", folder / "repulsion.so"
+        source.write_text(text + jit.source_text(SOURCE))
+        flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+        command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+        subprocess.run(command, check=True)
+        self._library = ctypes.CDLL(str(built))
+
+    def kernel(self, file, name, constants):
+        function = getattr(self._library, name)
+
+        class Kernel:
+            @staticmethod
+            def bind(*arguments, **_):
+                given = [
+                    ctypes.c_void_p(one.ctypes.data)
+                    if isinstance(one, np.ndarray)
+                    else (ctypes.c_double if isinstance(one, float) else ctypes.c_long)(one)
+                    for one in arguments
+                ]
+                return lambda: arguments and function(*given)
+
+        return Kernel
+
+
 def test_a_gpu_repels_as_cores_do(tmp_path):
-    """Its code is run by one thread; vertices come into their bins in the wrong order."""
-    sizes = {"THREADS_A_BLOCK": 1, "SCAN_BLOCKS": 5, "real": "double"}
-    text = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
-    text += Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
-    fill = "FOR_EACH(i, count)\n    if (places[i]"
-    backwards = "for (long i = count - 1; i >= 0; i--)\n    if (places[i]"
-    kernels = jit.source_text(SOURCE)
-    assert fill in kernels
-    source, built = tmp_path / "repulsion.cpp", tmp_path / "repulsion.so"
-    source.write_text(text + kernels.replace(fill, backwards))
-    flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")
-    command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
-    subprocess.run(command, check=True)
-    gpu = ctypes.CDLL(str(built))
-    positions = crowd()
-    cores = Repulsion(CpuDevice(threads=1), whole(), LAW)
-    wanted = forces_on(cores, positions)
-    total = sum(one.shape[1] for one in positions)
-    bins, box = cores._bins, cores._box
-    counts, sums, starts, places, items, cells = (
-        np.zeros(n, np.int32) for n in (bins, 5, bins + 1, total, total, total)
-    )
-    packed, forces = np.zeros(3 * total), [np.zeros_like(one) for one in positions]
+    """Its code is run by one thread: lists that are new, kept, made anew, and such as do not fit."""
+    gpu, cores = (Repulsion(one, whole(), LAW) for one in (OneThread(tmp_path), CpuDevice()))
+    random, positions, made, there = np.random.default_rng(7), crowd(), [], []
+    forces = [np.zeros_like(one) for one in positions]
+    kinds = [CellsOfKind(*args, *s) for *args, s in zip(positions, forces, KINDS, strict=True)]
+    for step in range(6):
+        for one in forces:
+            one[:] = 0
+        gpu.apply(kinds)
+        ((_, lists),) = gpu._plans.values()
+        wanted = forces_on(cores, positions)
+        assert all(np.array_equal(a, b) for a, b in zip(wanted, forces, strict=True))
+        made.append(np.array_equal(lists._then, np.concatenate(positions, axis=1).ravel()))
+        assert not lists._counts.any()
+        there.append(bool(lists._used[0] <= lists._room))
+        assert lists._wanted[0] == (not there[-1])
+        for one in positions:
+            one += random.uniform(-0.1, 0.11, one.shape)
+            if step == 3:
+                one[:] = np.random.default_rng(2).uniform(4, 4.6, one.shape)
+    assert made == [True, False, True, False, True, True]
+    assert there == [True] * 4 + [False] * 2
 
-    def call(name, *arguments):
-        getattr(gpu, name)(
-            *(
-                ctypes.c_void_p(one.ctypes.data)
-                if isinstance(one, np.ndarray)
-                else (ctypes.c_double(one) if isinstance(one, float) else ctypes.c_long(one))
-                for one in arguments
-            )
-        )
 
-    starts_of = [(0, 0), (positions[0].shape[1], KINDS[0][0])]
-    numbered = list(zip(positions, forces, starts_of, KINDS, strict=True))
-    for x, _, (first, _), _ in numbered:
-        call("place", box, x, x.shape[1], x.shape[1], first, places, counts)
-    call("sum_bins", counts, bins, sums)
-    call("scan_bins", counts, bins, sums, starts)
-    call("fill_bins", places, total, starts, counts, items)
-    call("order_bins", starts, counts, bins, items)
-    assert not counts.any()
-    for x, _, (first, cell), (_, a_cell) in numbered:
-        which = (x.shape[1], x.shape[1], first, cell, a_cell)
-        call("collect", x, *which, starts, bins, items, packed, cells, total)
-    law_numbers = (LAW.strength, LAW.cutoff, cores._anchor)
-    for x, force, (first, cell), (_, a_cell) in numbered:
-        which = (x.shape[1], x.shape[1], first, cell, a_cell)
-        found = (places, starts, packed, cells, total)
-        call("repel", box, x, force, *which, *found, cores.reach, *law_numbers)
-    assert all(np.array_equal(a, b) for a, b in zip(wanted, forces, strict=True))
-    near, table, distance = channel()
-    walls = WallRepulsion(CpuDevice(threads=1), near, 2, table, distance, LAW)
-    positions[0][1] = np.random.default_rng(4).uniform(0.8, 6.3, positions[0].shape[1])
-    (x, force), count = (positions[0], np.zeros_like(positions[0])), positions[0].shape[1]
-    where = (walls._box, table, 2, distance, walls._near, x)
-    call("repel_walls", *where, force, count, count, LAW.strength, LAW.cutoff)
-    wanted = np.zeros_like(force)
-    walls.apply([CellsOfKind(x, wanted, *KINDS[0])])
-    assert np.array_equal(wanted, force)
-    assert wanted.any()
+def test_a_gpu_pushes_from_walls_as_cores_do(tmp_path):
+    box, table, distance = channel()
+    positions = np.random.default_rng(3).uniform(-5, 20, (3, 400))
+    positions[1] = np.random.default_rng(4).uniform(0.8, 6.3, 400)
+    found = []
+    for device in (OneThread(tmp_path), CpuDevice(threads=1)):
+        walls = WallRepulsion(device, box, 2, table, distance, LAW)
+        found.append(np.zeros_like(positions))
+        walls.apply([CellsOfKind(positions, found[-1], 40, 10)])
+    assert np.array_equal(*found)
+    assert found[0].any()

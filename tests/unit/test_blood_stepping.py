@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fluid_on_one_thread import passing_for_a_gpu
 
 from haloscope.case import check
 from haloscope.device.cpu import CpuDevice, CpuLaunch
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.drive import Drive
+from haloscope.solvers.blood.flow import Flow
+from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.fluid_gpu import Way
 from haloscope.solvers.blood.stepping import Stepping
+from haloscope.solvers.blood.vessels import fluid_openings
 
 CELLS = {
     "channel": {"size_um": [16.0, 12.0, 16.0], "periodic": ["x", "z"]},
@@ -102,6 +108,30 @@ def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
         assert all(np.array_equal(a, b) for a, b in zip(*tables, strict=True))
         # Cells were handed over on the way.
         assert recorder.replayed < steps - 4
+
+
+def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, tmp_path):
+    plain, other = opened(OPEN), opened(OPEN)
+    way = Way(buffers=2)
+    device = passing_for_a_gpu(tmp_path, plain.fluid, way)
+    fluid = Fluid(
+        device,
+        other.part,
+        tau=1.5,
+        openings=fluid_openings(other.vessel, other.part, other.units)[0],
+        way=way,
+    )
+    fluid.set_populations(other.fluid.populations())
+    drive = Drive(other._table, other.vessel.openings, fluid)
+    recorder = Recorder(monkeypatch)
+    stepping = Stepping(recorder, Flow(device, World(), other.part, (1, 1, 1), None, fluid), None)
+    for step in range(11):
+        drive.set(step)
+        stepping.step()
+        plain.advance(1)
+        assert np.array_equal(plain.fluid.populations(), fluid.populations())
+    assert recorder.captured == 2
+    assert recorder.replayed == 11 - 3
 
 
 def test_without_graphs_nothing_is_captured(monkeypatch):

@@ -50,11 +50,18 @@ class Made:
             self.put(name, node, rank, seconds)
 
     def wait(
-        self, metric: str, node: int, rank: int, seconds: float, cause: int = -1, at: int = -1
+        self,
+        metric: str,
+        node: int,
+        rank: int,
+        seconds: float,
+        cause: int = -1,
+        at: int = -1,
+        charged: int = -1,
     ) -> None:
         """Time in a call that is waiting, and the wait state."""
         self.spend(node, rank, seconds, metric)
-        self.waits.append((NUMBER[metric], node, rank, cause, at, 1.0, 1.0 + seconds))
+        self.waits.append((NUMBER[metric], node, rank, cause, at, charged, 1.0, 1.0 + seconds))
 
     def delay(self, node: int, rank: int, short: float, long: float = 0.0) -> None:
         self.put("delay_short", node, rank, short)
@@ -280,7 +287,7 @@ def test_waiting_in_empty_messages_for_a_late_rank_is_told_once() -> None:
     for rank in range(1, 4):
         # Filed as time of empty messages, known as a wait.
         made.spend(call, rank, 2.0, "p2p_synchronisation")
-        made.waits.append((NUMBER["late_sender"], call, rank, 0, call, 1.0, 3.0))
+        made.waits.append((NUMBER["late_sender"], call, rank, 0, call, -1, 1.0, 3.0))
     made.delay(work, 0, 6.0)
     findings = diagnose(made.result())
     assert [one.metric for one in findings] == ["delay"]
@@ -296,6 +303,20 @@ def test_wrong_order_is_a_cause_of_its_own_and_counted_once() -> None:
     findings = diagnose(made.result())
     assert [one.metric for one in findings] == ["late_sender_wrong_order"]
     assert findings[0].remedy == BY_NAME["wrong_order_same_source"].remedy
+    assert findings[0].instance == {"location": 1, "begin": 1.0, "end": 5.0}
+
+
+def test_instance_of_a_delay_is_the_longest_wait_that_is_charged_to_it() -> None:
+    made = Made(3)
+    work, other = made.node("work"), made.node("other")
+    receive = made.mpi("MPI_Recv", "recv")
+    made.spend(work, 0, 9.0)
+    made.wait("late_sender", receive, 1, 5.0, cause=0, at=receive, charged=other)
+    made.wait("late_sender", receive, 2, 4.0, cause=0, at=receive, charged=work)
+    made.delay(work, 0, 9.0)
+    finding = diagnose(made.result())[0]
+    assert finding.metric == "delay"
+    assert finding.instance == {"location": 2, "begin": 1.0, "end": 5.0}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.measurement import Communicator, Location, Node, Region
 from haloscope.scope.metrics import METRICS, NUMBER
-from haloscope.scope.result import FILE, PAIRS, Result
+from haloscope.scope.result import FILE, PAIRS, WAITS, Result
 
 STATIC = Path(pages.__file__).with_name("static")
 
@@ -249,15 +249,16 @@ def test_pairs_and_waits_that_do_not_fit_are_left_out_and_told(
     sample: tuple[Path, Result],
 ) -> None:
     folder, result = sample
-    pairs, waits = result.pairs.copy(), result.waits.copy()
+    pairs, waits = result.pairs.copy(), np.zeros(6, WAITS)
     pairs["receiver"][0] = 900
     waits["node"][:3] = -5
     waits["end"][3] = np.nan
+    waits["delay_node"][4] = len(result.nodes)
     result.pairs, result.waits = pairs, waits
     result.save(folder / FILE)
     stored = Stored(folder)
     assert len(stored.result.pairs) == len(pairs) - 1
-    assert len(stored.result.waits) == len(waits) - 4
+    assert len(stored.result.waits) == len(waits) - 5
     assert len(stored.notes) == 2
 
 
@@ -374,13 +375,21 @@ def test_topologies_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "dims"),
-    [([3, 2, 1], [1, 2, 3]), ([2, 2, 1], None), ([1, 1], None), ("x", None), ([6, "a"], None)],
+    [
+        ([3, 2, 1], [1, 2, 3]),
+        ([2, 2, 1], None),
+        ([1, 1], None),
+        ("x", None),
+        ([6, "a"], None),
+        ([3, 2, 1, 1], None),
+    ],
 )
 def test_blocks_of_a_run_are_a_topology_where_each_rank_has_one(blocks: Any, dims: Any) -> None:
     places = [Location(rank, 0) for rank in range(6)]
     result = Result({"blocks": blocks}, 6, [], [], [], places, {})
     found = topologies([result], 6)
     assert [one["dims"] for one in found] == ([dims] if dims else [])
+    assert all(one["axes"] == ["z", "y", "x"] for one in found)
     assert all(one["members"] == list(range(6)) for one in found)
 
 

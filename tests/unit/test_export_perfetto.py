@@ -240,12 +240,12 @@ def test_waits_of_an_analysis_have_tracks_of_their_own(tmp_path: Path) -> None:
     late, order = NUMBER["late_sender"], NUMBER["late_sender_wrong_order"]
     result.waits = np.array(
         [
-            (late, 5, 1, 0, 3, 10e-6, 20e-6),
-            (order, 5, 1, 0, 3, 10e-6, 15e-6),
-            (late, 5, 1, 0, 3, 18e-6, 30e-6),  # overlaps: cut
-            (late, 5, 0, 1, 3, 40e-6, 50e-6),
-            (10**6, 5, 0, 1, 3, 40e-6, 50e-6),  # no such metric
-            (late, 5, 77, 1, 3, 40e-6, 50e-6),  # no such location
+            (late, 5, 1, 0, 3, -1, 10e-6, 20e-6),
+            (order, 5, 1, 0, 3, -1, 10e-6, 15e-6),
+            (late, 5, 1, 0, 3, -1, 18e-6, 30e-6),  # overlaps: cut
+            (late, 5, 0, 1, 3, 3, 40e-6, 50e-6),
+            (10**6, 5, 0, 1, 3, -1, 40e-6, 50e-6),  # no such metric
+            (late, 5, 77, 1, 3, -1, 40e-6, 50e-6),  # no such location
         ],
         WAITS,
     )
@@ -263,6 +263,7 @@ def test_waits_of_an_analysis_have_tracks_of_their_own(tmp_path: Path) -> None:
         "in": "program / MPI_Sendrecv",
         "for": "rank 1",
         "which was in": "program / work",
+        "because of": "program / work",
     }
     names = {
         line["tid"]: line["args"]["name"] for line in lines if line.get("name") == "thread_name"

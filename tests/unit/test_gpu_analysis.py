@@ -13,13 +13,15 @@ from trace_text import parse, path_text, place_of, write
 
 from haloscope.scope.analyze import analyze, as_json
 from haloscope.scope.clocks import correct
+from haloscope.scope.explorer.report import _gpus
+from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
 from haloscope.scope.gpu.breakdown import PARTS
 from haloscope.scope.gpu.intervals import joined, union
 from haloscope.scope.measurement import Measurement, open_measurement
 from haloscope.scope.metrics import BY_NAME, children
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import Result
+from haloscope.scope.result import FILE, Result
 from haloscope.scope.trace import DefinitionsWriter, EventsWriter, Kind
 
 FILES = sorted(Path(__file__).with_name("gpu_traces").glob("*.trace"))
@@ -106,13 +108,35 @@ def test_the_breakdown_adds_up_to_the_time_of_each_rank(path: Path, tmp_path: Pa
     write(parse(text), tmp_path)
     _, result = analysed(tmp_path)
     hosts = [p.rank for p in result.locations if p.number == 0]
-    of_gpus = {place.rank for place in result.locations if place.kind == "stream"}
     time = result.value("time").sum(axis=0)
     sums = breakdown(result).seconds.sum(axis=1)
     for index, rank in enumerate(hosts):
         column = next(i for i, p in enumerate(result.locations) if (p.rank, p.number) == (rank, 0))
-        if rank in of_gpus:
-            assert sums[rank] == pytest.approx(time[column]), index
+        assert sums[rank] == pytest.approx(time[column]), index
+
+
+def test_a_rank_without_a_gpu_is_its_hosts_in_the_breakdown(tmp_path: Path):
+    # Rank 1 only waits for rank 0, which has the GPU.
+    write(
+        parse(
+            text_and_tables(
+                next(path for path in FILES if path.stem == "late_sender_behind_a_kernel")
+            )[0]
+        ),
+        tmp_path,
+    )
+    _, result = analysed(tmp_path)
+    assert {place.rank for place in result.locations if place.kind == "stream"} == {0}
+    found = breakdown(result)
+    columns = {name: found.seconds[1, number] for number, name in enumerate(found.parts)}
+    assert columns["mpi"] == pytest.approx(result.by_first_thread("mpi")[1])
+    assert columns["mpi"] > 0
+    assert columns["kernels"] == 0
+    # So too where the values stay in the file.
+    result.save(tmp_path / FILE)
+    told = _gpus(Stored(tmp_path))
+    assert told is not None
+    assert np.allclose(told["seconds"], found.seconds)
 
 
 def test_adding_twice_changes_nothing(tmp_path: Path):

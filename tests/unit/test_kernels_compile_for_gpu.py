@@ -24,7 +24,12 @@ from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, o
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
 from haloscope.numerics.basis import gll_nodes
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov import KrylovSpace
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.blood import packing
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
@@ -170,7 +175,7 @@ _INFLOW = [{"name": "x_low", "kind": "velocity"}, {"name": "x_high", "kind": "pr
                 "openings": _INFLOW,
             },
             {"openings"},
-            {"coupling.cpp", "inside.cpp", "membrane.cpp", "repulsion.cpp"},
+            {"cell_rows.cpp", "coupling.cpp", "inside.cpp", "membrane.cpp", "repulsion.cpp"},
         ),
     ],
     ids=["double", "single", "carreau", "walls", "cells"],
@@ -203,7 +208,7 @@ _TABLE = np.zeros((12, 12, 12), np.int32)
 def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel, dtype):
     for way in WAYS:
         Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype, way=way)
-    assert {"spread_in_order", "spread_fixed_point", "spread_atomically"} <= {
+    assert {"spread_by_warps", "spread_fixed_point", "spread_atomically"} <= {
         name for _, name in absent_gpu.kernels
     }
 
@@ -213,7 +218,7 @@ def test_the_repulsion_of_cells_compiles(absent_gpu, dtype):
     law = RepulsionLaw(1.0, 1.0)
     Repulsion(absent_gpu, _OWN, law, dtype=dtype)
     WallRepulsion(absent_gpu, _OWN, 2, _TABLE, np.zeros(1), law, dtype=dtype)
-    assert {"repel", "repel_walls"} <= {name for _, name in absent_gpu.kernels}
+    assert {"repel_near", "repel_walls"} <= {name for _, name in absent_gpu.kernels}
 
 
 def test_the_packing_of_cells_compiles(absent_gpu):
@@ -227,6 +232,25 @@ def test_krylov_spaces_compile(dtype):
     device = _AbsentGpu()
     KrylovSpace(device, 100, 3, dtype)
     assert device.kernels == {("krylov.cpp", name) for name in ("products", "combination")}
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_block_rows_and_flexible_gmres_compile(size):
+    device = _AbsentGpu()
+    rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), size)
+    shared = SharedNodes(World(), device, np.arange(4))
+    points = PointBlocks(rows, shared)
+    points.update()
+    for name in ("assemble", "assemble_vector", "fix"):
+        rows.kernel(name)
+    FlexibleGmres(device, size, shared.owned)
+    device.kernel(_SOURCES / "numerics" / "node_vectors.cpp", "keep_owned", {"B": size})
+    names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
+    vectors = ("orthogonalise", "add_parts", "combine", "subtract_from", "keep_owned")
+    assert device.kernels == {
+        *(("block_rows.cpp", name) for name in names),
+        *(("node_vectors.cpp", name) for name in vectors),
+    }
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -257,6 +281,7 @@ def test_every_word_of_the_dialect_compiles(real):
 
 def test_no_kernel_file_is_left_out():
     tested = {
+        "block_rows.cpp",
         "cavity.cpp",
         "coupling.cpp",
         "driven.cpp",
@@ -267,15 +292,20 @@ def test_no_kernel_file_is_left_out():
         "maxwell.cpp",
         "media.cpp",
         "membrane.cpp",
+        "node_vectors.cpp",
         "packing.cpp",
         "reduce.cpp",
         "repulsion.cpp",
         "pack.cpp",
         "gather_scatter.cpp",
         "ceilings.cpp",
+        "cell_rows.cpp",
+        "shared_rows.cpp",
     }
     kernels = {path.name for path in _SOURCES.rglob("*.cpp") if "scope" not in path.parts}
-    assert kernels == tested
+    # For cores alone: set-up on the host, and sweeps that no GPU is asked to do.
+    of_cores = {"block_ilu.cpp", "block_pattern.cpp"}
+    assert kernels == tested | of_cores
 
 
 def test_a_source_that_is_wrong_is_told_with_its_own_line(tmp_path):

@@ -107,7 +107,7 @@ def test_a_rank_that_only_sends_gets_a_message_of_one_entry_where_flags_need_it(
     [
         (0, np.float64, "host", "0 fields cannot be exchanged"),
         (2, np.float64, "host", "2 fields that lie 0 values apart cannot be exchanged"),
-        (1, np.int32, "host", "values of int32 are given; use float32 or float64"),
+        (1, np.int32, "host", "values of int32 are given; use float16, float32 or float64"),
         (1, np.float64, "pigeon", "give auto or one of host, staged, mpi, nccl, peer"),
     ],
 )

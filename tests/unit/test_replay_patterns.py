@@ -141,16 +141,20 @@ def waits(trace: Trace, result: Result) -> list[str]:
     rows = set()
     for row in result.waits:
         place, cause = result.locations[row["location"]], result.locations[row["cause"]]
-        rows.add(
-            (
-                METRICS[row["metric"]].name,
-                (place.rank, place.number),
-                path_text(result.path_of(int(row["node"]))),
-                round(float(row["begin"]) - begin, 9) + 0.0,
-                round(float(row["end"]) - begin, 9) + 0.0,
-                (cause.rank, cause.number),
-            )
+        found = (
+            METRICS[row["metric"]].name,
+            (place.rank, place.number),
+            path_text(result.path_of(int(row["node"]))),
+            round(float(row["begin"]) - begin, 9) + 0.0,
+            round(float(row["end"]) - begin, 9) + 0.0,
+            (cause.rank, cause.number),
         )
+        # A trace may say what is charged, or leave it open.
+        charged = int(row["delay_node"])
+        rows |= {
+            (*found, path_text(result.path_of(charged)) if charged >= 0 else "none"),
+            (*found, ""),
+        }
     return [f"wait {row} is not among {sorted(rows)}" for row in trace.waits if row not in rows]
 
 

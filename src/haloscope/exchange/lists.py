@@ -30,6 +30,8 @@ _SEND = Region("exchange send")
 _WAIT = Region("exchange wait")
 _SCATTER = Region("scatter")
 _LARGEST_INT = 2**31 - 1
+# Values are moved, and half precision as bits: not all compilers and no MPI know it.
+_TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Settings:
         found = self.kernels.get((name, index.name))
         if found is None:
             constants: dict[str, int | float | str] = {
-                "real": "float" if np.dtype(self.dtype) == np.float32 else "double",
+                "real": _TYPES[np.dtype(self.dtype).name],
                 "index": "int" if index == np.int32 else "long",
                 "FIELDS": self.fields,
                 "OPERATION": "SUM",
@@ -290,8 +292,8 @@ def open_lists(
             f"{fields} fields that lie {field_stride} values apart cannot be exchanged; give the "
             "distance from one to the next, 1 or more"
         )
-    if np.dtype(dtype) not in (np.float32, np.float64):
-        raise InputError(f"values of {np.dtype(dtype)} are given; use float32 or float64")
+    if np.dtype(dtype).name not in _TYPES:
+        raise InputError(f"values of {np.dtype(dtype)} are given; use float16, float32 or float64")
     settings = Settings(device, dtype, fields, field_stride, stream, graphs, tell)
     return _open(world, settings, lists, transport, backward, state)
 
@@ -323,7 +325,7 @@ def _open_one(
         world,
         device,
         plan_of_lists(lists, fields, both_ways=device.kind != "cpu"),
-        settings.dtype,
+        np.uint16 if np.dtype(settings.dtype) == np.float16 else settings.dtype,
         transport,
         lambda made: OneWay(settings, lists, made),
         state=state,

@@ -66,7 +66,9 @@ class NcclTransport:
 
         self._nccl = nccl
         self._stream = (stream or device.stream).ptr
-        self._type = nccl.NCCL_FLOAT32 if np.dtype(dtype) == np.float32 else nccl.NCCL_FLOAT64
+        # By size: values are moved, whatever they stand for.
+        types = {2: nccl.NCCL_FLOAT16, 4: nccl.NCCL_FLOAT32, 8: nccl.NCCL_FLOAT64}
+        self._type = types[np.dtype(dtype).itemsize]
         self._arrays = [buffer(device, m, dtype) for m in (plan.sends, plan.receives)]
         self.outgoing, self.incoming = (slots for _, slots in self._arrays)
         self._sends, self._receives = (

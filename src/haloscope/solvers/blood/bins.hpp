@@ -2,8 +2,8 @@
 //
 // Constants: THREADS_A_BLOCK, SCAN_BLOCKS (of counts that are scanned side by side).
 
-// What each block of counts adds up to; the counts are cleared by scan_bins.
-KERNEL sum_bins(const int *counts, long bins, int *sums) {
+// What each block of counts adds up to.
+INLINE void sum_counts(const int *counts, long bins, int *sums) {
   const long share = (bins + SCAN_BLOCKS - 1) / SCAN_BLOCKS;
   SHARED(int, part, THREADS_A_BLOCK);
   BLOCKS(b, SCAN_BLOCKS) {
@@ -33,8 +33,8 @@ INLINE int inclusive(int *part, int value) {
   return part[threadIdx.x];
 }
 
-// starts[n]: items in bins before n; starts[bins]: all. Counts become 0.
-KERNEL scan_bins(int *counts, long bins, const int *sums, int *starts) {
+// starts[n]: items in bins before n; starts[bins]: all.
+INLINE void scan_counts(const int *counts, long bins, const int *sums, int *starts) {
   const long share = (bins + SCAN_BLOCKS - 1) / SCAN_BLOCKS;
   SHARED(int, part, THREADS_A_BLOCK);
   BLOCKS(b, SCAN_BLOCKS) {
@@ -45,7 +45,6 @@ KERNEL scan_bins(int *counts, long bins, const int *sums, int *starts) {
       const long n = first + threadIdx.x;
       const int count = n < end ? counts[n] : 0, sum = inclusive(part, count);
       if (n < end) starts[n] = before + sum - count;
-      if (n < end) counts[n] = 0;
       if (n < end && n == bins - 1) starts[bins] = before + sum;
       before += part[THREADS_A_BLOCK - 1];
       BARRIER();
@@ -53,9 +52,15 @@ KERNEL scan_bins(int *counts, long bins, const int *sums, int *starts) {
   }
 }
 
-// Puts an item into its bin. Counts grow again to what they were.
+KERNEL sum_bins(const int *counts, long bins, int *sums) { sum_counts(counts, bins, sums); }
+
+KERNEL scan_bins(const int *counts, long bins, const int *sums, int *starts) {
+  scan_counts(counts, bins, sums, starts);
+}
+
+// Puts an item into its bin, the last one first. Counts go back to 0.
 INLINE void put(int *items, const int *starts, int *counts, long bin, int item) {
-  items[starts[bin] + atomicAdd(counts + bin, 1)] = item;
+  items[starts[bin] + atomicAdd(counts + bin, -1) - 1] = item;
 }
 
 // Bitonic sort of `count` items by all threads of a block; each compares towards rising order.

@@ -101,7 +101,13 @@ class BloodTable(Table):
     magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
     """Product that ties the second relaxation time of trt to the first."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fluid's values; single only without cells."""
+    """Type of the fluid's values; cells are in double precision whatever this is."""
+    storage: Literal["full", "half"] = "full"
+    """half: keep populations in half precision, half of the memory and of its traffic, and compute in
+    single precision."""
+    streaming: Literal["auto", "in place", "two buffers"] = "auto"
+    """How a GPU moves populations: in place, or between two buffers, which is faster and takes twice
+    the memory; auto takes two where they fill less than a third of what is free."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
@@ -167,8 +173,11 @@ class BloodTable(Table):
             raise ValueError(
                 "blood.carreau is for whole blood without cells; leave it or blood.cells out"
             )
-        if self.cells and self.precision != "double":
-            raise ValueError('blood.precision = "single" is for flow without cells; use "double"')
+        if self.storage == "half" and self.precision != "single":
+            raise ValueError(
+                'blood.storage = "half" is for what is computed in single precision; give '
+                'blood.precision = "single", too, or leave it out'
+            )
         ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
         if len(ratios) > 1:
             raise ValueError(
@@ -235,6 +244,13 @@ class BloodTable(Table):
         )
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of a stored population."""
+        if self.storage == "half":
+            return 2
+        return 8 if self.precision == "double" else 4
+
+    @property
     def halo(self) -> int:
         """Layers of points of others that a rank holds: one for the fluid, two with cells."""
         return LEAST_HALO if self.cells else 1
@@ -275,16 +291,18 @@ class BloodCase(CaseTable):
 
 
 def bytes_a_point(table: BloodTable) -> float:
-    """Device memory of a point: populations in place, addresses, and what cells need."""
-    real = {"double": 8, "single": 4}[table.precision]
+    """Device memory of a point: populations, addresses, and what cells need.
+
+    Two buffers are counted where the case asks for them.
+    """
     with_cells = 2 * 3 * 8 + 4 + 4 if table.cells else 0
-    return DIRECTIONS * real + 18 * 4 + with_cells
+    buffers = 2 if table.streaming == "two buffers" else 1
+    return buffers * DIRECTIONS * table.stored_bytes + 18 * 4 + with_cells
 
 
 def bytes_a_step(table: BloodTable) -> float:
-    """Least bytes of a point and step: populations read and written in place; force and velocity."""
-    real = {"double": 8, "single": 4}[table.precision]
-    return 2 * DIRECTIONS * real + (2 * 3 * 8 if table.cells else 0)
+    """Least bytes of a point and step: populations read and written; force and velocity."""
+    return 2 * DIRECTIONS * table.stored_bytes + (2 * 3 * 8 if table.cells else 0)
 
 
 FLOPS_A_POINT = {"bgk": 250, "trt": 290}

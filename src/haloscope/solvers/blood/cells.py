@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.domain.bisection import Boxes
 from haloscope.exchange.world import World
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# A head says number, owner, and whether a state comes with it; then who holds the cell.
+_HEAD = 3
+_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -70,43 +80,176 @@ class Region:
         return result
 
 
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Cells of one kind that a rank holds, in the order of their numbers.
+
+    Attributes
+    ----------
+    ids
+        (n,) their numbers, ascending.
+    own
+        (n,) which are this rank's own.
+    holders
+        (n, ranks) which ranks hold them, this one included; the same on all of these.
+    """
+
+    ids: Integers
+    own: Flags
+    holders: Flags
+
+    @classmethod
+    def nothing(cls, ranks: int) -> Held:
+        """No cell."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, bool), np.zeros((0, ranks), bool))
+
+    @property
+    def count(self) -> int:
+        """Cells held."""
+        return len(self.ids)
+
+    def rows_with(self, rank: int) -> dict[int, Integers]:
+        """Places of the cells that this rank and each other one hold, by that rank."""
+        others = np.flatnonzero(self.holders.any(axis=0))
+        return {
+            int(other): np.flatnonzero(self.holders[:, other]) for other in others if other != rank
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Leaving:
+    """What a rank knows of the cells of a kind when they are handed over.
+
+    Attributes
+    ----------
+    held
+        Those that it holds.
+    low, high, centre
+        (n, 3) of these: corners of their bounding boxes and their centres.
+    states
+        Gives the states (k, values) of the cells in k rows.
+    """
+
+    held: Held
+    low: Floats
+    high: Floats
+    centre: Floats
+    states: Callable[[Integers], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """The cells of a kind that a rank holds after they were handed over.
+
+    Attributes
+    ----------
+    held
+        These.
+    rows
+        (n,) in which row each was before; -1 - k: it was not here, its state is ``came[k]``.
+    came
+        (m, values) states of cells that were not here.
+    """
+
+    held: Held
+    rows: Integers
+    came: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def moves(self, before: int) -> bool:
+        """Whether any of `before` rows is another now."""
+        return len(self.rows) != before or not np.array_equal(self.rows, np.arange(before))
+
+
 def hand_over(
-    world: World, region: Region, ids: np.ndarray, own: np.ndarray, values: np.ndarray, reach: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    world: World, region: Region, kinds: Sequence[Leaving], reach: float
+) -> list[Arrival]:
     """Give own cells to all ranks into whose boxes they reach; all ranks call this.
+
+    The owner of a cell decides who holds it from now on, and tells them; whoever did not hold it
+    before gets its state, too. Cells that no owner speaks of are held no more.
 
     Parameters
     ----------
     world, region
         The ranks and their boxes.
-    ids
-        Numbers of the cells on this rank.
-    own
-        Which of them are its own: those whose owner was this rank before.
-    values
-        State of the cells, (n, k, vertices); the first three of k are positions along x, y, z.
+    kinds
+        What this rank holds of each kind.
     reach
         By how much cells are widened, in spacings.
-
-    Returns
-    -------
-    ids, own, values, sharers
-        Of the cells now present, by number; `sharers` counts the ranks that hold each.
     """
-    ids, values = ids[own], values[own]
-    positions = values[:, :3]
-    owners = region.owners(positions.mean(axis=2))
-    reached = region.reached(positions.min(axis=2) - reach, positions.max(axis=2) + reach)
-    reached[np.arange(len(ids)), owners] = True
-    head = np.stack([ids, owners, reached.sum(axis=1)], axis=1).astype(np.int64)
-    width = 3 * 8 + values[0].nbytes if len(values) else 3 * 8 + 8 * int(np.prod(values.shape[1:]))
-    rows = np.empty((len(ids), width), np.uint8)
-    rows[:, :24] = head.view(np.uint8).reshape(len(ids), 24)
-    rows[:, 24:] = np.ascontiguousarray(values).view(np.uint8).reshape(len(ids), width - 24)
-    came = world.exchange([rows[reached[:, rank]].ravel() for rank in range(world.size)])
-    found = np.concatenate(came).reshape(-1, width)
-    heads = np.ascontiguousarray(found[:, :24]).view(np.int64).reshape(-1, 3)
+    parts: list[list[np.ndarray]] = [[] for _ in range(world.size)]
+    for kind in kinds:
+        for part, words in zip(parts, _told(world, region, kind, reach), strict=True):
+            part += words
+    came = world.exchange([np.concatenate(part).view(np.uint8) for part in parts])
+    words = [part.view(np.int64) for part in came]
+    arrivals = []
+    for kind in kinds:
+        width = kind.states(np.zeros(0, np.int64)).shape[1]
+        heads, states = [], []
+        for rank, said in enumerate(words):
+            head, state, words[rank] = _heard(said, world.size, width)
+            heads.append(head)
+            states.append(state)
+        arrivals.append(_arrival(world, kind.held, np.concatenate(heads), np.concatenate(states)))
+    return arrivals
+
+
+def _told(world: World, region: Region, kind: Leaving, reach: float) -> list[list[np.ndarray]]:
+    """Words for each rank: how many heads and states, heads, and states of what is new to it."""
+    held, ranks = kind.held, world.size
+    mine = np.flatnonzero(held.own)
+    owners = region.owners(kind.centre[mine])
+    holders = region.reached(kind.low[mine] - reach, kind.high[mine] + reach)
+    holders[np.arange(len(mine)), owners] = True
+    new = holders & ~held.holders[mine]
+    heads = np.zeros((len(mine), _HEAD + _words(ranks)), np.int64)
+    heads[:, 0], heads[:, 1] = held.ids[mine], owners
+    packed = np.packbits(holders, axis=1, bitorder="little")
+    heads[:, _HEAD:].view(np.uint8)[:, : packed.shape[1]] = packed
+    travels = new.any(axis=1)
+    states = np.ascontiguousarray(kind.states(mine[travels]), np.float64)
+    place = np.cumsum(travels) - 1
+    parts = []
+    for rank in range(ranks):
+        told = np.flatnonzero(holders[:, rank])
+        given = np.flatnonzero(new[:, rank])
+        some = heads[told]
+        some[:, 2] = new[told, rank]
+        sizes = np.array([len(told), len(given)], np.int64)
+        parts.append([sizes, some.ravel(), states[place[given]].ravel().view(np.int64)])
+    return parts
+
+
+def _words(ranks: int) -> int:
+    """64-bit numbers that have a bit for each rank."""
+    return -(-ranks // _BITS)
+
+
+def _heard(words: Integers, ranks: int, width: int) -> tuple[Integers, Floats, Integers]:
+    """Heads and states that a rank has told of a kind, and what else it has said."""
+    each = _HEAD + _words(ranks)
+    count, states = words[:2].tolist() if len(words) else (0, 0)
+    middle = 2 + count * each
+    end = middle + states * width
+    return (
+        words[2:middle].reshape(count, each),
+        words[middle:end].view(np.float64).reshape(states, width),
+        words[end:],
+    )
+
+
+def _arrival(world: World, held: Held, heads: Integers, came: Floats) -> Arrival:
+    """Put what was told of a kind in order."""
     order = np.argsort(heads[:, 0], kind="stable")
-    found, heads = found[order], heads[order]
-    state = np.ascontiguousarray(found[:, 24:]).view(np.float64).reshape(-1, *values.shape[1:])
-    return heads[:, 0].copy(), heads[:, 1] == world.rank, state, heads[:, 2].copy()
+    new = heads[:, 2] == 1
+    rows = np.where(new, -np.cumsum(new), 0)[order]
+    heads, new = heads[order], new[order]
+    ids, owners = heads[:, 0].copy(), heads[:, 1]
+    known = ids[~new]
+    rows[~new] = places = np.searchsorted(held.ids, known)
+    if not np.array_equal(np.append(held.ids, -1)[places], known):
+        raise RuntimeError("a cell is told of as if it were here, and is not")
+    packed = np.ascontiguousarray(heads[:, _HEAD:]).view(np.uint8)
+    holders = np.unpackbits(packed, axis=1, count=world.size, bitorder="little").astype(bool)
+    return Arrival(Held(ids, owners == world.rank, holders), rows, came)

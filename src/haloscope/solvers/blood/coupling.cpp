@@ -8,7 +8,7 @@
 // table[z][y][x]: the point at a place of the own box extended by the halo, -1 where none is.
 // rows: the same where ROW points from there on lie one after the other, -1 elsewhere.
 // box: of each axis the first own point, own points, and points if it is periodic or 0.
-// Constants: real, DELTA, and those of bins.hpp and coupling_tiles.hpp.
+// Constants: real, DELTA, and those of the headers.
 
 #include "own_box.hpp"
 #include "deltas.hpp"
@@ -31,6 +31,8 @@ KERNEL advance(real *X, const real *V, long vertices, long count) {
 #include "coupling_gpu.hpp"
 #include "bins.hpp"
 #include "coupling_tiles.hpp"
+#include "coupling_lists.hpp"
+#include "coupling_warps.hpp"
 #else
 #include "coupling_cores.hpp"
 #include "coupling_slabs.hpp"

@@ -20,14 +20,17 @@ from numpy.typing import DTypeLike, NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
+from haloscope.solvers.blood import coupling_lists
+from haloscope.solvers.blood.coupling_lists import TileLists
 
 SOURCE = Path(__file__).with_name("coupling.cpp")
 
 KERNELS = {"roma": 3, "cosine": 4, "peskin": 4}
 """Regularised delta functions and the lattice points that each covers along an axis."""
 
-WAYS = ("in order", "fixed point", "atomics")
-"""How a GPU adds up: as cores do; in whole multiples of a resolution; with plain atomics."""
+WAYS = (*coupling_lists.SHAPES, "fixed point", "atomics")
+"""How a GPU adds up: as cores do, from lists that are kept; in whole multiples of a resolution; with
+plain atomics."""
 
 RESOLUTION = 2.0**-56
 """What forces are whole multiples of in fixed point. Sums of up to 128 have room."""
@@ -43,16 +46,18 @@ _ROW = 4
 _VERTICES_A_BATCH = 32
 _TILE = (8, 8, 4)
 
-_BINNING = ("count_tiles", "sum_bins", "scan_bins", "fill_tiles")
 _SPREADING = {
     "on cores": ("spread",),
-    "in order": (*_BINNING, "sort_tiles", "spread_in_order"),
-    "fixed point": (*_BINNING, "spread_fixed_point", "clear_tiles"),
+    **{
+        way: (*coupling_lists.MAKING, shape.kernel) for way, shape in coupling_lists.SHAPES.items()
+    },
+    "fixed point": (*("count_tiles", "sum_bins", "scan_bins", "fill_tiles"), "spread_fixed_point"),
     "atomics": ("spread_atomically",),
 }
 
-# Launches that are kept, with the arrays that they were bound to.
-_MOST_LAUNCHES = 32
+# Vertices that a block of a GPU takes one after the other, where there are enough of them.
+_IN_TURN = 1024
+_BLOCKS_A_PROCESSOR = 4
 _WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES["WARPS"]
 
 
@@ -166,9 +171,14 @@ class Coupling:
         self.device, self.box, self.halo, self.stride = device, box, halo, stride
         self.support = KERNELS[kernel]
         self.dtype = np.dtype(dtype)
-        self.way = way
+        self.way, self.in_turn = way, _IN_TURN
         real = "double" if self.dtype == np.float64 else "float"
-        constants: Constants = {"real": real, "DELTA": kernel.upper(), **SIZES}
+        constants: Constants = {
+            "real": real,
+            "DELTA": kernel.upper(),
+            **SIZES,
+            **coupling_lists.constants(way),
+        }
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         self._rows = device.from_host(row_starts(table))
         self._box = device.from_host(box.numbers())
@@ -177,9 +187,14 @@ class Coupling:
             name: device.kernel(SOURCE, name, constants)
             for name in ("interpolate", "advance", *_SPREADING[spreading])
         }
-        self._bind_spread = {"on cores": self._slabs, "atomics": self._atomics}.get(
-            spreading, self._tiles
-        )
+        self._bind_spread = {
+            "on cores": self._slabs,
+            "atomics": self._atomics,
+            **dict.fromkeys(coupling_lists.SHAPES, self._listed),
+        }.get(spreading, self._tiles)
+        if spreading in coupling_lists.SHAPES:
+            shape = coupling_lists.SHAPES[spreading]
+            self._lists = TileLists(device, box, shape, self._kernels, _WIDTH, _BLOCKS)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
     def interpolate(self, velocity: Array, positions: Array, velocities: Array, count: int) -> None:
@@ -213,7 +228,12 @@ class Coupling:
         count
             Vertices, the first ones of n.
         """
-        self._launch("spread", self._bind_spread, force, positions, forces, count)
+        self._launch("spread", self._all_in_turn, force, positions, forces, count)
+
+    def forget(self, positions: Array) -> None:
+        """Let go of vertices that will not be given again, and of what was bound for them."""
+        address = self.device.address(positions)
+        self._launches = {key: one for key, one in self._launches.items() if address not in key}
 
     def _launch(
         self,
@@ -221,24 +241,29 @@ class Coupling:
         bind: Callable[..., Callable[[], None]],
         *arguments: Array | int,
     ) -> None:
-        """Bind what was not bound before, and start it; what is bound keeps its arrays alive."""
+        """Bind what was not bound before, and start it; :meth:`forget` lets go of the arrays."""
         *arrays, count = arguments
         if count == 0:
             return
         key = (name, *(self.device.address(array) for array in arrays))
         bound_for, launch = self._launches.get(key, (0, None))
         if launch is None or bound_for != count:
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
             launch = bind(*arguments)
             self._launches[key] = count, launch
         launch()
 
     def _gather(self, u: Array, positions: Array, velocities: Array, count: int) -> Launch:
-        vertices = vertices_of(positions)
         fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
-        return self._kernels["interpolate"].bind(
-            *fluid, positions, velocities, vertices, count, extent=(4 * count,), block=(_WIDTH,)
+        vertices = (positions, velocities, vertices_of(positions), count)
+        interpolate = self._kernels["interpolate"]
+        if self.device.kind == "cpu":
+            return interpolate.bind(*fluid, *vertices, extent=(count,))
+        at_once = _WIDTH // 4
+        share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
+        in_turn = at_once * max(1, min(self.in_turn, share) // at_once)
+        blocks = -(-count // in_turn)
+        return interpolate.bind(
+            *fluid, *vertices, in_turn, extent=(blocks * _WIDTH,), block=(_WIDTH,)
         )
 
     def _move(self, positions: Array, velocities: Array, count: int) -> Launch:
@@ -247,23 +272,52 @@ class Coupling:
             positions, velocities, vertices, count, extent=(count,)
         )
 
-    def _slabs(self, force: Array, positions: Array, forces: Array, count: int) -> Launch:
+    def _all_in_turn(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> Callable[[], None]:
+        launches = tuple(self.spreading(force, positions, forces, count).values())
+
+        def all_in_turn() -> None:
+            for launch in launches:
+                launch()
+
+        return all_in_turn
+
+    def spreading(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        """The launches of :meth:`spread` by the names of their kernels, in turn."""
+        return self._bind_spread(force, positions, forces, count)
+
+    def _slabs(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
         parts, planes = self.device.multiprocessors, self.box.counts[2]
         batches = -(-count // _VERTICES_A_BATCH)
         sizes = (2 * batches, parts * planes, parts + 1)
         scratch = [self.device.zeros((size,), np.int32) for size in sizes]
         fluid = (force, self.stride, self._table, self._rows, self._box, self.halo)
         vertices = (positions, forces, vertices_of(positions), count)
-        return self._kernels["spread"].bind(*fluid, *vertices, *scratch, parts, extent=(count,))
+        spread = self._kernels["spread"]
+        return {"spread": spread.bind(*fluid, *vertices, *scratch, parts, extent=(count,))}
 
-    def _atomics(self, force: Array, positions: Array, forces: Array, count: int) -> Launch:
+    def _listed(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        fluid = (force, self.stride, self._table, self._box, self.halo)
+        return self._lists.bind(fluid, positions, forces, vertices_of(positions), count)
+
+    def _atomics(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
         fluid = (force, self.stride, self._table, self._box, self.halo)
         vertices = (positions, forces, vertices_of(positions), count)
-        return self._kernels["spread_atomically"].bind(*fluid, *vertices, extent=(4 * count,))
+        name = "spread_atomically"
+        return {name: self._kernels[name].bind(*fluid, *vertices, extent=(4 * count,))}
 
     def _tiles(
         self, force: Array, positions: Array, forces: Array, count: int
-    ) -> Callable[[], None]:
+    ) -> dict[str, Launch]:
         """Bins of vertices for each tile, then the sums of each."""
         device, vertices = self.device, vertices_of(positions)
         along = [-(-n // edge) for n, edge in zip(self.box.counts, _TILE, strict=True)]
@@ -275,35 +329,22 @@ class Coupling:
         where = (self._box, positions, vertices, count)
         tiles = (force, self.stride, self._table, self._box, self.halo)
         vertices_and_bins = (positions, forces, vertices, starts, items, bins)
-        wide, by_vertex, by_tile, threads = _BLOCKS * _WIDTH, count, bins * _WIDTH, 32 * _WARPS
-        calls: list[tuple[str, tuple[Array | int | float, ...], int, int]] = [
-            ("count_tiles", (*where, counts), by_vertex, _WIDTH),
-            ("sum_bins", (counts, bins, sums), wide, _WIDTH),
-            ("scan_bins", (counts, bins, sums, starts), wide, _WIDTH),
-            ("fill_tiles", (*where, starts, counts, items), by_vertex, _WIDTH),
-        ]
-        if self.way == "in order":
-            extent = -(-bins // _WARPS) * threads
-            calls += [
-                ("sort_tiles", (starts, counts, bins, items), by_tile, _WIDTH),
-                ("spread_in_order", (*tiles, *vertices_and_bins), extent, threads),
-            ]
-        else:
-            unit = 1.0 / RESOLUTION
-            calls += [
-                ("spread_fixed_point", (*tiles, *vertices_and_bins, unit), bins * threads, threads),
-                ("clear_tiles", (counts, bins), bins, _WIDTH),
-            ]
-        launches = [
-            self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
-            for name, arguments, extent, block in calls
-        ]
-
-        def all_in_turn() -> None:
-            for launch in launches:
-                launch()
-
-        return all_in_turn
+        wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
+        calls: dict[str, tuple[tuple[Array | int | float, ...], int, int]] = {
+            "count_tiles": ((*where, counts), count, _WIDTH),
+            "sum_bins": ((counts, bins, sums), wide, _WIDTH),
+            "scan_bins": ((counts, bins, sums, starts), wide, _WIDTH),
+            "fill_tiles": ((*where, starts, counts, items), count, _WIDTH),
+            "spread_fixed_point": (
+                (*tiles, *vertices_and_bins, 1.0 / RESOLUTION),
+                bins * threads,
+                threads,
+            ),
+        }
+        return {
+            name: self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+            for name, (arguments, extent, block) in calls.items()
+        }
 
     def most_tiles(self) -> int:
         """Most tiles of a GPU that one vertex can meet: those that its entries have room for."""

@@ -1,18 +1,21 @@
 // On a GPU: the velocities of vertices, and the plainest spreading. Four threads take a vertex, one
 // for each x, so that they read and write a row of points together.
 
+// A block takes `in_turn` vertices that follow each other: a cell's share what the first-level cache
+// holds of the fluid around it.
 KERNEL interpolate(const real *u, long stride, const int *points, const int *rows,
                    const int *numbers, long halo, const real *X, real *V, long vertices,
-                   long count) {
+                   long count, long in_turn) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
-  for (long warp = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 32 * 8; warp < count;
-       warp += (long)gridDim.x * blockDim.x / 4) {
-    const long i = warp + threadIdx.x % 32 / 4;
-    const int a = threadIdx.x % 4;
+  const int a = threadIdx.x % 4;
+  BLOCKS(b, (count + in_turn - 1) / in_turn)
+  for (long begin = b * in_turn; begin < smaller(count, (b + 1) * in_turn); begin += blockDim.x / 4) {
+    const long i = begin + threadIdx.x / 4;
     real phi[3][SUPPORT], sums[3] = {0, 0, 0};
     int first[3];
-    bool mine = i < count;
+    const bool there = i < smaller(count, (b + 1) * in_turn);
+    bool mine = there;
     for (int d = 0; d < 3 && mine; d++) {
       const real x = X[d * vertices + i];
       mine = placeable(x);
@@ -32,7 +35,7 @@ KERNEL interpolate(const real *u, long stride, const int *points, const int *row
     for (int c = 0; c < 3; c++) {
       real row[SUPPORT];
       for (int b = 0; b < SUPPORT; b++) row[b] = of_four(sums[c], b);
-      if (a == 0 && i < count) V[c * vertices + i] = mine ? along_x(phi[0], row) : 0;
+      if (a == 0 && there) V[c * vertices + i] = mine ? along_x(phi[0], row) : 0;
     }
   }
 }

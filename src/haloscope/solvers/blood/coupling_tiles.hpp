@@ -1,11 +1,8 @@
 // Spreading on a GPU by tiles of the own box, summed up in shared memory.
 //
-// Vertices are put into bins, one bin for each tile that their support meets. Then
-//   spread_in_order     one warp a tile takes its vertices one after the other, in rising order:
-//                       the same bits as on cores;
-//   spread_fixed_point  several warps a tile, in any order, in whole multiples of the resolution:
-//                       the same bits whatever the order.
-// A lane adds the shares of its own points alone, so that vertices need no atomics within a warp.
+// Vertices are put into bins, one bin for each tile that their support meets. Then several warps a
+// tile take its vertices in any order and add in whole multiples of the resolution: the same bits
+// whatever the order. A lane adds the shares of its own points alone.
 // Constants: WARPS (of a block).
 
 #define TILE_X 8
@@ -68,16 +65,6 @@ KERNEL fill_tiles(const int *numbers, const real *X, long vertices, long count, 
   FOR_EACH(i, count) FOR_TILES_MET(tile, i, put(items, starts, counts, tile, (int)i))
 }
 
-KERNEL clear_tiles(int *counts, long bins) { FOR_EACH(n, bins) counts[n] = 0; }
-
-// Also clears the counts for the next time.
-KERNEL sort_tiles(const int *starts, int *counts, long bins, int *items) {
-  BLOCKS(b, bins) {
-    sort_by_block(items + starts[b], starts[b + 1] - starts[b]);
-    if (threadIdx.x == 0) counts[b] = 0;
-  }
-}
-
 // 32 vertices as the lanes of a warp left them for each other: number of points from the tile's
 // first one (-1: outside), weights, forces.
 struct Batch {
@@ -91,18 +78,6 @@ INLINE long whole(double value) {
   return below - (shifted < (double)below);
 }
 
-INLINE void add(real &sum, real f, real phi, double) { sum = fused(f, phi, sum); }
-INLINE void add(long &sum, real f, real phi, double unit) {
-  atomic_add(&sum, whole((double)(f * phi) * unit));
-}
-
-INLINE real start_of(real before, real) { return before; }
-INLINE long start_of(real, long) { return 0; }
-INLINE real end_of(real, real sum, double) { return sum; }
-INLINE real end_of(real before, long sum, double unit) {
-  return before + (real)((double)sum / unit);
-}
-
 // The lattice point at place n of a tile that begins at an own place; -1: none.
 INLINE int point_of_tile(const Table &table, const Box &box, const int first[3], int n) {
   const int x = first[0] + n % TILE_X, y = first[1] + n / TILE_X % TILE_Y;
@@ -112,34 +87,27 @@ INLINE int point_of_tile(const Table &table, const Box &box, const int first[3],
   return table.points[place_of(table, x, y, z)];
 }
 
-// TOGETHER warps share a tile. unit: whole numbers in 1, where Sum is long.
-template <typename Sum, int TOGETHER>
-INLINE void spread_tiles(real *g, long stride, const int *points, const int *numbers, long halo,
-                         const real *X, const real *F, long vertices, const int *starts,
-                         const int *items, long bins, double unit) {
-  SHARED(Sum, sums, WARPS / TOGETHER * 3 * TILE_POINTS);
+// The warps of a block share a tile. unit: whole numbers in 1.
+KERNEL spread_fixed_point(real *g, long stride, const int *points, const int *numbers, long halo,
+                          const real *X, const real *F, long vertices, const int *starts,
+                          const int *items, long bins, double unit) {
+  SHARED(long, sum, 3 * TILE_POINTS);
   SHARED(Batch, batches, WARPS);
   const Box box = box_of(numbers);
   const Tiles tiles = tiles_of(box);
   const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-  const int group = warp / TOGETHER, member = threadIdx.x % (LANES * TOGETHER);
   const Table table = table_of(points, box, halo);
-  Sum *sum = sums + group * 3 * TILE_POINTS;
   Batch &batch = batches[warp];
   const int a = lane % 4, j = lane / 4 % 4, upper = lane / 16;
-  BLOCKS(b, (bins * TOGETHER + WARPS - 1) / WARPS) {
-    const long tile = b * (WARPS / TOGETHER) + group;
-    const bool within = tile < bins;
+  BLOCKS(tile, bins) {
     const int first[3] = {(int)(tile % tiles.along[0]) * TILE_X,
                           (int)(tile / tiles.along[0] % tiles.along[1]) * TILE_Y,
                           (int)(tile / tiles.along[0] / tiles.along[1]) * TILE_Z};
-    const int begin = within ? starts[tile] : 0, end = within ? starts[tile + 1] : 0;
-    for (int n = member; n < TILE_POINTS && begin < end; n += LANES * TOGETHER) {
-      const int p = point_of_tile(table, box, first, n);
-      for (int c = 0; c < 3; c++) sum[c * TILE_POINTS + n] = start_of(p < 0 ? 0 : g[c * stride + p], Sum());
-    }
+    const int begin = starts[tile], end = starts[tile + 1];
+    if (begin == end) continue;
+    THREADS(n, 3 * TILE_POINTS) sum[n] = 0;
     BARRIER();
-    for (int from = begin + warp % TOGETHER * LANES; from < end; from += TOGETHER * LANES) {
+    for (int from = begin + warp * LANES; from < end; from += WARPS * LANES) {
       if (from + lane < end) {
         const long i = items[from + lane];
         int at[3][SUPPORT];
@@ -162,30 +130,20 @@ INLINE void spread_tiles(real *g, long stride, const int *points, const int *num
             const int z = batch.at[2][k][n];
             if (z < 0) continue;
             const real w = batch.phi[2][k][n] * batch.phi[1][j][n], phi_x = batch.phi[0][a][n];
-            for (int c = 0; c < 3; c++)
-              add(sum[c * TILE_POINTS + (z * TILE_Y + y) * TILE_X + x], w * batch.force[c][n], phi_x, unit);
+            for (int c = 0; c < 3; c++) {
+              const real share = w * batch.force[c][n] * phi_x;
+              atomic_add(&sum[c * TILE_POINTS + (z * TILE_Y + y) * TILE_X + x], whole((double)share * unit));
+            }
           }
-        __syncwarp();
       }
+      __syncwarp();
     }
     BARRIER();
-    for (int n = member; n < TILE_POINTS && begin < end; n += LANES * TOGETHER) {
+    THREADS(n, TILE_POINTS) {
       const int p = point_of_tile(table, box, first, n);
       for (int c = 0; c < 3 && p >= 0; c++)
-        g[c * stride + p] = end_of(g[c * stride + p], sum[c * TILE_POINTS + n], unit);
+        g[c * stride + p] = g[c * stride + p] + (real)((double)sum[c * TILE_POINTS + n] / unit);
     }
     BARRIER();
   }
-}
-
-KERNEL spread_in_order(real *g, long stride, const int *points, const int *numbers, long halo,
-                       const real *X, const real *F, long vertices, const int *starts,
-                       const int *items, long bins) {
-  spread_tiles<real, 1>(g, stride, points, numbers, halo, X, F, vertices, starts, items, bins, 0);
-}
-
-KERNEL spread_fixed_point(real *g, long stride, const int *points, const int *numbers, long halo,
-                          const real *X, const real *F, long vertices, const int *starts,
-                          const int *items, long bins, double unit) {
-  spread_tiles<long, WARPS>(g, stride, points, numbers, halo, X, F, vertices, starts, items, bins, unit);
 }

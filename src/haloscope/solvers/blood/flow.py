@@ -25,8 +25,9 @@ class Flow:
     """A rank's fluid, and what goes between ranks.
 
     After an even step the populations that cross a border go from owners to ghosts; after an odd
-    one those that were left in ghosts go to their owners. Both are the same slots, so each step has
-    one message a neighbour. With cells the velocities of ghosts are fetched, too.
+    one in place those that were left in ghosts go to their owners. Both are the same slots, so each
+    step has one message a neighbour. With two buffers all go to ghosts, in the buffer that the step has
+    written. With cells the velocities of ghosts are fetched, too.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class Flow:
             return
         owners = boxes.owners(part.coordinates)
         points, slots, addresses = fluid.ghost_slots.T
-        state = fluid.populations_array
+        state = fluid.destination
 
         def find(wanted: np.ndarray) -> np.ndarray:
             at = part.find(wanted // DIRECTIONS, shape).astype(np.int64)
@@ -89,11 +90,12 @@ class Flow:
             find_lists(world, numbers, addresses, owners[points], find),
             state.dtype,
             transport,
-            backward=True,
+            backward=fluid.in_place,
             state=state,
             graphs=graphs,
             tell=tell,
         )
+        self._populations.forward.prepare(*fluid.buffers)
         self.transport = self._populations.transport
         if not with_cells:
             return
@@ -133,7 +135,7 @@ class Flow:
             fluid.finish_step()
 
     def _step_with_others(self, exchange: ListExchange) -> None:
-        fluid, state = self.fluid, self.fluid.populations_array
+        fluid, state = self.fluid, self.fluid.destination
         way = exchange.forward if fluid.forward else exchange.backward
         assert way is not None
         with _EDGE:

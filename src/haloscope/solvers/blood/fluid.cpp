@@ -1,16 +1,22 @@
-// One step of the lattice-Boltzmann fluid, in place: the AA pattern (Bailey et al., Int. Conf. on
-// Parallel Processing 2009, 550).
+// One step of the lattice-Boltzmann fluid: in place, the AA pattern (Bailey et al., Int. Conf. on
+// Parallel Processing 2009, 550), or on GPUs from one buffer into another.
 //
 // Legend: slot i of point p is f[i * stride + p]. Before an even step slot i of x holds h_i(x), what
 // has arrived. The even step leaves what goes along c_i in slot opposite(i) of x. The odd step finds
 // h_i(x) at the address L_i(x) = slot opposite(i) of x - c_i, or slot i of x itself where a wall or an
 // opening lies there, and leaves what goes against c_i in that very place: again what has arrived.
-// Each address belongs to one point, so points may be taken in any order.
+// Each address belongs to one point, so points may be taken in any order. With two buffers every step
+// but the first reads one as an odd step does and writes the other as an even one.
 //
-// `streamed` is 1 for an odd step. Sources: index of the point at x - c_i, in row i - 1; negative
-// where there is none. body: force density everywhere; g, u: force density and velocity [3][stride], `inside` one flag a point: read
-// and written where the constants CELLS and CONTRAST say so.
+// `streamed` is 1 for a step that reads as odd ones do. Sources: index of the point at x - c_i, in row
+// i - 1; negative where there is none. body: force density everywhere; g, u: force density and velocity
+// [3][stride], `inside` one flag a point: read and written where the constants CELLS and CONTRAST say
+// so, in double precision (`CellReal`), as cells have theirs. HALF: populations are kept in half precision, times SCALE; `Stored` is the type that is kept.
 
+typedef double CellReal;
+#if HALF
+#include "half.hpp"
+#endif
 #if ON_GPU
 #include "fluid_threads.hpp"
 #else
@@ -31,20 +37,20 @@ INLINE long address(int i, long p, int source, long stride) {
 // Points of openings: completes what comes from outside, then as above. sources [18][count];
 // kinds: axis, + 4 where the inward normal points down it, + 8 where a density is given; number of
 // the opening, whose drive is that density or a factor of the velocities given [3][count].
-KERNEL openings(real *f, long stride, const Physics k, const real *body, long first, long count, const int *sources,
-                const unsigned char *kinds, const unsigned char *numbers, const real *given,
-                const real *drive, long streamed, const real *force, real *velocity,
-                const unsigned char *inside) {
+KERNEL openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
+                long first, long count, const int *sources, const unsigned char *kinds,
+                const unsigned char *numbers, const real *given, const real *drive, long streamed,
+                const CellReal *force, CellReal *velocity, const unsigned char *inside) {
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
     long at[Q];
     ROLLED for (int i = 0; i < Q; ++i) {
       at[i] = address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride);
-      h[i] = f[at[i]];
+      h[i] = number(from[at[i]]);
     }
 #if CELLS
-    UNROLLED for (int a = 0; a < 3; ++a) g[a] += force[a * stride + p];
+    UNROLLED for (int a = 0; a < 3; ++a) g[a] += (real)force[a * stride + p];
 #endif
 #if CONTRAST
     if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
@@ -54,7 +60,7 @@ KERNEL openings(real *f, long stride, const Physics k, const real *body, long fi
     const real wanted[3] = {now * given[q], now * given[count + q], now * given[2 * count + q]};
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(k, plus, minus, g, h, u);
-    ROLLED for (int i = 0; i < Q; ++i) f[at[i]] = h[i];
+    ROLLED for (int i = 0; i < Q; ++i) to[from == to ? at[i] : i * stride + p] = kept(h[i]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
 #endif
@@ -63,10 +69,10 @@ KERNEL openings(real *f, long stride, const Physics k, const real *body, long fi
 
 // Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
 // a times that, plus b times what is at `other`, plus c; coefficients [3][count].
-KERNEL correct_walls(real *f, const long *place, const long *other, const real *coefficients,
+KERNEL correct_walls(Stored *f, const long *place, const long *other, const real *coefficients,
                      long count) {
   FOR_EACH(q, count) {
     const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
-    f[place[q]] = fused(a, f[place[q]], fused(b, f[other[q]], c));
+    f[place[q]] = kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c)));
   }
 }

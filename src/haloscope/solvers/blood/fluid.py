@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, ByValue, Device, Launch
+from haloscope.device.interface import Array, ByValue, Device
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid_boundaries import (
     LatticePart,
@@ -19,8 +19,9 @@ from haloscope.solvers.blood.fluid_boundaries import (
     WallLinks,
     link_tables,
 )
-from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, neighbours
-from haloscope.solvers.blood.fluid_rows import rows_and_points
+from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid_launches import Binder, orders
+from haloscope.solvers.blood.populations import HALF_SCALE, Populations
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -29,10 +30,6 @@ SOURCE = Path(__file__).with_name("fluid.cpp")
 EXACT_MAGIC = 3 / 16
 """Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
 
-# Slots start at different lines of a 4 KiB page, 19 of them spread over it.
-_PAGE, _SHIFT = 4096, 192
-_LINE = 64
-_GPU_BLOCK = (256,)
 # As many as the struct Physics of lattice.hpp has.
 _PHYSICS_VALUES = 9
 
@@ -82,6 +79,8 @@ class Fluid:
         (tau - 1/2) times the same of the odd moments, of ``trt``.
     real
         ``double`` or ``single``.
+    storage
+        ``full``, or ``half``: what is computed in ``single`` is kept in half precision.
     body_force
         Force density along x, y, z.
     openings
@@ -95,17 +94,12 @@ class Fluid:
     carreau
         Viscosity law instead of `tau`.
     way
-        How a GPU takes points through a step; None: the fastest that is known.
+        How a GPU takes points through a step; None: the fastest that is known and has room.
 
     Attributes
     ----------
     stride
         Slot i of point p is at ``i * stride + p`` of `populations_array`.
-    parity
-        0 where the next step is an even one, 1 where it is odd.
-    forward
-        True when what the last collision left goes from owners to ghosts (`ghost_slots` receive,
-        `owned_slots` send); False when it goes back.
     ghost_slots, owned_slots
         (n, 3) integers: ghost, slot of it; own point, slot of it, each with the flat address last.
         Sorted by the number of the point in the whole lattice and slot, so that an owner lists the
@@ -114,16 +108,19 @@ class Fluid:
     constants
         With which the kernels are compiled.
     force, velocity
-        (3, stride), with cells: force density that is added, and velocity as of the last step.
+        (3, stride), with cells: force density that is added, and velocity as of the last step; in
+        double precision, as cells are, whatever the fluid is in.
     inside
         (stride,) flags, with `inside_tau`.
     listed
-        Bytes that an odd step reads for a point, on average, to know where its neighbours lie.
+        Bytes that a step that needs neighbours reads for a point, on average, to know where they
+        lie.
 
     Raises
     ------
     ValueError
-        An opening's velocities do not fit its points, or a relaxation time is 1/2 or less.
+        An opening's velocities do not fit its points, a relaxation time is 1/2 or less, or cores
+        are to use two buffers, or double precision is to be kept in half.
     """
 
     def __init__(
@@ -135,6 +132,7 @@ class Fluid:
         collision: Literal["trt", "bgk"] = "trt",
         magic: float = EXACT_MAGIC,
         real: Literal["double", "single"] = "double",
+        storage: Literal["full", "half"] = "full",
         body_force: Sequence[float] = (0.0, 0.0, 0.0),
         openings: Sequence[Opening] = (),
         walls: WallLinks | None = None,
@@ -148,15 +146,25 @@ class Fluid:
         for one in (tau, inside_tau):
             if one is not None and not one > 0.5:
                 raise ValueError(f"a relaxation time of {one} is not stable; give more than 0.5")
+        if storage == "half" and real != "single":
+            raise ValueError("half precision is for what is computed in single")
         self.owned, self.bulk = part.owned, part.bulk
         self.count = len(part.numbers)
-        self.stride = _stride(self.count, self._dtype.itemsize)
-        self.parity = 0
-        self.populations_array = device.zeros((DIRECTIONS * self.stride,), self._dtype)
-        nothing = device.zeros((1,), self._dtype)
-        vectors = (3, self.stride)
-        self.force = device.zeros(vectors, self._dtype) if with_cells else nothing
-        self.velocity = device.zeros(vectors, self._dtype) if with_cells else nothing
+        stored = np.dtype(np.float16) if storage == "half" else self._dtype
+        self._way = way or _default_way(device, self.count, stored.itemsize)
+        if device.kind == "cpu" and self._way.buffers != 1:
+            raise ValueError("two buffers are for GPUs: cores step in place")
+        self._populations = Populations(
+            device,
+            part.sources,
+            self.count,
+            computed=self._dtype,
+            stored=stored,
+            buffers=self._way.buffers,
+        )
+        self.stride = self._populations.stride
+        vectors = (3, self.stride) if with_cells else (1,)
+        self.force, self.velocity = (device.zeros(vectors, np.float64) for _ in range(2))
         flags = self.stride if inside_tau is not None else 1
         self.inside = device.zeros((flags,), np.uint8)
         self.constants: dict[str, int | float | str] = {
@@ -165,8 +173,10 @@ class Fluid:
             "CONTRAST": int(inside_tau is not None),
             "CARREAU": int(carreau is not None),
             "PHYSICS_VALUES": _PHYSICS_VALUES,
+            "SINGLE": int(real == "single"),
+            "HALF": int(storage == "half"),
+            "SCALE": int(HALF_SCALE),
         }
-        self._way = way or fastest_way(self._dtype.itemsize)
         if device.kind != "cpu":
             self.constants |= self._way.constants()
         two_rates = magic if collision == "trt" else 0.0
@@ -185,7 +195,8 @@ class Fluid:
                 tables = (place, other, values.astype(self._dtype))
                 arrays = (device.from_host(table) for table in tables)
                 self._corrections.append((*arrays, len(place)))
-        self._divide()
+        self._orders = orders(device, part, self._edge[: part.bulk], self._way)
+        self.listed = self._orders.listed
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
 
@@ -206,83 +217,73 @@ class Fluid:
         self._edge = np.zeros(self.owned, bool)
         self._edge[points] = True
 
-    def _divide(self) -> None:
-        """Lay out the order in which points are taken: edges and the interior of each parity."""
-        edge = self._edge[: self.bulk]
-        chosen = (np.flatnonzero(edge), np.flatnonzero(~edge))
-        device, give = self._device, self._device.from_host
-        self._orders: list[list[tuple[Any, ...]]] = []
-        if device.kind == "cpu":
-            for sources in (None, self._part.sources):
-                of_parity: list[tuple[Any, ...]] = []
-                for some in chosen:
-                    order = rows_and_points(some, sources)
-                    tables = (order.rows, order.row_sources, order.points, order.point_sources)
-                    lists = tuple(give(table) for table in tables)
-                    sizes = (len(order.points), int(sources is not None))
-                    of_parity.append((give(order.blocks), len(order.blocks) - 1, *lists, *sizes))
-                self._orders.append(of_parity)
-            of_odd = [one for order in self._orders[1] for one in order if np.ndim(one)]
-            self.listed = sum(table.nbytes for table in of_odd) / max(1, self.bulk)
-            return
-        found = neighbours(self._part.sources[:, : self.bulk], self._way)
-        self.listed = found.bytes_a_point
-        where = (give(found.kinds), give(found.distances), found.pitch)
-        # Points that all go together need no list.
-        named = [0 if len(some) == self.bulk else give(some.astype(np.int32)) for some in chosen]
-        points = [(one, len(some)) for one, some in zip(named, chosen, strict=True)]
-        self._orders = [list(points), [(*some, *where) for some in points]]
-
     def set_body_force(self, force: Sequence[float]) -> None:
         """Set the force density along x, y, z that acts everywhere."""
         self._body_force[...] = self._device.xp.asarray(force, dtype=self._dtype)
 
     def _bind(self) -> None:
-        """Bind the kernels of both parities."""
+        """Bind the kernels of all kinds of steps."""
         physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
-        device, f, stride = self._device, self.populations_array, self.stride
-        body, cells = self._body_force, (self.force, self.velocity, self.inside)
-        on_gpu, block = device.kind != "cpu", (self._way.threads,)
-        names = ("advance_here", "advance_along") if on_gpu else ("advance", "advance")
-        # For each parity launches for edges and for the interior; none where no points are.
-        self._advance: list[list[list[Launch]]] = []
-        self._openings: list[Launch] = []
-        self._correct: list[Launch] = []
-        in_openings = self.owned - self.bulk
-        for parity, (name, orders) in enumerate(zip(names, self._orders, strict=True)):
-            kernel = device.kernel(SOURCE, name, self.constants)
-            together = self._way.together if on_gpu and not parity else 1
-            self._advance.append([[], []])
-            for launches, order in zip(self._advance[parity], orders, strict=True):
-                if order[1]:
-                    threads = -(-int(order[1]) // together)
-                    arguments = (f, stride, physics, body, *order, *cells)
-                    launches.append(kernel.bind(*arguments, extent=(threads,), block=block))
-            if in_openings:
-                sources, *tables = self._opening_tables
-                self._openings.append(
-                    device.kernel(SOURCE, "openings", self.constants).bind(
-                        *(f, stride, physics, body, self.bulk, in_openings, sources, *tables),
-                        *(self._drive, parity, *cells),
-                        extent=(in_openings,),
-                        block=_GPU_BLOCK,
-                        stream=device.side,
-                    )
-                )
-        for links in self._corrections:
-            self._correct.append(
-                self._device.kernel(SOURCE, "correct_walls", self.constants).bind(
-                    f, *links, extent=(links[-1],), block=_GPU_BLOCK
-                )
-            )
+        binder = Binder(
+            device=self._device,
+            file=SOURCE,
+            constants=self.constants,
+            way=self._way,
+            bulk=self.bulk,
+            in_openings=self.owned - self.bulk,
+            stride=self.stride,
+            physics=physics,
+            body_force=self._body_force,
+            cells=(self.force, self.velocity, self.inside),
+            opening_tables=(*self._opening_tables, self._drive),
+            corrections=tuple(self._corrections),
+        )
+        state = self._populations
+        self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
 
     def take(self, way: Way) -> None:
-        """Let a GPU step in another way from now on, one that reads the same neighbours."""
-        if way.kinds != self._way.kinds:
-            raise ValueError("a way that reads other lists of neighbours needs a fluid of its own")
+        """Let a GPU step in another way from now on, with the same neighbours and buffers."""
+        if (way.kinds, way.buffers) != (self._way.kinds, self._way.buffers):
+            raise ValueError(
+                "a way with other lists of neighbours or buffers needs a fluid of its own"
+            )
         self._way = way
         self.constants |= way.constants()
         self._bind()
+
+    @property
+    def populations_array(self) -> Array:
+        """The flat array in which the present state lies."""
+        return self._populations.source
+
+    @property
+    def destination(self) -> Array:
+        """The flat array that a step writes, until it is finished: what is exchanged lies there."""
+        return self._populations.destination
+
+    @property
+    def buffers(self) -> tuple[Array, ...]:
+        """All arrays that are `destination` at times."""
+        return self._populations.buffers
+
+    @property
+    def phase(self) -> int:
+        """Number of the kind of step that is next: steps of a kind have the same launches."""
+        return self._populations.phase
+
+    @property
+    def streamed(self) -> bool:
+        """Whether what has arrived at a point still lies with its neighbours, as odd steps find it."""
+        return self._populations.turn.streamed
+
+    @property
+    def in_place(self) -> bool:
+        """Whether there is one buffer."""
+        return len(self._populations.buffers) == 1
+
+    def numbers(self, stored: Array) -> Array:
+        """Values of `populations_array` as numbers: half precision is kept times a factor."""
+        return self._populations.numbers(stored)
 
     def drive(self, opening: int, number: float) -> None:
         """Set the factor of an opening's velocities, or its density."""
@@ -294,18 +295,11 @@ class Fluid:
 
     def set_populations(self, populations: Floats) -> None:
         """Start from what :meth:`populations` gave, (19, owned)."""
-        slots = self.populations_array.reshape(DIRECTIONS, self.stride)
-        slots[:, : self.owned] = self._device.xp.asarray(populations, dtype=self._dtype)
-        self.parity = 0
+        self._populations.set(populations)
 
-    def _arrived(self, i: int) -> Array:
-        """What has arrived along direction i at all own points."""
-        f, xp = self.populations_array, self._device.xp
-        own = f[i * self.stride : i * self.stride + self.owned]
-        if not self.parity or i == 0:
-            return own
-        sources = xp.asarray(self._part.sources[i - 1])
-        return xp.where(sources < 0, own, f[int(OPPOSITE[i]) * self.stride + sources])
+    def arrived(self, i: int) -> Array:
+        """What has arrived along direction i at all own points, on the device: f_i - w_i."""
+        return self._populations.arrived(i)
 
     def populations(self) -> Floats:
         """Populations less their weights, f_i - w_i, as they have arrived at each own point.
@@ -316,7 +310,7 @@ class Fluid:
             On the host, in the type that is computed with. The next step depends on nothing else:
             set again, it gives the same bits. What an opening leaves undefined is what left there.
         """
-        rows = [self._device.to_host(self._arrived(i)) for i in range(DIRECTIONS)]
+        rows = [self._device.to_host(self.arrived(i)) for i in range(DIRECTIONS)]
         return np.stack(rows)
 
     def moments(self) -> tuple[Floats, Floats]:
@@ -329,7 +323,7 @@ class Fluid:
         density = xp.ones(self.owned)
         momentum = xp.zeros((3, self.owned))
         for i in range(DIRECTIONS):
-            arrived = self._arrived(i)
+            arrived = self.arrived(i)
             density += arrived
             for axis in range(3):
                 if VELOCITIES[i, axis]:
@@ -342,7 +336,7 @@ class Fluid:
         result = give(density), give(momentum / density)
         if self.owned > self.bulk:
             there = slice(self.bulk, self.owned)
-            arrived = np.stack([give(self._arrived(i)[there]) for i in range(DIRECTIONS)])
+            arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
             result[0][there], result[1][:, there] = self._in_openings.moments(
                 arrived, give(self._drive), give(force[:, there])
             )
@@ -351,30 +345,45 @@ class Fluid:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that hold values of points."""
-        arrays = (self.populations_array, self.force, self.velocity, self.inside)
-        return sum(int(array.nbytes) for array in arrays)
+        arrays = (self.force, self.velocity, self.inside)
+        return self._populations.nbytes + sum(int(array.nbytes) for array in arrays)
+
+    @property
+    def bytes_a_point(self) -> float:
+        """Least bytes that a step moves for a point: populations and where neighbours lie.
+
+        Each population is read once and written once; in place every second step needs neighbours.
+        """
+        moved = 2 * DIRECTIONS * float(self.populations_array.itemsize)
+        return moved + (self.listed / 2 if self.in_place else self.listed)
 
     @property
     def forward(self) -> bool:
-        """Whether an exchange after this collision goes from owners to ghosts."""
-        return self.parity == 0
+        """Whether what this step leaves goes from owners to ghosts.
+
+        Then `ghost_slots` receive and `owned_slots` send; else it goes back.
+        """
+        turn = self._populations.turn
+        return not (turn.streamed and turn.in_place)
 
     def collide_edge(self) -> None:
         """Take the points beside ghosts and those in openings through the step."""
-        if self._openings:
+        launches = self._launches[self.phase]
+        if launches.openings:
             self._device.fork()
-            self._openings[self.parity]()
-        for launch in self._advance[self.parity][0]:
+            launches.openings[0]()
+        for launch in launches.edge:
             launch()
         # Where nobody waits for the edge, openings go on beside the interior.
-        if self._openings and len(self.ghost_slots):
+        if launches.openings and len(self.ghost_slots):
             self._device.join()
 
     def collide_interior(self) -> None:
         """Take all other points through the step."""
-        for launch in self._advance[self.parity][1]:
+        launches = self._launches[self.phase]
+        for launch in launches.interior:
             launch()
-        if self._openings and not len(self.ghost_slots):
+        if launches.openings and not len(self.ghost_slots):
             self._device.join()
 
     def collide_and_stream(self) -> None:
@@ -384,13 +393,13 @@ class Fluid:
 
     def finish_step(self) -> None:
         """Let moving and slanted walls act, once what comes from other ranks is there."""
-        if self._correct:
-            self._correct[self.parity]()
-        self.parity = 1 - self.parity
+        for launch in self._launches[self.phase].walls:
+            launch()
+        self._populations.go_on()
 
     def skip_step(self) -> None:
         """Take note that a graph has done a step."""
-        self.parity = 1 - self.parity
+        self._populations.go_on()
 
     def step(self) -> None:
         """Advance by one time step where there are no ghosts."""
@@ -398,10 +407,10 @@ class Fluid:
         self.finish_step()
 
 
-def _stride(count: int, itemsize: int) -> int:
-    """Distance of slots: at least `count`, whole lines, and not a multiple of a page."""
-    least = -(-count * itemsize // _LINE) * _LINE
-    return (least + (_SHIFT - least) % _PAGE) // itemsize
+def _default_way(device: Device, count: int, itemsize: int) -> Way:
+    """The fastest way for which a GPU has room; cores have but one."""
+    roomy = device.kind != "cpu" and room_for_two(device.memory()[0], count, itemsize)
+    return fastest_way(itemsize, 2 if roomy else 1)
 
 
 def _rates(tau: float, magic: float) -> tuple[float, float]:

@@ -7,12 +7,12 @@
 
 // How far ahead of its use a line is asked for: 19 streams are more than processors follow by
 // themselves, and what follows a row is most often the next row.
-#define AHEAD (512 / (int)sizeof(real))
+#define AHEAD (512 / (int)sizeof(Stored))
 
 struct Cells {
   real body[3];
-  const real *force;
-  real *velocity;
+  const CellReal *force;
+  CellReal *velocity;
   const unsigned char *inside;
 };
 
@@ -29,7 +29,7 @@ INLINE Surroundings uniform(const Physics &k, const Cells &cells) {
 // Points p + j and those after it: a whole vector, or the `count` points that a row ends with. `at` are
 // the addresses of point p's populations.
 template <bool WHOLE>
-INLINE void advance_lanes(real *const *at, long j, int count, long p, long stride, const Physics &k,
+INLINE void advance_lanes(Stored *const *at, long j, int count, long p, long stride, const Physics &k,
                           const Cells &cells) {
   Lanes h[Q], u[3];
   Surroundings here = uniform(k, cells);
@@ -37,8 +37,7 @@ INLINE void advance_lanes(real *const *at, long j, int count, long p, long strid
   UNROLLED for (int i = 0; i < Q; ++i) h[i] = WHOLE ? load(at[i] + j) : load(at[i] + j, count);
 #if CELLS
   UNROLLED for (int a = 0; a < 3; ++a) {
-    const real *from = cells.force + a * stride + p + j;
-    here.g[a] += WHOLE ? load(from) : load(from, count);
+    here.g[a] += taken_over(cells.force + a * stride + p + j, count);
   }
 #endif
 #if CONTRAST
@@ -50,15 +49,14 @@ INLINE void advance_lanes(real *const *at, long j, int count, long p, long strid
     WHOLE ? store(at[i] + j, h[i]) : store(at[i] + j, h[i], count);
 #if CELLS
   UNROLLED for (int a = 0; a < 3; ++a) {
-    real *to = cells.velocity + a * stride + p + j;
-    WHOLE ? store(to, u[a]) : store(to, u[a], count);
+    hand_over(cells.velocity + a * stride + p + j, u[a], count);
   }
 #endif
 }
 
-INLINE void advance_row(real *f, long stride, long p, long length, const int *sources,
+INLINE void advance_row(Stored *f, long stride, long p, long length, const int *sources,
                         const Physics &k, const Cells &cells) {
-  real *at[Q];
+  Stored *at[Q];
   UNROLLED for (int i = 0; i < Q; ++i)
     at[i] = f + address(i, p, i && sources ? sources[i - 1] : -1, stride);
   long j = 0;
@@ -68,7 +66,7 @@ INLINE void advance_row(real *f, long stride, long p, long length, const int *so
 }
 
 // At most LANES single points; sources [18][pitch]. Both are read as whole vectors.
-INLINE void advance_points(real *f, long stride, const int *points, const int *sources, long pitch,
+INLINE void advance_points(Stored *f, long stride, const int *points, const int *sources, long pitch,
                            int count, const Physics &k, const Cells &cells) {
   Addresses at[Q];
   const Addresses p = indices(points), none = Addresses{} - 1;
@@ -77,28 +75,28 @@ INLINE void advance_points(real *f, long stride, const int *points, const int *s
     at[i] = source < 0 ? p + i * stride : source + opposite(i) * stride;
   }
   Lanes h[Q], u[3];
-  UNROLLED for (int i = 0; i < Q; ++i) h[i] = gathered(f, (const Eight *)&at[i], count);
+  UNROLLED for (int i = 0; i < Q; ++i) h[i] = gathered(f, (const Places *)&at[i], count);
   Surroundings here = uniform(k, cells);
 #if CELLS
   for (int l = 0; l < LANES; ++l)
-    for (int a = 0; a < 3; ++a) here.g[a][l] += cells.force[a * stride + p[l]];
+    for (int a = 0; a < 3; ++a) here.g[a][l] += (real)cells.force[a * stride + p[l]];
 #endif
 #if CONTRAST
   for (int l = 0; l < LANES; ++l)
     if (cells.inside[p[l]]) here.plus[l] = k.inside_plus, here.minus[l] = k.inside_minus;
 #endif
   collide(k, here.plus, here.minus, here.g, h, u);
-  UNROLLED for (int i = 0; i < Q; ++i) scatter(f, (const Eight *)&at[i], h[i], count);
+  UNROLLED for (int i = 0; i < Q; ++i) scatter(f, (const Places *)&at[i], h[i], count);
 #if CELLS
   for (int l = 0; l < count; ++l)
     for (int a = 0; a < 3; ++a) cells.velocity[a * stride + p[l]] = u[a][l];
 #endif
 }
 
-KERNEL advance(real *f, long stride, const Physics k, const real *body, const int *blocks, long count,
+KERNEL advance(Stored *f, long stride, const Physics k, const real *body, const int *blocks, long count,
                const int *rows, const int *row_sources, const int *points,
-               const int *point_sources, long pitch, long streamed, const real *force, real *velocity,
-               const unsigned char *inside) {
+               const int *point_sources, long pitch, long streamed, const CellReal *force,
+               CellReal *velocity, const unsigned char *inside) {
   const Cells cells = {{body[0], body[1], body[2]}, force, velocity, inside};
   BLOCKS(b, count) {
     const int *from = blocks + 2 * b, *to = from + 2;

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.jit import Constants
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
 
 Indices = NDArray[np.int32]
 
@@ -17,6 +18,8 @@ ROW = 20
 NONE = np.iinfo(np.int32).min
 """The distance of a neighbour that is not there."""
 
+# Two buffers take at most a part of what is free: cells, lists and exchanges need room, too.
+_SHARE = 3
 # Whole lines of memory, for lists with a row for each direction.
 _LINE = 64
 # Rows that may be alike are found by sums modulo 2^64 with these factors.
@@ -36,9 +39,11 @@ class Way:
     threads, blocks
         Of a block, and blocks that a processor must hold at once.
     together
-        Neighbouring points that a thread takes in even steps.
+        Neighbouring points that a thread takes, in even steps and between two buffers.
     passing
         Hint that nothing is read or written again soon.
+    buffers
+        1: in place, even and odd steps in turns; 2: from one buffer into the other.
     """
 
     kinds: bool = True
@@ -46,6 +51,7 @@ class Way:
     blocks: int = 2
     together: int = 1
     passing: bool = False
+    buffers: int = 1
 
     def constants(self) -> Constants:
         """Compile-time constants of fluid_gpu.hpp."""
@@ -58,9 +64,27 @@ class Way:
         }
 
 
-def fastest_way(itemsize: int) -> Way:
-    """The way that bench/blood_gpu.py finds fastest, for values of so many bytes."""
-    return Way() if itemsize == 8 else Way(together=2)
+def fastest_way(itemsize: int, buffers: int = 1) -> Way:
+    """The way that bench/blood_gpu.py finds fastest, for stored values of so many bytes."""
+    together = 1 if itemsize == 8 or buffers == 2 else 2
+    return Way(together=together, buffers=buffers)
+
+
+def room_for_two(free: int, count: int, itemsize: int, sharing: int = 1) -> bool:
+    """Whether two buffers leave enough of a GPU's memory to others.
+
+    Parameters
+    ----------
+    free
+        Bytes of it that are free.
+    count
+        Points, ghosts included.
+    itemsize
+        Bytes of a stored value.
+    sharing
+        Ranks that use this GPU.
+    """
+    return 2 * DIRECTIONS * count * itemsize <= free / sharing / _SHARE
 
 
 @dataclass(frozen=True)
@@ -83,7 +107,7 @@ class Neighbours:
 
     @property
     def bytes_a_point(self) -> float:
-        """Read in an odd step for each point, every row of distances once."""
+        """Read for each point in a step that needs neighbours, every row of distances once."""
         count = max(1, len(self.kinds))
         if self.pitch:
             return 18 * 4

@@ -104,3 +104,55 @@ INLINE void scatter(real *f, const Eight *at, Lanes a, int count) {
   for (int l = 0; l < count; ++l) f[(*at)[l]] = a[l];
 }
 #endif
+
+// What goes lane by lane is called: in line in each of 19 places it makes compilers slow.
+#define CALLED static __attribute__((noinline, unused))
+
+#if HALF
+typedef _Float16 Stored;
+INLINE real number(Stored a) { return (real)a * ((real)1 / SCALE); }
+INLINE Stored kept(real a) { return (Stored)rounded_for_half(a * SCALE); }
+CALLED Lanes load(const Stored *p, int count) {
+  Lanes a = {};
+  for (int l = 0; l < count; ++l) a[l] = number(p[l]);
+  return a;
+}
+INLINE Lanes load(const Stored *p) { return load(p, LANES); }
+CALLED void store(Stored *p, Lanes a, int count) {
+  for (int l = 0; l < count; ++l) p[l] = kept(a[l]);
+}
+INLINE void store(Stored *p, Lanes a) { store(p, a, LANES); }
+CALLED Lanes gathered(const Stored *f, const Addresses *at, int count) {
+  Lanes a = {};
+  for (int l = 0; l < count; ++l) a[l] = number(f[(*at)[l]]);
+  return a;
+}
+CALLED void scatter(Stored *f, const Addresses *at, Lanes a, int count) {
+  for (int l = 0; l < count; ++l) f[(*at)[l]] = kept(a[l]);
+}
+typedef Addresses Places;
+#else
+typedef real Stored;
+INLINE real number(Stored a) { return a; }
+INLINE Stored kept(real a) { return a; }
+typedef Eight Places;
+#endif
+
+// Forces and velocities that are shared with cells, of `count` lanes.
+#if SINGLE
+CALLED Lanes taken_over(const CellReal *p, int count) {
+  Lanes a = {};
+  for (int l = 0; l < count; ++l) a[l] = (real)p[l];
+  return a;
+}
+CALLED void hand_over(CellReal *p, Lanes a, int count) {
+  for (int l = 0; l < count; ++l) p[l] = a[l];
+}
+#else
+INLINE Lanes taken_over(const CellReal *p, int count) {
+  return count == LANES ? load(p) : load(p, count);
+}
+INLINE void hand_over(CellReal *p, Lanes a, int count) {
+  count == LANES ? store(p, a) : store(p, a, count);
+}
+#endif

@@ -11,13 +11,14 @@ from typing import Literal
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.exchange.gather_scatter import open_gather_scatter
 from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import open_lists
+from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable
 from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
+from haloscope.solvers.blood.cell_rows import CellRows
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
@@ -54,6 +55,7 @@ class _Unfilled(BloodSolver):
             Repulsion(device, box, law)
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
         Insides(device, box, part.halo, part.table)
+        CellRows(device)
         for each in table.cells:
             kind = kind_of(each, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
@@ -71,9 +73,20 @@ class _Unfilled(BloodSolver):
 
 def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
-    solver = _Unfilled(_small(case), device, World())
+    for small in _in_all_ways(_small(case), device):
+        solver = _Unfilled(small, device, World())
     if world.size > 1:
-        _ask_for_exchange(case, device, world, solver.dtype)
+        _ask_for_exchange(case, device, world, solver)
+
+
+def _in_all_ways(case: BloodCase, device: Device) -> list[BloodCase]:
+    """The case with both ways of streaming where a GPU's free memory will choose between them."""
+    if device.kind == "cpu" or case.blood.streaming != "auto":
+        return [case]
+    return [
+        case.model_copy(update={"blood": case.blood.model_copy(update={"streaming": streaming})})
+        for streaming in ("in place", "two buffers")
+    ]
 
 
 def _small(case: BloodCase) -> BloodCase:
@@ -94,28 +107,29 @@ def _small(case: BloodCase) -> BloodCase:
     return case.model_copy(update={"blood": small})
 
 
-def _ask_for_exchange(case: BloodCase, device: Device, world: World, dtype: np.dtype) -> None:
+def _ask_for_exchange(case: BloodCase, device: Device, world: World, solver: BloodSolver) -> None:
     """Ask for what ranks exchange populations, velocities and vertices with."""
     table, transport = case.blood, case.machine.transport
     # Long lists have indices of another type.
     values = DIRECTIONS * _points_of_rank(table, world.size)
     one = ((1, np.array([values - 1])),)
-    state = device.zeros((values,), dtype)
+    stored = solver.fluid.populations_array.dtype
+    state = device.zeros((values,), stored)
     lists = Lists(one, one)
-    open_lists(world, device, lists, dtype, transport, state=state).forward.prepare(state)
+    open_lists(world, device, lists, stored, transport, state=state).forward.prepare(state)
     if not table.cells:
         return
     stride = values // DIRECTIONS
     ends = ((1, np.array([stride - 1])),)
-    velocity = device.zeros((_DIMENSIONS * stride,), dtype)
+    velocity = device.zeros((_DIMENSIONS * stride,), np.float64)
     lists = Lists(ends, ends)
     open_lists(
-        world, device, lists, dtype, transport, fields=_DIMENSIONS, field_stride=stride
+        world, device, lists, np.float64, transport, fields=_DIMENSIONS, field_stride=stride
     ).forward.prepare(velocity)
     vertices = device.zeros((_DIMENSIONS,), np.float64)
-    ids = np.ones(1, np.int64)
-    open_gather_scatter(
-        world, device, ids, _DIMENSIONS, np.float64, transport, state=vertices
+    rows = {0: np.zeros(1, np.int64)}
+    open_shared_rows(
+        world, device, rows, 1, _DIMENSIONS, np.float64, transport, state=vertices
     ).prepare(vertices)
 
 

@@ -115,7 +115,8 @@ class ChosenPoints:
 
     def populations(self) -> Floats:
         """What has arrived at each point, less the weights, (19, n)."""
-        found = self._fluid.populations_array[self._addresses[self._fluid.parity]]
+        fluid = self._fluid
+        found = fluid.numbers(fluid.populations_array[self._addresses[int(fluid.streamed)]])
         return np.asarray(self._device.to_host(found), np.float64)
 
     def forces(self) -> Floats:

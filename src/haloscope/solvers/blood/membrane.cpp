@@ -1,9 +1,10 @@
 // Forces, energies and shapes of membranes: of cells whose elements are the same for all of a kind.
 //
 //   positions, velocities, forces   component d of vertex v of cell c at (d * capacity + c) * V + v
-//   elements     vertex k of element e at k * E + e; the first three are the triangle's corners
+//   elements     vertex k of element e at k * E + e; first the triangle's corners a, b, c, then the
+//                vertices beyond its edges ab, bc and ca
 //   weights      of regular and irregular Loop elements, [2][12][5]: of the derivatives by v, w, vv, ww, vw
-//   reference    [5][E]: A11, A12, A22, idet and w of Rest
+//   reference    [7][E]: A11, A12, A22, idet, w, A and Q of Rest
 //   curvature    c0 of Loop elements or, where elements are linear, of vertices
 //   begins, entries   entries begins[v] to begins[v + 1], e * POINTS + k in ascending order, say that
 //                v is vertex k of element e
@@ -16,10 +17,11 @@
 
 #include "membrane_lanes.hpp"
 #include "membrane.hpp"
+#include "membrane_folds.hpp"
 
 INLINE Rest rest_of(const double *reference, const double *curvature, long E, long e) {
-  return {reference[e], reference[E + e], reference[2 * E + e], reference[3 * E + e], reference[4 * E + e],
-          LOOP ? curvature[e] : 0.0};
+  return {reference[e],         reference[E + e],     reference[2 * E + e], reference[3 * E + e],
+          reference[4 * E + e], reference[5 * E + e], reference[6 * E + e], LOOP ? curvature[e] : 0.0};
 }
 
 // One cell's positions or velocities, the former relative to its first vertex: nothing is lost far

@@ -30,11 +30,13 @@ OF_VEC Vec<T> cross(Vec<T> a, Vec<T> b) {
 // Moduli of one kind of cell; A0 and V0 are those of the shape at rest.
 struct Law {
   double G, C, kb, kA, kV, A0, V0, mu, skalak;  // the last is 0 for a neo-Hookean membrane
+  double kf, cf, rf;                            // of membrane_folds.hpp
 };
 
-// What an element knows of the shape at rest: w is its area, idet = 1 / det of the metric.
+// What an element knows of the shape at rest: w is its area, idet = 1 / det of the metric; A is the
+// area of the triangle of its corners, Q that over the sum of the squared sides.
 struct Rest {
-  double A11, A12, A22, idet, w, c0;
+  double A11, A12, A22, idet, w, A, Q, c0;
 };
 
 // Derivatives of an element's energy by a1, a2, and the vector m for the second derivatives: by

@@ -85,17 +85,19 @@ KERNEL forces(const double *positions, const double *velocities, double *result,
         const auto velocity = [&](long k) { return load(u + 3 * (long)elements[k * E + e]); };
 #if LOOP
         const double *w = weights + (e < regular ? 0 : 60);
-        const Gradients<Lanes> g = constraint_gradients(t, p, s);
+        Gradients<Lanes> g = constraint_gradients(t, p, s);
+        if (law.kf != 0) add_to_gradients(t, against_folds(law, rest, t, place), g);
         const Response<Lanes> r = loop_response<Lanes>(law, rest, w, place, velocity);
         subtract(f + 3 * a, g.a + loop_gradient(r, w));
         subtract(f + 3 * b, g.b + loop_gradient(r, w + 5));
         subtract(f + 3 * c, g.c + loop_gradient(r, w + 10));
         for (long k = 3; k < 12; k++) subtract(f + 3 * (long)elements[k * E + e], loop_gradient(r, w + 5 * k));
 #else
-        const Gradients<Lanes> g =
+        Gradients<Lanes> g =
             bent ? bending_gradients(t, p, s, load_response(corners + 7 * a), load_response(corners + 7 * b),
                                      load_response(corners + 7 * c))
                  : constraint_gradients(t, p, s);
+        if (law.kf != 0) add_to_gradients(t, against_folds(law, rest, t, place), g);
         const Response<Lanes> r = linear_response(law, rest, t, velocity);
         subtract(f + 3 * a, g.a - (r.t1 + r.t2));
         subtract(f + 3 * b, g.b + r.t1);

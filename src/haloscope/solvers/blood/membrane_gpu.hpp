@@ -1,6 +1,7 @@
 // Forces on GPUs: a block goes through cells one after the other; its threads take elements, then
 // vertices, which gather. What elements say (Loop) or vertices (linear) waits in shared memory, or
-// in the block's part of the scratch array where it does not fit.
+// in the block's part of the scratch array where it does not fit; behind it four sheets of what
+// elements say against folds.
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK)
 forces(const double *positions, const double *velocities, double *result, const int *elements,
@@ -11,7 +12,9 @@ forces(const double *positions, const double *velocities, double *result, const 
   SHARED(double, volumes, PARTS_OF_A_CELL);
   SHARED(double, areas, PARTS_OF_A_CELL);
   BLOCKS(slot, slots) {
-    double *store = on_chip ? chip : scratch + slot * (LOOP ? 12 * E : 7 * V);
+    const long waiting_values = LOOP ? 12 * E : 7 * V;
+    double *store = on_chip ? chip : scratch + slot * (waiting_values + (law.kf != 0 ? 4 * E : 0));
+    double *folds = store + waiting_values;
     for (long c = slot; c < count; c += slots) {
       const OneCell cell = cell_of(positions, capacity, V, c, true);
       const OneCell moving = cell_of(velocities, capacity, V, c, false);
@@ -25,17 +28,26 @@ forces(const double *positions, const double *velocities, double *result, const 
         volumes[i] = volume;
         areas[i] = area;
       }
+      if (LOOP || law.kf != 0)
+        THREADS(e, E) {
+          const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
+          const Rest rest = rest_of(reference, curvature, E, e);
+          Resistance<double> folded = {};
+          if (law.kf != 0) folded = against_folds(law, rest, triangle_of(cell, elements, E, e), place);
 #if LOOP
-      // Sheets of E values, so that neighbouring threads meet neighbouring places.
-      THREADS(e, E) {
-        const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
-        const auto velocity = [&](long k) { return at(moving, elements[k * E + e]); };
-        const Response<double> r = loop_response<double>(law, rest_of(reference, curvature, E, e),
-                                                         weights + (e < regular ? 0 : 60), place, velocity);
-        const double *values = (const double *)&r;
-        for (int i = 0; i < 12; i++) store[i * E + e] = values[i];
-      }
-#else
+          const auto velocity = [&](long k) { return at(moving, elements[k * E + e]); };
+          const Response<double> r =
+              loop_response<double>(law, rest, weights + (e < regular ? 0 : 60), place, velocity);
+          const double *values = (const double *)&r;
+          // Sheets of E values, so that neighbouring threads meet neighbouring places.
+          for (int i = 0; i < 12; i++) store[i * E + e] = values[i];
+#endif
+          if (law.kf != 0) {
+            folds[e] = folded.U.x, folds[E + e] = folded.U.y, folds[2 * E + e] = folded.U.z;
+            folds[3 * E + e] = folded.y;
+          }
+        }
+#if !LOOP
       if (law.kb != 0)
         THREADS(v, V) {
           const CornerResponse<double> r =
@@ -57,12 +69,22 @@ forces(const double *positions, const double *velocities, double *result, const 
         Vec<double> f = {};
         for (long i = begins[v]; i < begins[v + 1]; i++) {
           const long e = entries[i] / POINTS, k = entries[i] % POINTS;
+          const auto resisted = [&](Triangle<double> t, Gradients<double> g) {
+            if (law.kf != 0)
+              add_to_gradients(t, {{folds[e], folds[E + e], folds[2 * E + e]}, folds[3 * E + e]}, g);
+            return g;
+          };
 #if LOOP
           Response<double> r;
           double *values = (double *)&r;
           for (int j = 0; j < 12; j++) values[j] = store[j * E + e];
           const Vec<double> g = loop_gradient(r, weights + (e < regular ? 0 : 60) + 5 * k);
-          f = f - (k < 3 ? corner(constraint_gradients(triangle_of(cell, elements, E, e), p, s), k) + g : g);
+          if (k < 3) {
+            const Triangle<double> t = triangle_of(cell, elements, E, e);
+            f = f - (corner(resisted(t, constraint_gradients(t, p, s)), k) + g);
+          } else {
+            f = f - g;
+          }
 #else
           const Triangle<double> t = triangle_of(cell, elements, E, e);
           const auto velocity = [&](long j) { return at(moving, elements[j * E + e]); };
@@ -72,8 +94,9 @@ forces(const double *positions, const double *velocities, double *result, const 
             for (int n = 0; n < 7; n++) values[n] = store[n * V + elements[j * E + e]];
             return r;
           };
-          const Gradients<double> g = law.kb != 0 ? bending_gradients(t, p, s, waiting(0), waiting(1), waiting(2))
-                                                  : constraint_gradients(t, p, s);
+          const Gradients<double> g =
+              resisted(t, law.kb != 0 ? bending_gradients(t, p, s, waiting(0), waiting(1), waiting(2))
+                                      : constraint_gradients(t, p, s));
           const Response<double> r = linear_response(law, rest_of(reference, curvature, E, e), t, velocity);
           f = f - (k == 0 ? g.a - (r.t1 + r.t2) : k == 1 ? g.b + r.t1 : g.c + r.t2);
 #endif

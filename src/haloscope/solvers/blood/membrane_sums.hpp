@@ -8,9 +8,9 @@
     BARRIER();                                                              \
   }
 
-#define ENERGIES 4
+#define ENERGIES 5
 
-// result[q * capacity + c]: elastic and bending energy, and those of area and volume.
+// result[q * capacity + c]: elastic and bending energy, those of area and volume, that against folds.
 KERNEL energies(const double *positions, const int *elements, const double *weights, const double *reference,
                 const double *curvature, const int *begins, const int *entries, Law law, double *result,
                 long capacity, long count, long V, long E, long regular) {
@@ -18,15 +18,16 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
     SHARED(double, sums[ENERGIES], PARTS_OF_A_CELL);
     const OneCell cell = cell_of(positions, capacity, V, c, true);
     THREADS(i, PARTS_OF_A_CELL) {
-      double elastic = 0, bending = 0, area = 0, volume = 0;
+      double elastic = 0, bending = 0, area = 0, volume = 0, folds = 0;
       for (long e = i; e < E; e += PARTS_OF_A_CELL) {
         const Triangle<double> t = triangle_of(cell, elements, E, e);
         const Rest rest = rest_of(reference, curvature, E, e);
         area += t.area;
         volume += dot(at(cell, elements[e]), t.S);
+        const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
+        if (law.kf != 0) folds += fold_energy(law, rest, t, place);
 #if LOOP
         const double *w = weights + (e < regular ? 0 : 60);
-        const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
         Vec<double> d[5];
         derivatives<5>(place, w, d);
         const Vec<double> a1 = d[0], a2 = d[1];
@@ -40,7 +41,7 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
       for (long v = i; v < V; v += PARTS_OF_A_CELL)
         bending += corner_energy(law, curvature[v], corner_of(cell, elements, begins, entries, E, v));
 #endif
-      sums[0][i] = elastic, sums[1][i] = bending, sums[2][i] = area, sums[3][i] = volume;
+      sums[0][i] = elastic, sums[1][i] = bending, sums[2][i] = area, sums[3][i] = volume, sums[4][i] = folds;
     }
     BARRIER();
     ADD_IN_PAIRS(sums, ENERGIES)
@@ -50,6 +51,7 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
       result[capacity + c] = sums[1][0];
       result[2 * capacity + c] = law.kA * stretched * stretched / (2 * law.A0);
       result[3 * capacity + c] = law.kV * swollen * swollen / (2 * law.V0);
+      result[4 * capacity + c] = sums[4][0];
     }
     BARRIER();
   }
@@ -57,11 +59,18 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
 
 #define MOMENTS 11
 
+// Whether a triangle is folded against its neighbour: by more than 120 degrees, where no fold guard lets
+// them come.
+INLINE int against(Vec<double> s, Vec<double> beside) {
+  const double along = dot(s, beside);
+  return along < 0 && 4 * along * along > dot(s, s) * dot(beside, beside);
+}
+
 // result[q * capacity + c]: area, volume, its first moments by x, y, z about the cell's first vertex
 // and the second ones xx, yy, zz, yz, zx, xy; last the quality of the worst triangle: 4 sqrt(3) times
-// its area over the sum of its squared sides, 1 if equilateral, negative if it is turned against
-// the three around it. (Tetrahedra from the first vertex: Tonon, J. Math. Stat. 1 (2005).)
-KERNEL moments(const double *positions, const int *elements, const int *across, double *result,
+// its area over the sum of its squared sides, 1 if equilateral, negative if it is folded
+// against two or three of those beside it. (Tetrahedra from the first vertex: Tonon, J. Math. Stat. 1 (2005).)
+KERNEL moments(const double *positions, const int *elements, double *result,
                long capacity, long count, long V, long E) {
   BLOCKS(c, count) {
     SHARED(double, sums[MOMENTS], PARTS_OF_A_CELL);
@@ -72,8 +81,8 @@ KERNEL moments(const double *positions, const int *elements, const int *across, 
       for (long e = i; e < E; e += PARTS_OF_A_CELL) {
         const Vec<double> p = at(cell, elements[e]), q = at(cell, elements[E + e]), r = at(cell, elements[2 * E + e]);
         const Triangle<double> t = triangle(p, q, r);
-        const Vec<double> o = p + q + r, beyond_c = at(cell, across[e]), beyond_a = at(cell, across[E + e]),
-                          beyond_b = at(cell, across[2 * E + e]);
+        const Vec<double> o = p + q + r, beyond_c = at(cell, elements[3 * E + e]),
+                          beyond_a = at(cell, elements[4 * E + e]), beyond_b = at(cell, elements[5 * E + e]);
         const double v = dot(p, t.S) / 3;
         m[0] += t.area;
         m[1] += v;
@@ -84,9 +93,10 @@ KERNEL moments(const double *positions, const int *elements, const int *across, 
         m[8] += v / 20 * (o.y * o.z + p.y * p.z + q.y * q.z + r.y * r.z);
         m[9] += v / 20 * (o.z * o.x + p.z * p.x + q.z * q.x + r.z * r.x);
         m[10] += v / 20 * (o.x * o.y + p.x * p.y + q.x * q.y + r.x * r.y);
-        const Vec<double> around = triangle(q, p, beyond_c).S + triangle(r, q, beyond_a).S + triangle(p, r, beyond_b).S;
+        const int turned = against(t.S, triangle(q, p, beyond_c).S) + against(t.S, triangle(r, q, beyond_a).S) +
+                           against(t.S, triangle(p, r, beyond_b).S);
         const double shape = 4 * 1.7320508075688772 * t.area / (dot(t.Ea, t.Ea) + dot(t.Eb, t.Eb) + dot(t.Ec, t.Ec));
-        const double quality = dot(t.S, around) > 0 ? shape : -shape;
+        const double quality = turned < 2 ? shape : -shape;
         worst = smaller(worst, quality >= -1 ? quality : -1.0);  // what is no number counts as -1
       }
       for (int j = 0; j < MOMENTS; j++) sums[j][i] = m[j];

@@ -13,16 +13,23 @@ from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.cell_shapes import CellShapes
 from haloscope.solvers.blood.loop_elements import SUPPORT, loop_elements
+from haloscope.solvers.blood.membrane_folds import fault, fold_onset
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 
 SOURCE = Path(__file__).with_name("membrane.cpp")
-ENERGIES = ("elastic", "bending", "area", "volume")
+ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
 _GPU_THREADS = 512
 _GPU_SHARED = 200 << 10
 _GPU_SLOTS = 2
 _CORNER_RESPONSE = 7
+_FOLD_SHEETS = 4
+_LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 16 * 8
+
+
+# Of an element: an equilateral one has 1. Those of crowded cells go down to 0.1.
+_LEAST_QUALITY = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,9 @@ class MembraneLaw:
         each cell's whole area and volume, of the polyhedron of its vertices.
     viscosity
         Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
+    fold_guard
+        Stiffness, force by length, against folds between neighbouring triangles of the mesh, and
+        against triangles that collapse (membrane_folds.hpp); 0: none.
     """
 
     shear_modulus: float
@@ -58,14 +68,28 @@ class MembraneLaw:
     area_modulus: float = 0.0
     volume_modulus: float = 0.0
     viscosity: float = 0.0
+    fold_guard: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("shear_modulus", "dilation", "bending_modulus", "area_modulus"):
             self._require(name, getattr(self, name))
         self._require("volume_modulus", self.volume_modulus)
         self._require("viscosity", self.viscosity)
+        self._require("fold_guard", self.fold_guard)
         if self.shear_modulus == 0:
             raise InputError("shear_modulus = 0 leaves a membrane without shape; give more than 0")
+
+    @property
+    def least_area_ratio(self) -> float:
+        """Area over that at rest from which on the guard against folds holds a triangle.
+
+        Where a Skalak membrane that is compressed alike in all directions resists most: its tension
+        G (1 - r) (1 + C r (1 + r)) is largest at r^2 = (C - 1)/(3 C). At least 0.2.
+        """
+        if self.elasticity != "skalak":
+            return _LEAST_AREA_RATIO
+        square = (self.dilation - 1) / (3 * max(self.dilation, 1.0))
+        return max(math.sqrt(max(square, 0.0)), _LEAST_AREA_RATIO)
 
     @staticmethod
     def _require(name: str, value: float) -> None:
@@ -141,6 +165,9 @@ class Membranes:
                     mesh.volume(),
                     law.viscosity,
                     float(law.elasticity == "skalak"),
+                    law.fold_guard * mesh.area() / len(mesh.triangles),
+                    min(math.cos(fold_onset(mesh)), 0.0),
+                    law.least_area_ratio,
                 ]
             )
         )
@@ -168,7 +195,7 @@ class Membranes:
         return CellShapes.from_moments(found, first)
 
     def require_sound(self, count: int, numbers: np.ndarray | None = None) -> None:
-        """See that no element of the first `count` cells is turned over or no number.
+        """See that no element of the first `count` cells is turned over, a spike or no number.
 
         Parameters
         ----------
@@ -183,13 +210,13 @@ class Membranes:
             Names the first such cell.
         """
         quality = self.shapes(count).quality
-        bad = np.flatnonzero(quality <= 0)
+        bad = np.flatnonzero(quality < _LEAST_QUALITY)
         if bad.size:
             name = int(bad[0] if numbers is None else numbers[bad[0]])
             others = f" and {bad.size - 1} more" if bad.size > 1 else ""
+            x = self.on_host(self.positions, count)[bad[0]]
             raise SolutionError(
-                f"the membrane of cell {name}{others} has folded over (an element is inverted); "
-                "take a finer spacing, a weaker drive or a larger bending modulus"
+                f"the membrane of cell {name}{others} has folded over: {fault(x, self.mesh)}"
             )
 
     def set_cells(self, first: int, vertices: np.ndarray) -> None:
@@ -220,25 +247,25 @@ class Membranes:
             used = np.ones(nodes.shape, bool)
             used[regular:, 7] = False
         else:
-            nodes = mesh.triangles
-            regular, weights, used = len(nodes), np.zeros((2, 6, SUPPORT)), np.ones((1, 3), bool)
-        # Corners of irregular Loop elements are turned, and so are the vertices beyond their edges.
-        across = nodes[:, 3:6] if self._loop else mesh.across
+            nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
+            regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
+            # Forces go to the corners alone.
+            used = np.ones((1, 3), bool)
         self._regular = regular
         self._tables = [
             device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
             device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
         ]
         self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
-        places = np.flatnonzero(np.broadcast_to(used, nodes.shape).ravel())
-        owners = nodes.ravel()[places]
+        moved = nodes[:, : SUPPORT if self._loop else 3]
+        places = np.flatnonzero(np.broadcast_to(used, moved.shape).ravel())
+        owners = moved.ravel()[places]
         sorting = np.argsort(owners, kind="stable")
         begins = np.searchsorted(owners[sorting], np.arange(self.vertices + 1))
         self._gather = [
             device.from_host(begins.astype(np.int32)),
             device.from_host(places[sorting].astype(np.int32)),
         ]
-        self._across = device.from_host(np.ascontiguousarray(across.T, np.int32))
 
     def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Metric at rest and area of each element, and spontaneous curvatures."""
@@ -254,7 +281,10 @@ class Membranes:
         det = a11 * a22 - a12**2
         if not det.min() > 0:
             raise InputError("the mesh of a cell has an element without area; give another shape")
-        reference = np.stack([a22 / det, -a12 / det, a11 / det, 1 / det, np.sqrt(det) / 2])
+        sides = x[:, [1, 2, 0]] - x[:, :3]
+        flat = np.linalg.norm(np.cross(sides[:, 0], sides[:, 1]), axis=1) / 2
+        Q = flat / (sides**2).sum(axis=(1, 2))
+        reference = np.stack([a22 / det, -a12 / det, a11 / det, 1 / det, np.sqrt(det) / 2, flat, Q])
         if self.law.spontaneous_curvature != "reference":
             count = len(nodes) if self._loop else self.vertices
             return reference, np.full(count, float(self.law.spontaneous_curvature))
@@ -287,6 +317,7 @@ class Membranes:
             values = self._slots * _CORES_SCRATCH * V
         else:
             each = SUPPORT * E if self._loop else _CORNER_RESPONSE * V
+            each += _FOLD_SHEETS * E if self.law.fold_guard else 0
             self._on_chip = int(8 * each <= _GPU_SHARED)
             self._slots = device.multiprocessors * _GPU_SLOTS
             self._shared = 8 * each if self._on_chip else 0
@@ -317,7 +348,6 @@ class Membranes:
             return kernel.bind(
                 self.positions,
                 elements,
-                self._across,
                 self._moments,
                 *sizes,
                 extent=(count * threads,),

@@ -7,8 +7,8 @@
 // which is k at half the cutoff, 0 at the cutoff and at most 9 k. What a pair adds is rounded to a
 // whole multiple of a unit so small, and so far from overflow, that sums of these are exact. So they
 // are the same in any order, for any number of threads or ranks, and the two forces of a pair are
-// exactly opposite. Vertices are put into bins of one lattice unit by a counting sort. On a GPU each
-// vertex goes through the bins around it; cores keep lists of what is near (repulsion_lists.hpp).
+// exactly opposite. Vertices are put into bins of one lattice unit by a counting sort. From these
+// come lists of what is near, which are kept (repulsion_lists.hpp, repulsion_lists_gpu.hpp).
 //
 // X positions, F forces of a kind: component c of vertex i at c * vertices + i. Vertex i of a kind
 // has the number first + i among those of all kinds; its cell is first_cell + i / a_cell.
@@ -32,49 +32,26 @@ INLINE void add_push(double *sum, const real *d, real r2, real k, real r0, doubl
   for (int c = 0; c < 3; c++) sum[c] += ((double)(f * d[c]) + anchor) - anchor;
 }
 
-// Bin of each vertex, -1 outside of all; on a GPU they are counted too.
-KERNEL place(const int *numbers, const real *X, long vertices, long count, long first, int *places,
-             int *counts) {
-  const Box box = box_of(numbers);
-  PARTS(i, count) {
-    int at[3];
-    bool within = true;
-    for (int d = 0; d < 3; d++) {
-      const real x = X[d * vertices + i];
-      const bool known = placeable(x);
-      at[d] = own(floor_of(known ? x : (real)0), box.axes[d]);
-      within = within && known && at[d] >= 0;
-    }
-    const int bin = (at[2] * box.axes[1].count + at[1]) * box.axes[0].count + at[0];
-    places[first + i] = within ? bin : -1;
-#if ON_GPU
-    if (within) atomicAdd(counts + bin, 1);
-#endif
+// Bin of a position, -1 outside of all.
+INLINE int bin_of(const real *x, long apart, const Box &box) {
+  int at[3];
+  bool within = true;
+  for (int d = 0; d < 3; d++) {
+    const bool known = placeable(x[d * apart]);
+    at[d] = own(floor_of(known ? x[d * apart] : (real)0), box.axes[d]);
+    within = within && known && at[d] >= 0;
   }
+  return within ? (at[2] * box.axes[1].count + at[1]) * box.axes[0].count + at[0] : -1;
 }
 
 #if ON_GPU
 #include "bins.hpp"
-
-KERNEL fill_bins(const int *places, long count, const int *starts, int *counts, int *items) {
-  FOR_EACH(i, count)
-    if (places[i] >= 0) put(items, starts, counts, places[i], (int)i);
-}
-
-// Bins hold a few items each. Also clears the counts for the next time.
-KERNEL order_bins(const int *starts, int *counts, long bins, int *items) {
-  FOR_EACH(b, bins) {
-    const int begin = starts[b], end = starts[b + 1];
-    for (int n = begin + 1; n < end; n++) {
-      const int item = items[n];
-      int to = n;
-      for (; to > begin && items[to - 1] > item; to--) items[to] = items[to - 1];
-      items[to] = item;
-    }
-    counts[b] = 0;
-  }
-}
 #else
+KERNEL place(const int *numbers, const real *X, long vertices, long count, long first, int *places) {
+  const Box box = box_of(numbers);
+  PARTS(i, count) places[first + i] = bin_of(X + i, vertices, box);
+}
+
 // Each thread takes a range of bins through all vertices, so that bins keep their order.
 KERNEL sort_bins(const int *places, long count, long bins, int *starts, int *items, int *sums,
                  long parts) {
@@ -106,8 +83,6 @@ KERNEL sort_bins(const int *places, long count, long bins, int *starts, int *ite
     if (k == parts - 1) starts[bins] = before;
   }
 }
-#endif
-
 // Positions and cells of a kind's vertices in the order of bins.
 KERNEL collect(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
                const int *starts, long bins, const int *items, real *sorted, int *cells,
@@ -119,6 +94,8 @@ KERNEL collect(const real *X, long vertices, long count, long first, long first_
     cells[n] = (int)(first_cell + i / a_cell);
   }
 }
+
+#endif
 
 // Whether bin `at` and those up to `reach` from it are all there, round periodic ends or not.
 INLINE bool surrounded(int at, int reach, const Axis &axis) {
@@ -167,26 +144,7 @@ INLINE void add_force(real *F, long vertices, const double *sum) {
 }
 
 #if ON_GPU
-KERNEL repel(const int *numbers, const real *X, real *F, long vertices, long count, long first,
-             long first_cell, long a_cell, const int *places, const int *starts,
-             const real *sorted, const int *cells, long room, long reach, double strength,
-             double cutoff, double anchor) {
-  const Box box = box_of(numbers);
-  const real r0 = (real)cutoff;
-  PARTS(i, count) {
-    const int cell = (int)(first_cell + i / a_cell);
-    const real x[3] = {X[i], X[vertices + i], X[2 * vertices + i]};
-    double sum[3] = {0, 0, 0};
-    around(places[first + i], (int)reach, box, starts, [&](int begin, int end) {
-      for (int n = begin; n < end; n++) {
-        real d[3];
-        const real r2 = cells[n] == cell ? r0 * r0 : distance_squared(x, sorted + n, room, box, d);
-        if (r2 < r0 * r0) add_push(sum, d, r2, (real)strength, r0, anchor);
-      }
-    });
-    add_force(F + i, vertices, sum);
-  }
-}
+#include "repulsion_lists_gpu.hpp"
 #else
 #include "repulsion_lists.hpp"
 #endif

@@ -29,6 +29,8 @@ from haloscope.solvers.blood.repulsion_lists import (
     NearLists,
     VerticesOfKind,
 )
+from haloscope.solvers.blood.repulsion_lists_gpu import LAUNCHED as LAUNCHED_ON_GPU
+from haloscope.solvers.blood.repulsion_lists_gpu import ListsOnGpu
 
 SOURCE = Path(__file__).with_name("repulsion.cpp")
 
@@ -130,18 +132,16 @@ class Repulsion:
         self.dtype = np.dtype(dtype)
         cutoff, on_cores = between_cells.cutoff, device.kind == "cpu"
         self.reach = math.ceil(cutoff)
-        self.margin = 0.0
         for axis, points, periodic in zip("xyz", box.shape, box.periodic, strict=True):
             if periodic and points < 2 * self.reach + 1:
                 raise InputError(
                     f"{points} points along the periodic axis {axis} are too few for a repulsion "
                     f"with cutoff {cutoff:g}; give {2 * self.reach + 1} or more"
                 )
-        if on_cores:
-            periods = [n for n, again in zip(box.shape, box.periodic, strict=True) if again]
-            most = min(((n - 1) // 2 for n in periods), default=self.reach + 1)
-            self.margin = min(MARGIN, most - cutoff)
-            self.reach = min(math.ceil(cutoff + self.margin), most)
+        periods = [n for n, again in zip(box.shape, box.periodic, strict=True) if again]
+        most = min(((n - 1) // 2 for n in periods), default=self.reach + 1)
+        self.margin = min(MARGIN, most - cutoff)
+        self.reach = min(math.ceil(cutoff + self.margin), most)
         region = self._region(box)
         self._bins = int(np.prod(region[3:6], dtype=np.int64))
         if self._bins > _MOST_BINS:
@@ -153,11 +153,8 @@ class Repulsion:
         self._counts = device.zeros((0 if on_cores else self._bins,), np.int32)
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
-        names = ("sum_bins", "scan_bins", "fill_bins", "order_bins", "repel")
-        self._kernels = {
-            name: device.kernel(SOURCE, name, constants(dtype))
-            for name in ("place", "collect", *(("sort_bins", *LAUNCHED) if on_cores else names))
-        }
+        names = ("place", "collect", "sort_bins", *LAUNCHED) if on_cores else LAUNCHED_ON_GPU
+        self._kernels = {name: device.kernel(SOURCE, name, constants(dtype)) for name in names}
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
         self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)
@@ -199,7 +196,12 @@ class Repulsion:
             self._plans[key] = sizes, plan
         plan()
 
-    def _bound(self, kinds: Sequence[CellsOfKind]) -> Callable[[], None]:
+    def launches(self, kinds: Sequence[CellsOfKind]) -> dict[str, Launch]:
+        """The launches of :meth:`apply` on a GPU by the names of their kernels, in turn."""
+        bound = self._bound(kinds)
+        return bound.launches if isinstance(bound, ListsOnGpu) else {}
+
+    def _bound(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu:
         """What is launched for arrays of these sizes at these places, which it keeps alive."""
         numbered, first, first_cell = [], 0, 0
         for kind in kinds:
@@ -208,48 +210,43 @@ class Repulsion:
             numbered.append(VerticesOfKind(kind.positions, kind.forces, *numbers))
             first += count
             first_cell += kind.cells
-        bins = self._binned(numbered, first)
         law = (self.law.strength, self.law.cutoff, self._anchor)
         if self.device.kind == "cpu":
+            bins = self._binned(numbered, first)
             return NearLists(self.device, self._kernels, bins, numbered, law, self.margin)
-        found = (bins.places, bins.starts, bins.sorted, bins.cells, bins.total)
-        repel = [
-            self._kernels["repel"].bind(
-                *(self._box, kind.positions, kind.forces, *kind.numbers, *found, self.reach, *law),
-                extent=(kind.count,),
-                block=(_WIDTH,),
-            )
-            for kind in numbered
-        ]
-
-        def bin_and_repel() -> None:
-            bins.fill()
-            for launch in repel:
-                launch()
-
-        return bin_and_repel
+        return ListsOnGpu(
+            self.device,
+            self._kernels,
+            *(self._box, self._bins, self._counts, self._sums, self._starts, self.reach, numbered),
+            dtype=self.dtype,
+            law=law,
+            margin=self.margin,
+            threads=_WIDTH,
+            blocks=_BLOCKS,
+        )
 
     def _binned(self, kinds: Sequence[VerticesOfKind], total: int) -> Bins:
-        device, kernels, block = self.device, self._kernels, (_WIDTH,)
+        """Bins of cores."""
+        device, kernels = self.device, self._kernels
         places, items, cells = (device.zeros((total,), np.int32) for _ in range(3))
         positions = device.zeros((3 * total,), self.dtype)
         place = [
             kernels["place"].bind(
-                *(self._box, kind.positions, kind.room, kind.count, kind.first),
-                *(places, self._counts),
+                *(self._box, kind.positions, kind.room, kind.count, kind.first, places),
                 extent=(kind.count,),
-                block=block,
             )
             for kind in kinds
         ]
         found = (self._starts, self._bins, items, positions, cells, total)
         collect = [
-            kernels["collect"].bind(
-                kind.positions, *kind.numbers, *found, extent=(total,), block=block
-            )
+            kernels["collect"].bind(kind.positions, *kind.numbers, *found, extent=(total,))
             for kind in kinds
         ]
-        launches = [*place, *self._sorting(places, items, total), *collect]
+        parts = device.multiprocessors
+        sort = kernels["sort_bins"].bind(
+            *(places, total, self._bins, self._starts, items, self._sums, parts), extent=(total,)
+        )
+        launches = [*place, sort, *collect]
 
         def fill() -> None:
             for launch in launches:
@@ -257,25 +254,6 @@ class Repulsion:
 
         where = (places, self._starts, items, positions, cells)
         return Bins(fill, self._box, self.reach, *where, total)
-
-    def _sorting(self, places: Array, items: Array, total: int) -> list[Launch]:
-        kernels, counts, sums = self._kernels, self._counts, self._sums
-        starts, bins = self._starts, self._bins
-        if self.device.kind == "cpu":
-            parts = self.device.multiprocessors
-            sort = kernels["sort_bins"]
-            return [sort.bind(places, total, bins, starts, items, sums, parts, extent=(total,))]
-        wide, block = (_BLOCKS * _WIDTH,), (_WIDTH,)
-        calls: list[tuple[str, tuple[Array | int, ...], tuple[int, ...]]] = [
-            ("sum_bins", (counts, bins, sums), wide),
-            ("scan_bins", (counts, bins, sums, starts), wide),
-            ("fill_bins", (places, total, starts, counts, items), (total,)),
-            ("order_bins", (starts, counts, bins, items), (bins,)),
-        ]
-        return [
-            kernels[name].bind(*arguments, extent=extent, block=block)
-            for name, arguments, extent in calls
-        ]
 
 
 class WallRepulsion:

@@ -19,7 +19,8 @@ MARGIN = 0.4
 
 # A little less, for rounding.
 _HALF = 0.499
-_POSITION = 4
+POSITION = 4
+"""Values of a position: x, y, z and what fills up its part of a cache line."""
 _FIRST_ROOM = 8
 _GROWTH = 1.25
 
@@ -117,7 +118,7 @@ class NearLists:
         self._radius = law[1] + margin
         self._parts = parts = device.multiprocessors
         dtype = bins.sorted.dtype
-        self._now = device.zeros((_POSITION * bins.total,), dtype)
+        self._now = device.zeros((POSITION * bins.total,), dtype)
         self._then = [device.zeros((3 * kind.room,), dtype) for kind in kinds]
         self._moved = device.zeros((len(kinds), parts), np.int32)
         self._found = False

@@ -30,6 +30,7 @@ from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.soundness import check_mach, report
 from haloscope.solvers.blood.stepping import Stepping
+from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
@@ -124,13 +125,18 @@ class BloodSolver:
             periodic=lattice.periodic,
         )
         openings, self.areas = fluid_openings(vessel, part, self.units)
+        way = choose_way(
+            device, world, table.streaming, part.count, table.stored_bytes, self.notices.append
+        )
         self.fluid = Fluid(
             device,
             part,
             tau=table.tau,
             collision=table.collision,
             magic=table.magic,
-            real="double" if table.precision == "double" else "single",
+            real=table.precision,
+            storage=table.storage,
+            way=way,
             openings=openings,
             walls=wall_links(table, vessel, part, self.units),
             with_cells=bool(table.cells),

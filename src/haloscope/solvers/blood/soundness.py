@@ -161,8 +161,9 @@ def report(table: BloodTable) -> list[str]:
         if kind.hematocrit and kind.shape == "biconcave" and spacings_across(table, kind) < 15:
             lines.append(
                 f"cells of {kind.name} are {spacings_across(table, kind):.3g} spacings across: in a "
-                "crowd membranes crease the sooner the coarser it is; take it as a trial, or give "
-                f"blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
+                "crowd membranes crease the sooner the coarser it is"
+                + (", and fold_guard has them uneven; " if kind.fold_guard else "; ")
+                + f"take it as a trial, or give blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
             )
     if mach > _MOST_MACH:
         lines.append(

@@ -30,7 +30,7 @@ class Stepping:
         self, device: Device, flow: Flow, suspension: Suspension | None, *, graphs: bool = True
     ) -> None:
         self._device, self._flow, self._suspension = device, flow, suspension
-        # By the parity of the fluid, for the cells that are present.
+        # By the kind of step that the fluid takes, for the cells that are present.
         self._captured: dict[int, Graph] = {}
         self._launched: set[int] = set()
         self._cells: tuple[object, ...] = ()
@@ -49,15 +49,15 @@ class Stepping:
             self._cells = cells
             self._launched.clear()
             self._captured.clear()
-        parity = self._flow.fluid.parity
-        if parity in self._captured:
-            self._captured[parity].replay()
+        phase = self._flow.fluid.phase
+        if phase in self._captured:
+            self._captured[phase].replay()
             self._flow.fluid.skip_step()
-        elif parity in self._launched:
-            self._captured[parity] = self._device.graph(self._launch)
-            self._captured[parity].replay()
+        elif phase in self._launched:
+            self._captured[phase] = self._device.graph(self._launch)
+            self._captured[phase].replay()
         else:
-            self._launched.add(parity)
+            self._launched.add(phase)
             self._launch()
         if self._suspension is not None:
             self._suspension.count_step()

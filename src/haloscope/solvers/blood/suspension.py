@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.domain.lattice_parts import LatticePart
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import FieldByField, GatherScatter, open_gather_scatter
+from haloscope.exchange.shared_rows import SharedRows
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
-from haloscope.solvers.blood.cells import Region, hand_over
+from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.flow import Flow
+from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
@@ -41,7 +41,6 @@ MARGIN = 2.0
 """Spacings that a vertex may move before cells are handed over again."""
 # The first steps after the start, in which cells may gain any sound speed.
 _FIRST_STEPS = 4
-_ROOM = 1.25
 
 
 @dataclass(frozen=True)
@@ -79,38 +78,54 @@ class Present:
         What they are made of.
     membranes
         Positions, velocities and forces of their vertices.
-    ids, own
-        Numbers of the cells present, ascending, and which of them are this rank's own.
+    held
+        Which cells these are, and who else holds them.
     total
         How many there are on all ranks.
+    rows
+        Rows of the arrays that are worked on: those of the cells present, and some in which a cell
+        is parked outside all lattices, so that launches suit other numbers of cells, too.
+    shared
+        What gives all copies of a cell the velocities that one of them knows.
     """
 
     kind: CellKind
     membranes: Membranes
-    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    held: Held
     total: int = 0
-    shared: GatherScatter | FieldByField[GatherScatter] | None = None
+    rows: int = 0
+    shared: SharedRows | None = None
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Numbers of the cells present, ascending."""
+        return self.held.ids
+
+    @property
+    def own(self) -> np.ndarray:
+        """Which of them are this rank's own."""
+        return self.held.own
 
     @property
     def count(self) -> int:
         """Cells present."""
-        return len(self.ids)
+        return len(self.held.ids)
 
     @property
     def vertices(self) -> int:
-        """Of all cells present."""
-        return len(self.ids) * self.membranes.vertices
+        """Of all rows that are worked on."""
+        return self.rows * self.membranes.vertices
 
 
 class Suspension:
     """Cells in the fluid of a rank.
 
     A rank holds whole copies of all cells that reach into its box, widened by the support of the
-    smoothed delta function and by a margin. It gives velocities to the vertices in its own box;
-    sums over ranks, of which all terms but one are 0, give them to all copies. Each copy is then
-    moved and strained alike, so that forces need not travel. All sums run over cells by number,
-    so that results do not depend, to the last bit, on the ranks.
+    smoothed delta function and by a margin. It gives velocities to the vertices in its own box, and
+    0 to others; ranks that share a cell then give each other what they know. Each copy is moved and
+    strained alike, to the last bit, so that forces need not travel, and a copy stays where it is
+    when cells are handed over: only what a rank did not hold before travels whole. All sums run
+    over cells by number, so that results do not depend, to the last bit, on the ranks.
 
     Parameters
     ----------
@@ -162,12 +177,13 @@ class Suspension:
             self._repulsions.append(walls)
         self._insides = Insides(device, box, part.halo, part.table)
         self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
-        self.kinds = [Present(kind, self._room(kind, 1)) for kind in kinds]
+        self._holders = Holders(
+            device, world, region, self._reach, flow.transport, self._coupling.forget
+        )
+        nothing = Held.nothing(world.size)
+        self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
         self._due, self._last = 0, _FIRST_STEPS
         self._step = 0
-
-    def _room(self, kind: CellKind, cells: int) -> Membranes:
-        return Membranes(self.device, kind.mesh, cells, kind.law, elements=kind.elements)
 
     # Cells come and go
 
@@ -184,53 +200,35 @@ class Suspension:
             (n, V, 3) positions in lattice units.
         """
         given = self.kinds[kind]
-        still = np.stack([vertices, np.zeros_like(vertices)], axis=1)
-        all_ids = np.concatenate([given.ids[given.own], np.asarray(ids, np.int64)])
-        values = np.concatenate([self._own_state(given), still])
         given.total += int(self._world.sum(np.array([len(ids)]))[0])
-        self._hand_over(given, all_ids, values)
+        still = np.zeros_like(vertices)
+        self._holders.add(given, np.asarray(ids, np.int64), np.stack([vertices, still], axis=1))
+        self._holders.hand_over([given])
 
     def remove(self, kind: int, gone: np.ndarray) -> int:
         """Take out own cells by their numbers; all ranks call this. Returns how many in all."""
         given = self.kinds[kind]
-        own = given.ids[given.own]
-        keep = ~np.isin(own, gone)
         removed = int(self._world.sum(np.array([len(gone)]))[0])
         given.total -= removed
-        self._hand_over(given, own[keep], self._own_state(given)[keep])
+        held = given.held
+        # What nobody owns is held by nobody after a hand-over.
+        given.held = Held(held.ids, held.own & ~np.isin(held.ids, gone), held.holders)
+        self._holders.hand_over([given])
         return removed
 
     def owners(self, vertices: np.ndarray) -> np.ndarray:
         """Ranks of cells with vertices (n, V, 3) in lattice units."""
         return self._region.owners(vertices.mean(axis=1))
 
-    def _own_state(self, given: Present) -> np.ndarray:
-        """Positions and velocities of own cells' vertices, (n, 2, V, 3)."""
-        m, own = given.membranes, given.own
-        return np.stack([m.on_host(a, given.count)[own] for a in (m.positions, m.velocities)], 1)
-
     def hand_over(self) -> None:
         """Give cells to all ranks that they reach now, and count them; all ranks call this."""
         with _HAND_OVER:
-            if self._world.size == 1 and all(self._finite(given) for given in self.kinds):
-                # All cells are here, and stay on the device.
+            if self._world.size == 1:
+                # All cells are here, and stay.
+                self._holders.look(self.kinds)
                 self._due = self._step + self._interval
                 return
-            fastest = 0.0
-            for given in self.kinds:
-                values = self._own_state(given)
-                fastest = max(fastest, float(np.abs(values[:, 1]).max(initial=0.0)))
-                self._hand_over(given, given.ids[given.own], values)
-            self._plan(self._world.largest(fastest))
-
-    def _finite(self, given: Present) -> bool:
-        """Whether all vertices have numbers as positions and velocities."""
-        m, isfinite = given.membranes, self.device.xp.isfinite
-        cells = (m.capacity, m.vertices)
-        return all(
-            bool(isfinite(array.reshape(3, *cells)[:, : given.count]).all())
-            for array in (m.positions, m.velocities)
-        )
+            self._plan(self._holders.hand_over(self.kinds))
 
     def _plan(self, fastest: float) -> None:
         """When to hand over next: before a vertex at twice its speed can have left the margin."""
@@ -241,45 +239,6 @@ class Suspension:
             steps = max(1, min(steps, self._interval, 2 * max(self._last, _FIRST_STEPS)))
         self._last = steps
         self._due = self._step + steps
-
-    def _hand_over(self, given: Present, ids: np.ndarray, values: np.ndarray) -> None:
-        fault = ""
-        for bad in ids[~np.isfinite(values).all(axis=(1, 2, 3))][:1]:
-            fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
-        self._raise_together(fault)
-        vertices = given.membranes.vertices
-        # Positions along x, y, z, then velocities.
-        state = np.moveaxis(values, 3, 2).reshape(len(ids), 6, vertices)
-        own = np.ones(len(ids), bool)
-        found, own, state, sharers = hand_over(
-            self._world, self._region, ids, own, state, self._reach
-        )
-        counted = int(self._world.sum(np.array([int(own.sum())]))[0])
-        if counted != given.total:
-            raise SolutionError(
-                f"{given.total - counted} of {given.total} cells of kind {given.kind.name} are lost"
-            )
-        if len(found) > given.membranes.capacity:
-            given.membranes = self._room(given.kind, int(_ROOM * len(found)) + 1)
-        given.ids, given.own = found, own
-        m = given.membranes
-        for array, first in ((m.positions, 0), (m.velocities, 3)):
-            cells = array.reshape(3, m.capacity, vertices)
-            part = np.ascontiguousarray(np.moveaxis(state[:, first : first + 3], 1, 0))
-            cells[:, : len(found)] = self.device.from_host(part)
-        if self._world.size > 1:
-            numbers = found[:, None] * vertices + np.arange(vertices) + 1
-            numbers[sharers == 1] = 0
-            given.shared = open_gather_scatter(
-                self._world,
-                self.device,
-                numbers.ravel(),
-                3,
-                np.float64,
-                self._flow.transport,
-                placement=Placement(0, 1, given.membranes.capacity * vertices),
-                state=given.membranes.velocities,
-            )
 
     def table(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
         """All cells of a kind on rank 0, by number; all ranks call this.
@@ -292,7 +251,7 @@ class Suspension:
             (n, 2, V, 3): positions and velocities of vertices in lattice units.
         """
         given = self.kinds[kind]
-        state = self._own_state(given)
+        state = self._holders.own_states(given)
         nothing = np.empty(0, np.uint8)
         parts = [nothing] * self._world.size
         parts[0] = np.ascontiguousarray(given.ids[given.own]).view(np.uint8)
@@ -331,9 +290,10 @@ class Suspension:
                     "with the case it is from"
                 )
             mine = self.owners(values[:, 0]) == self._world.rank
-            given.ids, given.own = np.zeros(0, np.int64), np.zeros(0, bool)
+            given.held = Held.nothing(self._world.size)
             given.total = len(ids)
-            self._hand_over(given, ids[mine], values[mine])
+            self._holders.add(given, ids[mine], values[mine])
+        self._holders.hand_over(self.kinds)
         self._put_forces()
 
     # A step
@@ -360,7 +320,7 @@ class Suspension:
     def bound_to(self) -> tuple[object, ...]:
         """What the launches of a step depend on; others are needed where it differs."""
         return tuple(
-            one for given in self.kinds for one in (given.membranes, given.count, given.shared)
+            one for given in self.kinds for one in (given.membranes, given.rows, given.shared)
         )
 
     def launch_step(self) -> None:
@@ -413,21 +373,16 @@ class Suspension:
                 given.membranes.require_sound(given.count, given.ids)
             except SolutionError as error:
                 fault = fault or str(error)
-        self._raise_together(fault)
-
-    def _raise_together(self, fault: str) -> None:
-        """Give up on every rank where one has a fault."""
-        if self._world.any(bool(fault)):
-            raise SolutionError(next(t for t in self._world.gather_texts(fault) if t))
+        raise_together(self._world, fault)
 
     def _put_forces(self) -> None:
         force = self._flow.fluid.force
         for given in self.kinds:
             with _MEMBRANES:
-                given.membranes.compute_forces(given.count)
+                given.membranes.compute_forces(given.rows)
         with _REPULSION:
             cells = [
-                CellsOfKind(m.positions, m.forces, given.count, m.vertices)
+                CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
                 for given, m in ((given, given.membranes) for given in self.kinds)
             ]
             for repulsion in self._repulsions:

@@ -1,0 +1,74 @@
+// What the host must know of cells to say who holds them, and rows of arrays as cells come and go.
+//
+// Arrays (3, room, V): component d of vertex v of cell c is at (d * room + c) * V + v.
+// States of cells that travel (cells, 6, V): positions along x, y, z, then velocities.
+
+#define LANES 32
+#define LOW 0
+#define HIGH 3
+#define SUM 6
+#define FASTEST 9
+#define FINITE 10
+#define QUANTITIES 11
+#define FAR 1e300
+
+// outlines[q * count + c]: lowest and highest position along x, y, z, mean position, largest
+// component of a velocity, and 1 where all of these are finite, else 0. Sums run in a fixed order.
+KERNEL outline(const real *positions, const real *velocities, long room, long V, long count,
+               real *outlines) {
+  BLOCKS(c, count) {
+    SHARED(real, parts[QUANTITIES], LANES);
+    THREADS(i, LANES) {
+      for (int d = 0; d < 3; d++) parts[LOW + d][i] = FAR, parts[HIGH + d][i] = -FAR, parts[SUM + d][i] = 0;
+      parts[FASTEST][i] = 0, parts[FINITE][i] = 1;
+    }
+    for (int d = 0; d < 3; d++) {
+      const real *x = positions + (d * room + c) * V, *u = velocities + (d * room + c) * V;
+      for (long first = 0; first < V; first += LANES)
+        THREADS(i, smaller((long)LANES, V - first)) {
+          const real at = x[first + i], speed = absolute(u[first + i]);
+          parts[LOW + d][i] = smaller(parts[LOW + d][i], at);
+          parts[HIGH + d][i] = larger(parts[HIGH + d][i], at);
+          parts[SUM + d][i] += at;
+          parts[FASTEST][i] = larger(parts[FASTEST][i], speed);
+          // Neither infinities nor NaN are 0 less themselves.
+          parts[FINITE][i] = at - at == 0 && speed - speed == 0 ? parts[FINITE][i] : 0;
+        }
+    }
+    BARRIER();
+    THREADS(q, QUANTITIES) {
+      real value = parts[q][0];
+      for (int i = 1; i < LANES; i++) {
+        const real other = parts[q][i];
+        if (q < HIGH || q == FINITE) value = smaller(value, other);
+        else if (q < SUM || q == FASTEST) value = larger(value, other);
+        else value += other;
+      }
+      outlines[q * count + c] = q >= SUM && q < FASTEST ? value / V : value;
+    }
+    BARRIER();
+  }
+}
+
+// States of the cells in given rows, one after the other.
+KERNEL give_rows(const real *positions, const real *velocities, long room, long V, const int *rows,
+                 long count, real *states) {
+  BLOCKS(b, 6 * count) {
+    const long k = b / 6, d = b - 6 * k;
+    const real *from = (d < 3 ? positions : velocities) + (d % 3 * room + rows[k]) * V;
+    real *to = states + b * V;
+    THREADS(v, V) to[v] = from[v];
+  }
+}
+
+// Row k of `to` becomes row rows[k] of `from`; where that is negative, fields first to first + 2 of
+// state -1 - rows[k].
+KERNEL take_rows(const real *from, long room, const real *states, long first, long V, const int *rows,
+                 long count, real *to, long to_room) {
+  BLOCKS(b, 3 * count) {
+    const long d = b / count, k = b - d * count, row = rows[k];
+    const real *source = row < 0 ? states + ((-1 - row) * 6 + first + d) * V : from + (d * room + row) * V;
+    real *target = to + (d * to_room + k) * V;
+    THREADS(v, V) target[v] = source[v];
+  }
+}

@@ -1,0 +1,249 @@
+"""Lists of the vertices near each tile of a GPU's spreading, which it keeps over several steps.
+
+The kernels (coupling_lists.hpp, coupling_warps.hpp) find by themselves when a vertex has moved too far, and make the lists
+anew then. So each step has the same launches, and a graph can hold them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device, Kernel, Launch
+
+if TYPE_CHECKING:
+    from haloscope.solvers.blood.coupling import OwnBox
+
+MARGIN = 0.45
+"""Lattice units by which a vertex may move before lists are made anew; below 0.5, so that supports
+meet one point more along an axis at most."""
+
+_LANES = 32
+
+
+@dataclass(frozen=True)
+class Bricks:
+    """A block takes a tile; a warp sums up a brick of 8 x 4 columns in registers.
+
+    Attributes
+    ----------
+    column
+        Points of a column along z.
+    bricks
+        Of a tile, along each axis.
+    together
+        Blocks that a processor has room for.
+    """
+
+    column: int
+    bricks: tuple[int, int, int]
+    together: int
+    kernel: ClassVar[str] = "spread_listed"
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Points of a tile along each axis."""
+        x, y, z = self.bricks
+        return 8 * x, 4 * y, self.column * z
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return _LANES * math.prod(self.bricks)
+
+    def constants(self) -> dict[str, int | float]:
+        """Compile-time constants of coupling_lists.hpp."""
+        x, y, z = self.bricks
+        return {
+            "BRICK_Z": self.column,
+            "BRICKS_X": x,
+            "BRICKS_Y": y,
+            "BRICKS_Z": z,
+            "BLOCKS_TOGETHER": self.together,
+        }
+
+
+@dataclass(frozen=True)
+class Warps:
+    """A warp takes a tile; a lane sums up every fourth column, and of these every second point.
+
+    Attributes
+    ----------
+    columns
+        Of a lane, along x and y.
+    points
+        Of a column that are a lane's.
+    together
+        Warps that a processor has room for.
+    on_chip
+        Whether sums stay in shared memory, else in registers.
+    """
+
+    columns: tuple[int, int]
+    points: int
+    together: int
+    on_chip: bool = False
+    kernel: ClassVar[str] = "spread_by_warps"
+    threads: ClassVar[int] = _LANES
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Points of a tile along each axis."""
+        x, y = self.columns
+        return 4 * x, 4 * y, 2 * self.points
+
+    def constants(self) -> dict[str, int | float]:
+        """Compile-time constants of coupling_warps.hpp."""
+        x, y = self.columns
+        return {
+            "COLUMNS_X": x,
+            "COLUMNS_Y": y,
+            "SLOTS": self.points,
+            "WARPS_TOGETHER": self.together,
+            "SUMS_ON_CHIP": int(self.on_chip),
+        }
+
+
+Shape = Bricks | Warps
+
+SHAPES: dict[str, Shape] = {
+    "lists of small tiles": Bricks(4, (1, 2, 2), 6),
+    "lists by warps": Warps((2, 2), 2, 20),
+    "lists by warps of tall tiles": Warps((2, 2), 4, 12),
+    "lists by warps on chip": Warps((2, 2), 4, 12, on_chip=True),
+}
+"""By the names of ways."""
+
+MAKING = ("watch_vertices", "count_near", "sum_near", "scan_near", "fill_near", "sort_near")
+"""Kernels of coupling_lists.hpp that make lists, in the order of their launches."""
+
+
+def constants(way: str) -> dict[str, int | float]:
+    """Compile-time constants of the kernels of all shapes, as a way wants them."""
+    shapes = [*reversed(SHAPES.values()), *([SHAPES[way]] if way in SHAPES else [])]
+    found: dict[str, int | float] = {"MARGIN": MARGIN}
+    for shape in shapes:
+        found |= shape.constants()
+    return found
+
+
+# A little less, for rounding.
+_FAR = 0.99 * MARGIN
+_SUPPORT = 4
+# Blocks a processor that look whether lists are wanted.
+_LOOKING = 8
+
+
+class TileLists:
+    """Spreads from lists of vertices near tiles.
+
+    Parameters
+    ----------
+    device
+        A GPU.
+    box
+        The rank's own points.
+    shape
+        Of tiles.
+    kernels
+        Those of :data:`MAKING` and the shape's own, by name.
+    threads, blocks
+        Threads of a block, and blocks that add up bins.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        box: OwnBox,
+        shape: Shape,
+        kernels: Mapping[str, Kernel],
+        threads: int,
+        blocks: int,
+    ) -> None:
+        self._device, self._kernels = device, kernels
+        self._shape, self._threads, self._blocks = shape, threads, blocks
+        # Along a short periodic axis a support must not begin at one end of a tile and end in it again.
+        self.edges = tuple(
+            max(1, min(most, points - _SUPPORT + 1)) if periodic else most
+            for most, points, periodic in zip(shape.tile, box.shape, box.periodic, strict=True)
+        )
+        along = [-(-n // edge) for n, edge in zip(box.counts, self.edges, strict=True)]
+        self.tiles = int(np.prod(along, dtype=np.int64))
+        self._met = [
+            most_met(n, edge, n == points and periodic)
+            for n, edge, points, periodic in zip(
+                box.counts, self.edges, box.shape, box.periodic, strict=True
+            )
+        ]
+        self._tiling = device.from_host(np.array([*self.edges, *along], np.int32))
+
+    @property
+    def entries(self) -> int:
+        """Most tiles that are near one vertex."""
+        return int(np.prod(self._met))
+
+    def bind(
+        self,
+        fluid: tuple[Array | int, ...],
+        positions: Array,
+        forces: Array,
+        vertices: int,
+        count: int,
+    ) -> dict[str, Launch]:
+        """All launches by name, in turn.
+
+        Parameters
+        ----------
+        fluid
+            Force, stride, table, box and halo, as kernels take them.
+        positions, forces, vertices, count
+            As of :meth:`haloscope.solvers.blood.coupling.Coupling.spread`; `vertices` is the room.
+        """
+        device, bins = self._device, self.tiles
+        counts, sums, starts = (
+            device.zeros((size,), np.int32) for size in (bins, self._blocks, bins + 1)
+        )
+        items = device.zeros((count * self.entries,), np.int32)
+        then = device.zeros((3 * count,), positions.dtype)
+        wanted = device.from_host(np.ones(1, np.int32))
+        box = fluid[3]
+        where = (box, self._tiling, positions, vertices, count)
+        looking = _LOOKING * device.multiprocessors * self._threads
+        wide, by_vertex = self._blocks * self._threads, min(count, looking)
+        by_tile = bins * self._threads
+        calls: dict[str, tuple[tuple[Array | int | float, ...], int]] = {
+            "watch_vertices": ((positions, vertices, count, then, _FAR, wanted), count),
+            "count_near": ((wanted, *where, then, counts), by_vertex),
+            "sum_near": ((wanted, counts, bins, sums), wide),
+            "scan_near": ((wanted, counts, bins, sums, starts), wide),
+            "fill_near": ((wanted, *where, starts, counts, items), by_vertex),
+            "sort_near": ((wanted, starts, bins, items), min(by_tile, looking)),
+            self._shape.kernel: (
+                (*fluid, positions, forces, vertices, self._tiling, starts, items, bins, wanted),
+                bins * self._shape.threads,
+            ),
+        }
+        found = {}
+        for name, (arguments, extent) in calls.items():
+            block = self._shape.threads if name == self._shape.kernel else self._threads
+            found[name] = self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+        return found
+
+
+def most_met(points: int, edge: int, whole: bool) -> int:
+    """Most tiles along an axis that a support, and one point more, can meet.
+
+    Parameters
+    ----------
+    points, edge
+        Own points along the axis, and those of a tile.
+    whole
+        Whether the axis goes on with its first point after its last.
+    """
+    at = np.arange(points)[:, None] + np.arange(_SUPPORT + 1)
+    tile = np.where(at < points, at, at % points if whole else -1) // edge
+    return max(len(set(row) - {-1}) for row in tile.tolist())

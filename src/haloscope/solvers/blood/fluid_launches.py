@@ -1,0 +1,183 @@
+"""The kernels that take a rank's points through each kind of step, bound to what they work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, ByValue, Device, Launch
+from haloscope.solvers.blood.fluid_boundaries import LatticePart
+from haloscope.solvers.blood.fluid_gpu import Way, neighbours
+from haloscope.solvers.blood.fluid_rows import rows_and_points
+from haloscope.solvers.blood.populations import Turn
+
+_GPU_BLOCK = (256,)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """In which order points of the bulk are taken.
+
+    Attributes
+    ----------
+    tables
+        What kernels read, of steps that do and that do not need neighbours, each for the edge and for the
+        interior.
+    listed
+        Bytes that a step that needs neighbours reads for a point, on average, to know where they
+        lie.
+    """
+
+    tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+    listed: float
+
+
+def orders(device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way) -> Orders:
+    """Lay out the order in which points are taken.
+
+    Parameters
+    ----------
+    device
+        Where tables are put.
+    part
+        The rank's points.
+    edge
+        Those beside ghosts, of the bulk.
+    way
+        How a GPU reads where neighbours lie.
+
+    Returns
+    -------
+    Orders
+    """
+    chosen, give = (np.flatnonzero(edge), np.flatnonzero(~edge)), device.from_host
+    if device.kind == "cpu":
+        taken = []
+        for sources in (None, part.sources):
+            here: list[tuple[Any, ...]] = []
+            for some in chosen:
+                order = rows_and_points(some, sources)
+                tables = (order.rows, order.row_sources, order.points, order.point_sources)
+                lists = tuple(give(table) for table in tables)
+                sizes = (len(order.points), int(sources is not None))
+                here.append((give(order.blocks), len(order.blocks) - 1, *lists, *sizes))
+            taken.append(here)
+        read = [one for order in taken[1] for one in order if np.ndim(one)]
+        listed = sum(table.nbytes for table in read) / max(1, part.bulk)
+        return Orders((taken[0], taken[1]), listed)
+    found = neighbours(part.sources[:, : part.bulk], way)
+    where = (give(found.kinds), give(found.distances), found.pitch)
+    # Points that all go together need no list.
+    named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
+    points = [(one, len(some)) for one, some in zip(named, chosen, strict=True)]
+    return Orders((list(points), [(*some, *where) for some in points]), found.bytes_a_point)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launches of one kind of step; none where there are no such points.
+
+    Attributes
+    ----------
+    edge, interior
+        Points of the bulk beside ghosts, and the others.
+    openings
+        Points in openings, on the device's side stream.
+    walls
+        What walls that move or do not lie halfway send back.
+    """
+
+    edge: list[Launch] = field(default_factory=list)
+    interior: list[Launch] = field(default_factory=list)
+    openings: list[Launch] = field(default_factory=list)
+    walls: list[Launch] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Binder:
+    """What the launches of all kinds of steps have in common.
+
+    Attributes
+    ----------
+    device, file, constants, way
+        Kernels and how they are launched.
+    bulk, in_openings
+        Own points that lie in no opening, and that do.
+    stride, physics, body_force, cells
+        Arguments of the kernels for points; see fluid.cpp.
+    opening_tables
+        Sources and other tables of points in openings; empty where there are none.
+    corrections
+        Links to walls after even and after odd steps in place; empty where there are none.
+    """
+
+    device: Device
+    file: Any
+    constants: dict[str, int | float | str]
+    way: Way
+    bulk: int
+    in_openings: int
+    stride: int
+    physics: ByValue
+    body_force: Array
+    cells: tuple[Array, ...]
+    opening_tables: tuple[Array, ...]
+    corrections: tuple[tuple[Any, ...], ...]
+
+    def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
+        """Bind one kind of step to its buffers."""
+        source, destination = buffers[turn.source], buffers[turn.destination]
+        f = (source,) if turn.in_place else (source, destination)
+        common = (self.stride, self.physics, self.body_force)
+        found = Launches()
+        kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
+        together = self.way.together if _takes_several(turn) else 1
+        tables = orders.tables[int(turn.streamed)]
+        for launches, order in zip((found.edge, found.interior), tables, strict=True):
+            if order[1]:
+                launches.append(
+                    kernel.bind(
+                        *(*f, *common, *order, *self.cells),
+                        extent=(-(-int(order[1]) // together),),
+                        block=(self.way.threads,),
+                    )
+                )
+        if self.in_openings:
+            found.openings.append(
+                self._kernel("openings").bind(
+                    *(source, destination, *common, self.bulk, self.in_openings),
+                    *(*self.opening_tables, int(turn.streamed), *self.cells),
+                    extent=(self.in_openings,),
+                    block=_GPU_BLOCK,
+                    stream=self.device.side,
+                )
+            )
+        if self.corrections:
+            # What an odd step in place leaves lies elsewhere than what all others leave.
+            links = self.corrections[int(turn.streamed and turn.in_place)]
+            found.walls.append(
+                self._kernel("correct_walls").bind(
+                    destination, *links, extent=(links[-1],), block=_GPU_BLOCK
+                )
+            )
+        return found
+
+    def _kernel(self, name: str) -> Any:
+        return self.device.kernel(self.file, name, self.constants)
+
+
+def _kernel_of(turn: Turn, on_gpu: bool) -> str:
+    """Name of the kernel that takes points which are in no opening through a step."""
+    if not on_gpu:
+        return "advance"
+    if not turn.streamed:
+        return "advance_here"
+    return "advance_along" if turn.in_place else "advance_across"
+
+
+def _takes_several(turn: Turn) -> bool:
+    """Whether a thread of that kernel can take neighbouring points."""
+    return not (turn.streamed and turn.in_place)

@@ -1,0 +1,207 @@
+"""Who holds which cells: hand-overs between ranks, with the rows that cells have on the device."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import SolutionError
+from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.cell_rows import FIELDS, CellRows, Outlines
+from haloscope.solvers.blood.cells import Arrival, Held, Leaving, Region, hand_over
+from haloscope.solvers.blood.membranes import Membranes
+
+if TYPE_CHECKING:
+    from haloscope.solvers.blood.suspension import CellKind, Present
+
+SPARE = 1 / 64
+"""Rows that are worked on beyond those of cells, over the number of these, on several ranks."""
+
+# Room for cells over the rows that are worked on.
+_ROOM = 1.25
+# Beyond what kernels take for a place, and near enough for a cell to keep its shape.
+_PARKED = 2e9
+_DIMENSIONS = 3
+
+
+class Holders:
+    """Sees to it that each cell is held by the ranks that it reaches, and by them alone.
+
+    The host decides, from a few numbers a cell. Copies stay where they are on the device; only
+    states that are new to a rank pass through the host, and rows move up on the device where
+    others have come or gone. Where nothing has changed nothing is done. Rows beyond those of cells
+    let the number of cells change a little without other launches.
+
+    Parameters
+    ----------
+    device, world
+        Where cells are, and the ranks.
+    region
+        How ranks share the lattice.
+    reach
+        By how much cells are widened, in spacings.
+    transport
+        Name of what vertices are shared through.
+    forget
+        Is told of positions that give way to a larger array.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        world: World,
+        region: Region,
+        reach: float,
+        transport: str,
+        forget: Callable[[Array], None],
+    ) -> None:
+        self._device, self._world, self._region = device, world, region
+        self._reach, self._transport, self._forget = reach, transport, forget
+        self._rows = CellRows(device)
+
+    def own_states(self, given: Present) -> np.ndarray:
+        """Positions and velocities of own cells' vertices, (n, 2, V, 3)."""
+        states = self._rows.states(given.membranes, np.flatnonzero(given.own))
+        vertices = given.membranes.vertices
+        return np.moveaxis(states.reshape(-1, 2, _DIMENSIONS, vertices), 2, 3)
+
+    def add(self, given: Present, ids: np.ndarray, values: np.ndarray) -> None:
+        """Add own cells with states (n, 2, V, 3) on this rank alone; then they are to be handed over."""
+        world, held = self._world, given.held
+        order = np.argsort(np.concatenate([held.ids, ids]), kind="stable")
+        alone = np.zeros((len(ids), world.size), bool)
+        alone[:, world.rank] = True
+        there = Held(
+            np.concatenate([held.ids, ids])[order],
+            np.concatenate([held.own, np.ones(len(ids), bool)])[order],
+            np.concatenate([held.holders, alone])[order],
+        )
+        rows = np.concatenate([np.arange(held.count), -1 - np.arange(len(ids))])[order]
+        state = np.moveaxis(values, 3, 2).reshape(len(ids), FIELDS, given.membranes.vertices)
+        self._arrange(given, Arrival(there, rows, state))
+
+    def look(self, kinds: Sequence[Present]) -> tuple[list[Outlines], float]:
+        """Where cells are, and the largest speed on any rank; all ranks call this.
+
+        Raises
+        ------
+        SolutionError
+            An own cell has a vertex without a place or speed; the same on every rank.
+        """
+        found = [self._rows.outlines(given.membranes, given.count) for given in kinds]
+        fastest, fault = 0.0, ""
+        for given, outlines in zip(kinds, found, strict=True):
+            fastest = max(fastest, float(outlines.fastest[given.own].max(initial=0.0)))
+            for bad in given.ids[given.own & ~outlines.finite][:1]:
+                fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
+        fastest = self._world.largest(math.inf if fault else fastest)
+        if math.isinf(fastest):
+            raise_together(self._world, fault)
+        return found, fastest
+
+    def hand_over(self, kinds: Sequence[Present]) -> float:
+        """Give cells of some kinds to all ranks that they reach, and count them; all ranks call this.
+
+        Returns the largest speed of a vertex on any rank.
+
+        Raises
+        ------
+        SolutionError
+            A cell is lost, or has a vertex without a place; the same on every rank.
+        """
+        looks, fastest = self.look(kinds)
+        leaving = [
+            Leaving(
+                given.held,
+                *(look.low, look.high, look.centre),
+                functools.partial(self._flat_states, given.membranes),
+            )
+            for given, look in zip(kinds, looks, strict=True)
+        ]
+        arrivals = hand_over(self._world, self._region, leaving, self._reach)
+        shared = [each.held.rows_with(self._world.rank) for each in arrivals]
+        crowded = [
+            bool(rows) and not (given.shared is not None and given.shared.fits(rows))
+            for given, rows in zip(kinds, shared, strict=True)
+        ]
+        counts = [int(each.held.own.sum()) for each in arrivals]
+        owned, needed = self._world.sum(np.array([counts, crowded], np.int64))
+        for given, count in zip(kinds, owned.tolist(), strict=True):
+            if count != given.total:
+                raise SolutionError(
+                    f"{given.total - count} of {given.total} cells of kind {given.kind.name} are "
+                    "lost"
+                )
+        each = zip(kinds, arrivals, shared, needed.tolist(), strict=True)
+        for given, arrival, rows, anew in each:
+            self._arrange(given, arrival)
+            self._share(given, rows, bool(anew))
+        return fastest
+
+    def _flat_states(self, cells: Membranes, rows: np.ndarray) -> np.ndarray:
+        states = self._rows.states(cells, rows)
+        return states.reshape(len(rows), FIELDS * cells.vertices)
+
+    def _arrange(self, given: Present, arrival: Arrival) -> None:
+        """Give the cells that are present now their rows."""
+        cells, count = given.membranes, arrival.held.count
+        rows = self._rows_for(given.rows, count)
+        if arrival.moves(given.count):
+            came = arrival.came.reshape(-1, FIELDS, cells.vertices)
+            parked = np.full(rows - count, -1 - len(came))
+            if rows > count:
+                came = np.concatenate([came, _parked_state(given)])
+            if rows > cells.capacity:
+                given.membranes = room_for(self._device, given.kind, int(_ROOM * rows) + 1)
+                self._forget(cells.positions)
+                if given.shared is not None:
+                    given.shared.forget(cells.velocities)
+            places = np.concatenate([arrival.rows, parked])
+            self._rows.rearrange(cells, given.membranes, places, came)
+        given.held, given.rows = arrival.held, rows
+
+    def _rows_for(self, rows: int, count: int) -> int:
+        """Rows to work on for a number of cells: as many as before, if that is about right."""
+        spare = int(SPARE * count) if self._world.size > 1 else 0
+        return rows if count <= rows <= count + 2 * spare else count + spare
+
+    def _share(self, given: Present, rows: Mapping[int, np.ndarray], anew: bool) -> None:
+        """Share these rows with other ranks; with new messages where those have no room on a rank."""
+        if anew:
+            given.shared = open_shared_rows(
+                self._world,
+                self._device,
+                rows,
+                given.membranes.vertices,
+                _DIMENSIONS,
+                np.float64,
+                self._transport,
+                before=given.shared,
+                state=given.membranes.velocities,
+            )
+        elif given.shared is not None:
+            given.shared.renew(rows)
+
+
+def _parked_state(given: Present) -> np.ndarray:
+    """State (1, 6, V) of a cell that meets nothing."""
+    state = np.zeros((1, FIELDS, given.membranes.vertices))
+    state[0, :_DIMENSIONS] = given.kind.mesh.vertices.T + _PARKED
+    return state
+
+
+def room_for(device: Device, kind: CellKind, cells: int) -> Membranes:
+    """Membranes with room for so many cells of a kind."""
+    return Membranes(device, kind.mesh, cells, kind.law, elements=kind.elements)
+
+
+def raise_together(world: World, fault: str) -> None:
+    """Give up on every rank where one has a fault."""
+    if world.any(bool(fault)):
+        raise SolutionError(next(t for t in world.gather_texts(fault) if t))

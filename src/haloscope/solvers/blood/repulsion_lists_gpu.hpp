@@ -1,0 +1,137 @@
+// On a GPU: lists of the vertices of other cells that are near, kept until some vertex has moved.
+//
+// As on cores (repulsion_lists.hpp), but all that makes lists is launched in each step and returns at
+// once unless the flag `wanted` is set: a graph can hold a step. Where a list finds no room, forces
+// come from the bins themselves, in that step and in all others until lists fit again.
+//
+// now: x, y, z and cell of each vertex, by its number among those of all kinds. then: where they
+// were when lists were made, component c of vertex i at c * total + i.
+// firsts[k]: first vertex of kind k; firsts[kinds]: all. From firsts[k] on stand the numbers of its
+// listed[k] vertices that are near others, where their lists begin in `near`, and how long they are.
+// used: entries that all lists want, more than `room` if they do not fit.
+
+#define POSITION 4
+
+// What is no number has always moved.
+KERNEL watch(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
+             long total, const real *then, real *now, double far, int *wanted) {
+  const real limit = (real)(far * far);
+  PARTS(i, count) {
+    real r2 = 0;
+    for (int c = 0; c < 3; c++) {
+      const real x = X[c * vertices + i], d = x - then[c * total + first + i];
+      now[POSITION * (first + i) + c] = x;
+      r2 = fused(d, d, r2);
+    }
+    now[POSITION * (first + i) + 3] = (real)(first_cell + i / a_cell);
+    if (!(r2 <= limit)) *wanted = 1;
+  }
+}
+
+KERNEL place_all(const int *wanted, const int *numbers, const real *now, long total, real *then,
+                 int *places, int *counts) {
+  if (!*wanted) return;
+  const Box box = box_of(numbers);
+  PARTS(i, total) {
+    const int bin = bin_of(now + POSITION * i, 1, box);
+    for (int c = 0; c < 3; c++) then[c * total + i] = now[POSITION * i + c];
+    places[i] = bin;
+    if (bin >= 0) atomicAdd(counts + bin, 1);
+  }
+}
+
+// Also empties the lists.
+KERNEL sum_all(const int *wanted, const int *counts, long bins, int *sums, int *listed, long kinds,
+               long *used) {
+  if (!*wanted) return;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *used = 0;
+    for (long k = 0; k < kinds; k++) listed[k] = 0;
+  }
+  sum_counts(counts, bins, sums);
+}
+
+KERNEL scan_all(const int *wanted, const int *counts, long bins, const int *sums, int *starts) {
+  if (*wanted) scan_counts(counts, bins, sums, starts);
+}
+
+// In no order: sums of forces have none.
+KERNEL fill_all(const int *wanted, const int *places, long total, const int *starts, int *counts,
+                int *items) {
+  if (!*wanted) return;
+  FOR_EACH(i, total)
+    if (places[i] >= 0) put(items, starts, counts, places[i], (int)i);
+}
+
+// Calls visit(other) for the vertices of other cells in the bins around vertex i.
+template <typename Visit>
+INLINE void others_around(const real *now, const int *places, const int *starts, const int *items,
+                          long reach, const Box &box, long i, Visit visit) {
+  const real cell = now[POSITION * i + 3];
+  around(places[i], (int)reach, box, starts, [&](int begin, int end) {
+    for (int n = begin; n < end; n++) {
+      const long other = items[n];
+      if (now[POSITION * other + 3] != cell) visit(other);
+    }
+  });
+}
+
+KERNEL list_all(const int *wanted, const int *numbers, const real *now, long total,
+                const int *places, const int *starts, const int *items, long reach, double radius,
+                const long *firsts, long kinds, int *numbers_listed, int *listed, long *begins,
+                int *lengths, int *near, long room, long *used) {
+  if (!*wanted) return;
+  const Box box = box_of(numbers);
+  const real limit = (real)(radius * radius);
+  PARTS(i, total) {
+    const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};
+    int found = 0;
+    const auto is_near = [&](long other) {
+      real d[3];
+      return distance_squared(x, now + POSITION * other, 1, box, d) < limit;
+    };
+    others_around(now, places, starts, items, reach, box, i,
+                  [&](long other) { found += is_near(other); });
+    if (found == 0) continue;
+    long k = 0;
+    while (k + 1 < kinds && i >= firsts[k + 1]) k++;
+    const long slot = firsts[k] + atomicAdd(numbers_listed + k, 1);
+    long to = (long)atomicAdd((unsigned long long *)used, (unsigned long long)found);
+    listed[slot] = (int)i;
+    begins[slot] = to;
+    lengths[slot] = found;
+    if (to + found > room) continue;
+    others_around(now, places, starts, items, reach, box, i, [&](long other) {
+      if (is_near(other)) near[to++] = (int)other;
+    });
+  }
+}
+
+// Kind k. Its vertices are from `first` on; F is its own.
+KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long first, long k,
+                  const real *now, const int *places, const int *starts, const int *items,
+                  long reach, const int *numbers_listed, const int *listed, const long *begins,
+                  const int *lengths, const int *near, long room, const long *used, int *wanted,
+                  double strength, double cutoff, double anchor) {
+  const Box box = box_of(numbers);
+  const real r0 = (real)cutoff;
+  const bool fits = *used <= room;
+  if (fits && k == 0 && blockIdx.x == 0 && threadIdx.x == 0) *wanted = 0;
+  PARTS(n, fits ? (long)numbers_listed[k] : count) {
+    const long i = fits ? (long)listed[first + n] : first + n;
+    const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};
+    double sum[3] = {0, 0, 0};
+    const auto add = [&](long other) {
+      real d[3];
+      const real r2 = distance_squared(x, now + POSITION * other, 1, box, d);
+      if (r2 < r0 * r0) add_push(sum, d, r2, (real)strength, r0, anchor);
+    };
+    if (fits) {
+      const int *const other = near + begins[first + n];
+      for (int m = 0; m < lengths[first + n]; m++) add(other[m]);
+    } else {
+      others_around(now, places, starts, items, reach, box, i, add);
+    }
+    add_force(F + i - first, vertices, sum);
+  }
+}

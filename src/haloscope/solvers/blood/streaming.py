@@ -1,0 +1,69 @@
+"""How populations stream on a GPU, in place or between two buffers, as a case and its memory allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from haloscope.device.interface import Device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
+
+Streaming = Literal["auto", "in place", "two buffers"]
+
+
+def choose_way(
+    device: Device,
+    world: World,
+    streaming: Streaming,
+    points: int,
+    itemsize: int,
+    tell: Callable[[str], None],
+) -> Way:
+    """Choose the way through a step, the same on all ranks; all ranks call this.
+
+    Parameters
+    ----------
+    device, world
+        Where to compute, and the ranks.
+    streaming
+        As the case has it. ``auto``: two buffers where there is a GPU, and room on each.
+    points
+        Of this rank, ghosts included.
+    itemsize
+        Bytes of a stored value.
+    tell
+        Is told what was chosen, where there is a choice.
+
+    Raises
+    ------
+    InputError
+        Cores are to use two buffers.
+    """
+    if device.kind == "cpu":
+        if streaming == "two buffers":
+            raise InputError(
+                'blood.streaming = "two buffers" is for GPUs; cores stream "in place": leave it '
+                'out, give "auto", or run with --device cuda'
+            )
+        return fastest_way(itemsize)
+    if streaming != "auto":
+        tell(f"populations stream {_said(streaming)}, as the case has it")
+        return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
+    sharing = world.gather_texts(device.identity).count(device.identity)
+    free = device.memory()[0]
+    scarce = world.any(not room_for_two(free, points, itemsize, sharing))
+    chosen = "in place" if scarce else "two buffers"
+    buffer = world.largest(float(DIRECTIONS * points * itemsize))
+    least = -world.largest(-free / sharing)
+    tell(
+        f"populations stream {_said(chosen)}: a buffer takes {buffer / 1e9:.3g} GB at most, "
+        f"{least / 1e9:.3g} GB at least are free for a rank"
+    )
+    return fastest_way(itemsize, 1 if scarce else 2)
+
+
+def _said(streaming: str) -> str:
+    return "between two buffers" if streaming == "two buffers" else streaming

@@ -1,0 +1,244 @@
+"""Claims about who holds cells over many hand-overs: what stays, what travels, and what is lost."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from thread_gpus import ThreadGpu, on_ranks
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.domain.bisection import bisect
+from haloscope.errors import SolutionError
+from haloscope.exchange.world import World
+from haloscope.solvers.blood import holders
+from haloscope.solvers.blood.cells import Held, Region
+from haloscope.solvers.blood.holders import Holders, room_for
+from haloscope.solvers.blood.membrane_meshes import sphere
+from haloscope.solvers.blood.membranes import MembraneLaw
+from haloscope.solvers.blood.suspension import CellKind, Present
+
+_SHAPE, _RANKS, _REACH = (60, 30, 20), 3, 4.0
+
+
+def _region(parts: int) -> Region:
+    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
+    return Region(_SHAPE, (True, True, True), bisect(World(), coordinates, _SHAPE, parts=parts))
+
+
+def _kinds() -> list[CellKind]:
+    return [
+        CellKind("large", sphere(92, 3.0), MembraneLaw(1.0), "linear"),
+        CellKind("small", sphere(42, 1.0), MembraneLaw(1.0), "linear"),
+    ]
+
+
+class _Rank:
+    """A rank's cells, which go along with all others of their kind."""
+
+    def __init__(self, device: Any, world: World, counts: tuple[int, ...]) -> None:
+        self.device, self.world, self.region = device, world, _region(world.size)
+        self.forgotten: list[Any] = []
+        self.holders = Holders(
+            device, world, self.region, _REACH, "peer", lambda array: self.forgotten.append(array)
+        )
+        nothing = Held.nothing(world.size)
+        self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in _kinds()]
+        random = np.random.default_rng(11)
+        for given, count in zip(self.kinds, counts, strict=True):
+            places = random.uniform(0, 1, (count, 1, 3)) * _SHAPE
+            vertices = places + given.kind.mesh.vertices
+            mine = self.region.owners(vertices.mean(axis=1)) == world.rank
+            given.total = count
+            states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
+            self.holders.add(given, np.flatnonzero(mine), states[mine])
+        self.holders.hand_over(self.kinds)
+
+    def move(self, step: np.ndarray) -> None:
+        """All by as much, some cells farther; positions are what they are on any rank."""
+        for given in self.kinds:
+            m = given.membranes
+            x = m.positions.reshape(3, m.capacity, m.vertices)
+            far = 1 + 0.3 * (given.ids % 3)
+            x[:, : given.count] += step[:, None, None] * far[None, :, None]
+
+    def share(self, turn: int) -> None:
+        """Each vertex' velocity comes from one of the ranks that hold it."""
+        for given in self.kinds:
+            m = given.membranes
+            wanted = _velocities(given.ids, m.vertices, turn)
+            order = np.cumsum(given.held.holders, axis=1) - 1
+            place = order[:, self.world.rank][:, None]
+            among = given.held.holders.sum(axis=1)[:, None]
+            mine = (np.arange(m.vertices) + turn) % among == place
+            u = m.velocities.reshape(3, m.capacity, m.vertices)
+            u[:, : given.count] = np.where(mine, wanted, 0)
+            if given.shared is not None:
+                given.shared.swap(m.velocities)
+            assert np.array_equal(u[:, : given.count], wanted)
+
+    def snapshot(self) -> list[tuple[Any, ...]]:
+        found = []
+        for given in self.kinds:
+            m = given.membranes
+            x = m.positions.reshape(3, m.capacity, m.vertices)[:, : given.count]
+            found.append((given.held, np.moveaxis(x, 1, 0).copy()))
+        return found
+
+
+def _velocities(ids: np.ndarray, vertices: int, turn: int) -> np.ndarray:
+    """(3, n, V), of each vertex of each cell by its number."""
+    cells = ids[:, None] * 1000 + np.arange(vertices) + 0.5
+    return np.stack([(turn + 1) * cells, -cells, cells - 1000 * turn])
+
+
+def _ranks(tmp_path: Path, work: Any, ranks: int = _RANKS) -> list[Any]:
+    def on_one(world: World) -> Any:
+        folder = tmp_path / str(world.rank)
+        folder.mkdir()
+        return work(ThreadGpu(folder), world)
+
+    return on_ranks(ranks, on_one)
+
+
+def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
+    steps = np.random.default_rng(2).uniform(-3, 3, (12, 3))
+    steps[5] = 0
+
+    def work(device: Any, world: World) -> Any:
+        mine, story = _Rank(device, world, (25, 60)), []
+        for turn, step in enumerate(steps):
+            mine.share(turn)
+            mine.move(step)
+            before = [(g.membranes, g.count, g.shared, g.held.ids) for g in mine.kinds]
+            fastest = mine.holders.hand_over(mine.kinds)
+            # Of all cells on any rank.
+            fields = (_velocities(np.arange(n), v, turn) for n, v in ((25, 92), (60, 42)))
+            assert fastest == max(np.abs(field).max() for field in fields)
+            after = [(g.membranes, g.count, g.shared, g.held.ids) for g in mine.kinds]
+            if turn == 5:
+                assert all(
+                    a[:3] == b[:3] and np.array_equal(a[3], b[3])
+                    for a, b in zip(before, after, strict=True)
+                )
+            mine.share(turn + 100)
+            for given in mine.kinds:
+                given.membranes.velocities[...] = 0
+            mine.share(turn + 1)
+            story.append(mine.snapshot())
+        rooms = [given.membranes.capacity for given in mine.kinds]
+        return story, rooms, [given.shared.rooms for given in mine.kinds]
+
+    told = _ranks(tmp_path, work)
+    region, kept = _region(_RANKS), 0
+    for turn in range(len(steps)):
+        for kind, count in enumerate((25, 60)):
+            parts = [story[turn][kind] for story, _, _ in told]
+            truth: dict[int, np.ndarray] = {}
+            for rank, (held, x) in enumerate(parts):
+                for cell, own, ranks, vertices in zip(
+                    held.ids.tolist(), held.own, held.holders, x, strict=True
+                ):
+                    # Each copy is the others', to the last bit.
+                    assert np.array_equal(truth.setdefault(cell, vertices), vertices)
+                    low, high = vertices.min(axis=1)[None], vertices.max(axis=1)[None]
+                    reached = region.reached(low - _REACH, high + _REACH)[0]
+                    assert np.array_equal(ranks, reached)
+                    assert ranks[rank]
+                    assert own == (region.owners(vertices.mean(axis=1)[None])[0] == rank)
+            assert sorted(truth) == list(range(count))
+            assert sum(int(held.own.sum()) for held, _ in parts) == count
+            kept += sum(held.count for held, _ in parts) - count
+    assert kept > 100
+    # Both ranks of a pair have room for as many.
+    for rank, (_, _, rooms) in enumerate(told):
+        for kind, pairs in enumerate(rooms):
+            assert all(told[other][2][kind][rank] == room for other, room in pairs.items())
+
+
+def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(holders, "SPARE", 0.4)
+    steps = np.random.default_rng(5).uniform(-1, 1, (15, 3))
+
+    def work(device: Any, world: World) -> list[tuple[int, int, bool, float, float]]:
+        mine, story = _Rank(device, world, (25, 60)), []
+        small = mine.kinds[1]
+        for turn, step in enumerate(steps):
+            mine.move(step)
+            mine.holders.hand_over(mine.kinds)
+            mine.share(turn)
+            m = small.membranes
+            x = m.positions.reshape(3, m.capacity, m.vertices)
+            here, parked = x[:, : small.count], x[:, small.count : small.rows]
+            shape = parked - parked.mean(axis=2, keepdims=True)
+            off = shape.swapaxes(0, 1) - small.kind.mesh.vertices.T
+            nearest = parked.min(initial=np.inf)
+            story.append((small.count, small.rows, nearest > 1.9e9, off.max(initial=0), here.max()))
+        return story
+
+    for story in _ranks(tmp_path, work):
+        counts, rows, far, off, there = zip(*story, strict=True)
+        assert all(far)
+        assert max(off) < 1e-6
+        assert max(there) < 1e3
+        assert all(n <= k <= 1.8 * n + 1 for n, k in zip(counts, rows, strict=True))
+        changes = [sum(a != b for a, b in itertools.pairwise(each)) for each in (counts, rows)]
+        assert changes[0] > 3
+        assert changes[1] <= 1
+
+
+def test_arrays_that_give_way_are_let_go(tmp_path):
+    def work(device: Any, world: World) -> tuple[bool, list[bool], bool]:
+        mine = _Rank(device, world, (25, 4))
+        large = mine.kinds[0]
+        old, mine.forgotten[:] = large.membranes, []
+        # All cells come together on the ranks that hold one place.
+        x = old.positions.reshape(3, old.capacity, old.vertices)[:, : large.count]
+        x += (np.array(_SHAPE) / 2)[:, None, None] - x.mean(axis=2, keepdims=True)
+        mine.holders.hand_over([large])
+        mine.share(3)
+        forgotten = [array is old.positions for array in mine.forgotten]
+        return large.membranes is not old, forgotten, large.membranes.capacity >= large.count
+
+    told = _ranks(tmp_path, work)
+    assert any(grew for grew, _, _ in told)
+    assert all(forgotten == [True] * grew and fits for grew, forgotten, fits in told)
+
+
+def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
+    def work(device: Any, world: World) -> str:
+        mine = _Rank(device, world, (6, 9))
+        small = mine.kinds[1]
+        m = small.membranes
+        u = m.velocities.reshape(3, m.capacity, m.vertices)
+        u[1, np.flatnonzero(small.ids == 7), 4] = np.nan
+        with pytest.raises(SolutionError) as error:
+            mine.holders.hand_over(mine.kinds)
+        return str(error.value)
+
+    assert set(_ranks(tmp_path, work)) == {"small 7 has a vertex whose position is no number"}
+
+
+def test_a_lost_cell_is_missed_on_every_rank(tmp_path):
+    def work(device: Any, world: World) -> str:
+        mine = _Rank(device, world, (6, 9))
+        large = mine.kinds[0]
+        held = large.held
+        large.held = Held(held.ids, held.own & (held.ids != 2), held.holders)
+        with pytest.raises(SolutionError) as error:
+            mine.holders.hand_over(mine.kinds)
+        return str(error.value)
+
+    assert set(_ranks(tmp_path, work)) == {"1 of 6 cells of kind large are lost"}
+
+
+def test_one_rank_holds_all_and_shares_nothing():
+    mine = _Rank(CpuDevice(threads=1), World(), (5, 7))
+    assert [given.count for given in mine.kinds] == [5, 7]
+    assert all(given.own.all() and given.shared is None for given in mine.kinds)
+    states = mine.holders.own_states(mine.kinds[0])
+    assert states.shape == (5, 2, 92, 3)
+    assert states[:, 0].std(axis=1).min() > 1

@@ -1,0 +1,80 @@
+"""Claims about how populations stream on GPUs: two buffers where all ranks have room, and it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.fluid_gpu import room_for_two
+from haloscope.solvers.blood.streaming import choose_way
+
+POINTS, DOUBLE = 1000, 8
+ENOUGH = 3 * 2 * 19 * DOUBLE * POINTS
+
+
+class Gpu:
+    """All that is asked of one."""
+
+    kind = "cuda"
+
+    def __init__(self, free: int, identity: str = "one") -> None:
+        self._free, self.identity = free, identity
+
+    def memory(self) -> tuple[int, int]:
+        return self._free, 10 * self._free
+
+
+class Ranks(World):
+    """One rank of several."""
+
+    def __init__(self, identities: list[str], *, scarce_elsewhere: bool = False) -> None:
+        super().__init__()
+        self._identities, self._scarce = identities, scarce_elsewhere
+
+    def gather_texts(self, text: str) -> list[str]:
+        return self._identities
+
+    def any(self, flag: bool) -> bool:
+        return flag or self._scarce
+
+
+def chosen(gpu: Any, world: World, streaming: Any = "auto") -> tuple[int, str]:
+    told: list[str] = []
+    way = choose_way(gpu, world, streaming, POINTS, DOUBLE, told.append)
+    (line,) = told
+    assert ("between two buffers" in line) == (way.buffers == 2)
+    return way.buffers, line
+
+
+def test_two_buffers_fill_at_most_a_third_of_what_is_free():
+    assert room_for_two(ENOUGH, POINTS, DOUBLE)
+    assert not room_for_two(ENOUGH - 1, POINTS, DOUBLE)
+    assert room_for_two(ENOUGH, 2 * POINTS, DOUBLE // 2)
+    assert not room_for_two(ENOUGH, POINTS, DOUBLE, sharing=2)
+
+
+def test_all_ranks_choose_alike():
+    assert chosen(Gpu(ENOUGH), Ranks(["one"]))[0] == 2
+    assert chosen(Gpu(ENOUGH - 1), Ranks(["one"]))[0] == 1
+    assert chosen(Gpu(ENOUGH), Ranks(["one", "other"], scarce_elsewhere=True))[0] == 1
+    # Ranks that share a GPU share its memory.
+    assert chosen(Gpu(ENOUGH), Ranks(["one", "one"]))[0] == 1
+    assert chosen(Gpu(2 * ENOUGH), Ranks(["one", "one"]))[0] == 2
+
+
+def test_a_case_can_say_how_and_cores_have_one_way():
+    assert chosen(Gpu(0), Ranks(["one"]), "two buffers")[0] == 2
+    buffers, line = chosen(Gpu(ENOUGH), Ranks(["one"]), "in place")
+    assert buffers == 1
+    assert "in place, as the case has it" in line
+    told: list[str] = []
+    for streaming in ("auto", "in place"):
+        way = choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, told.append)
+        assert way.buffers == 1
+    assert told == []
+    with pytest.raises(InputError, match='"two buffers" is for GPUs'):
+        choose_way(CpuDevice(1), World(), "two buffers", POINTS, DOUBLE, told.append)

@@ -1,0 +1,140 @@
+"""Claims about rows that ranks share: what one of them knows comes to all, whichever rows these are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from thread_gpus import ThreadGpu, on_ranks
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import InputError
+from haloscope.exchange import shared_rows as module
+from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.exchange.world import World
+
+_FIELDS, _WIDTH, _ROWS = 3, 37, 90
+
+
+def _lists(holders: np.ndarray, rank: int) -> dict[int, np.ndarray]:
+    """Rows that a rank shares; row k of the table is at the same place on all of them."""
+    found = {}
+    for other in range(holders.shape[1]):
+        both = np.flatnonzero(holders[:, rank] & holders[:, other])
+        if other != rank and len(both):
+            found[other] = both
+    return found
+
+
+def _values(random: np.random.Generator, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (fields, rows, width), and which rank knows each of them; it is one of the holders."""
+    values = random.standard_normal((_FIELDS, *holders.shape[:1], _WIDTH))
+    values[0, ::5, 0], values[1, ::7, 1], values[2, :, 2] = -0.0, np.nan, 0.0
+    knows = np.array([random.choice(np.flatnonzero(row), _WIDTH) for row in holders])
+    return values, knows
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, ranks, dtype):
+    random = np.random.default_rng(7)
+    rounds = []
+    for share in (0.1, 0.12, 0.9, 0.0, 0.3, 0.3):
+        holders = random.random((_ROWS, ranks)) < share
+        holders[np.arange(_ROWS), random.integers(0, ranks, _ROWS)] = True
+        rounds.append((holders, *_values(random, holders)))
+
+    def work(world: World) -> tuple[int, int]:
+        folder = tmp_path / str(world.rank)
+        folder.mkdir()
+        device, rank, opened = ThreadGpu(folder), world.rank, None
+        state, anew = device.zeros((_FIELDS * _ROWS * _WIDTH,), dtype), 0
+        bits = np.int64 if dtype == np.float64 else np.int32
+        for holders, values, knows in rounds:
+            rows = _lists(holders, rank)
+            if world.any(opened is None or not opened.fits(rows)):
+                opened = open_shared_rows(
+                    world, device, rows, _WIDTH, _FIELDS, dtype, "peer", before=opened
+                )
+                anew += 1
+            opened.renew(rows)
+            # Twice and a half: with both places of messages, and one after the other in the next.
+            for turn in range(3):
+                given = values.astype(dtype) + turn
+                state[...] = np.where(knows == rank, given, 0).ravel()
+                if turn % 2:
+                    opened.swap(state)
+                else:
+                    opened.start(state)
+                    opened.progress()
+                    opened.finish(state)
+                here = holders[:, rank]
+                found = state.reshape(given.shape)[:, here]
+                assert np.array_equal(found.view(bits), given[:, here].view(bits))
+                # What this rank does not hold, it is not told.
+                other = state.reshape(given.shape)[:, ~here]
+                assert not other.view(bits).any()
+        return anew, opened.bytes_sent
+
+    found = on_ranks(ranks, work)
+    # For the first rows and for the crowd, never for fewer or other ones.
+    assert [anew for anew, _ in found] == [2] * ranks
+    assert min(sent for _, sent in found) > 0
+
+
+def test_other_rows_take_no_new_launches_and_nothing_is_bound_beyond_an_array():
+    device = CpuDevice(threads=1)
+    opened = open_shared_rows(World(), device, {0: np.array([0, 2])}, 2, 1, np.float64)
+    state = device.from_host(np.arange(6.0))
+    opened.prepare(state)
+    device.kernel = None  # nothing is looked for again
+    opened.renew({0: np.array([1])})
+    opened.swap(state)
+    assert np.array_equal(state, np.arange(6.0))
+    assert opened.fits({0: np.arange(6)})
+    assert not opened.fits({0: np.arange(7)})
+    assert not opened.fits({1: np.arange(1)})
+    opened.renew({0: np.array([3])})
+    with pytest.raises(ValueError, match="an array of 6 values"):
+        opened.swap(state)
+    with pytest.raises(ValueError, match="float32 is given"):
+        opened.swap(device.zeros((8,), np.float32))
+
+
+def test_rows_that_ranks_do_not_agree_on_are_refused(tmp_path: Path, monkeypatch):
+    def work(world: World) -> None:
+        rows = {1 - world.rank: np.arange(3 + world.rank)}
+        with pytest.raises(InputError, match="do not match"):
+            open_shared_rows(world, ThreadGpu(tmp_path), rows, 1, 1, np.float64, "peer")
+
+    on_ranks(2, work)
+    monkeypatch.setattr(module, "_MOST_VALUES", 100)
+    with pytest.raises(InputError, match="more than 50 rows of 1 x 2"):
+        open_shared_rows(
+            World(), CpuDevice(threads=1), {0: np.arange(60)}, 2, 1, np.float64, "host"
+        )
+
+
+def test_room_that_was_there_stays(tmp_path: Path):
+    """The pairs of ranks that share most change, and come back."""
+    crowds = [{(0, 1): 40, (1, 2): 1}, {(0, 1): 1, (1, 2): 40}, {(0, 1): 40, (1, 2): 40}]
+
+    def work(world: World) -> list[bool]:
+        folder, opened, anew = tmp_path / str(world.rank), None, []
+        folder.mkdir()
+        for crowd in crowds:
+            rows = {
+                sum(pair) - world.rank: np.arange(n)
+                for pair, n in crowd.items()
+                if world.rank in pair
+            }
+            anew.append(world.any(opened is None or not opened.fits(rows)))
+            if anew[-1]:
+                device = ThreadGpu(folder)
+                opened = open_shared_rows(
+                    world, device, rows, 1, 1, np.float64, "peer", before=opened
+                )
+        return anew
+
+    assert on_ranks(3, work) == [[True, True, False]] * 3
