@@ -39,6 +39,7 @@ from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -253,6 +254,14 @@ def test_block_rows_and_flexible_gmres_compile(size):
     }
 
 
+@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+def test_the_flow_equations_compile(carreau):
+    device = _AbsentGpu()
+    rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 4)
+    FlowEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    assert {("flow.cpp", name) for name in ("residuals", "linearise")} <= device.kernels
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_gathers_and_scatters_compile(dtype):
     device, ids = _AbsentGpu(), np.array([1, 2, 2, 1])
@@ -285,6 +294,7 @@ def test_no_kernel_file_is_left_out():
         "cavity.cpp",
         "coupling.cpp",
         "driven.cpp",
+        "flow.cpp",
         "fluid.cpp",
         "inside.cpp",
         "krylov.cpp",

@@ -1,0 +1,1 @@
+"""Incompressible flow by stabilised finite elements on tetrahedra."""

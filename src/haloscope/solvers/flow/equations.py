@@ -1,0 +1,160 @@
+"""The discrete flow equations on a rank's tetrahedra: residual and matrix on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.numerics.block_pattern import OFFSET_TYPES
+from haloscope.numerics.block_rows import BlockRows
+
+Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
+
+UNKNOWNS = 4
+"""Of a node: velocity along x, y, z, and pressure."""
+VISCOUS_CONSTANT = 36.0
+"""C_I of the viscous part of tau."""
+_SOURCE = Path(__file__).with_name("flow.cpp")
+_MOST_ZONES = 256
+
+
+@dataclass(frozen=True)
+class Carreau:
+    """mu = mu_inf + (mu_0 - mu_inf) (1 + (time * rate)^2)^((exponent - 1)/2), in Pa s and s.
+
+    P. J. Carreau, Trans. Soc. Rheol. 16 (1972) 99. mu_0 is the medium's viscosity.
+    """
+
+    at_high_shear: float
+    time: float
+    exponent: float
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What fills a zone, and the frame in which it is seen.
+
+    Attributes
+    ----------
+    density, viscosity
+        In kg/m^3 and Pa s.
+    force
+        Body force per mass in m/s^2.
+    rotation, centre
+        Angular velocity of the zone's frame in rad/s, and a point on its axis in m. Velocities are
+        those of the frame at rest.
+    carreau
+        How the viscosity falls with the shear rate.
+    """
+
+    density: float
+    viscosity: float
+    force: Vector = (0.0, 0.0, 0.0)
+    rotation: Vector = (0.0, 0.0, 0.0)
+    centre: Vector = (0.0, 0.0, 0.0)
+    carreau: Carreau | None = None
+
+
+class FlowEquations:
+    """Residual and derivatives of the stabilised equations; see elements.hpp.
+
+    With several ranks each gives what its own elements add; sums over the ranks that share a node
+    are the caller's.
+
+    Parameters
+    ----------
+    rows
+        The matrix, blocks of 4, whose pattern is that of the elements.
+    nodes
+        Positions in m, (nodes, 3).
+    media
+        Of the zones.
+    zones
+        Of each element, (elements,); all the first by default.
+    lsic
+        Whether a least-squares term acts on the divergence of the velocity.
+    """
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+    ) -> None:
+        if len(media) > _MOST_ZONES:
+            raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
+        self.device: Device = rows.device
+        self.rows, self.media, self.lsic = rows, tuple(media), lsic
+        give = self.device.from_host
+        elements = len(rows.pattern.element_nodes)
+        of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
+        self._zones = give(of_elements.astype(np.uint8))
+        self._nodes = give(np.ascontiguousarray(nodes, np.float64).ravel())
+        self._media = give(self._values(0.0, 0.0))
+        carreau = any(medium.carreau is not None for medium in media)
+        constants: dict[str, int | float | str] = {
+            "CARREAU": int(carreau),
+            "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
+        }
+        self._kernels = {
+            name: self.device.kernel(_SOURCE, name, constants)
+            for name in ("residuals", "linearise")
+        }
+
+    def set_time(self, alpha: float, by_dt: float) -> None:
+        """Set the factor of u in its time derivative, and 1 over the time step that tau knows.
+
+        Both in 1/s; 0 in steady flow.
+        """
+        self._media[...] = self.device.from_host(self._values(alpha, by_dt))
+
+    def _values(self, alpha: float, by_dt: float) -> Floats:
+        """Of all media, as the kernels' Medium has them."""
+        found = []
+        for medium in self.media:
+            law = medium.carreau
+            found += [medium.density, medium.viscosity, alpha, by_dt]
+            found += [*medium.force, *medium.rotation, *medium.centre]
+            found += [VISCOUS_CONSTANT, float(self.lsic)]
+            found += [0.0] * 3 if law is None else [
+                law.at_high_shear, law.time**2, (law.exponent - 1) / 2
+            ]  # fmt: skip
+        return np.array(found)
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put the residual of a state into an array of 4 a node.
+
+        Parameters
+        ----------
+        state
+            (u, v, w, p) of each node.
+        past
+            What the time derivative has beside alpha times the velocity, 3 a node.
+        residual
+            Result.
+        """
+        rows = self.rows
+        self._kernels["residuals"].bind(
+            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(rows.node_starts, rows.node_places, rows.nodes, residual),
+            extent=(rows.nodes,),
+        )()
+
+    def linearise(self, state: Array, past: Array, residual: Array) -> None:
+        """As :meth:`residual`, and put its derivatives by all unknowns but through tau in the matrix."""
+        rows = self.rows
+        self._kernels["linearise"].bind(
+            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(rows.node_starts, rows.node_places, rows.offsets, rows.starts, rows.nodes),
+            *(rows.values, residual),
+            extent=(rows.nodes,),
+        )()
