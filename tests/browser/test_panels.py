@@ -94,7 +94,8 @@ def test_finding_selects_metric_call_path_and_ranks_and_goes_to_an_instance(
 
 def test_finding_with_an_instance_goes_exactly_there(show: Show, tmp_path: Path) -> None:
     result = write_sample(tmp_path / "run", ranks=4, steps=2)
-    wait = result.waits[len(result.waits) // 2]
+    longest = np.argsort(result.waits["begin"] - result.waits["end"], kind="stable")
+    wait = result.waits[longest[1]]  # not the one that is shown without an instance
     finding = {
         "metric": METRICS[wait["metric"]].name, "seconds": 1.0, "ranks": [0, 1, 2, 3],
         "call_path": ["program"], "node": int(wait["node"]), "title": "Ranks wait in `here`",

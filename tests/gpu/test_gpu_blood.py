@@ -484,13 +484,16 @@ def _state(solver: Any) -> dict[str, np.ndarray]:
 )
 def test_whole_cases_agree(gpu, cores, assert_close, name, real, within):
     results = []
-    for device, streaming in ((gpu, "two buffers"), (gpu, "in place"), (cores, "auto")):
+    for device, streaming in (
+        *((gpu, "two buffers"), (gpu, "in place"), (gpu, "push")),
+        (cores, "auto"),
+    ):
         solver = _simulation(device, name, precision=real, streaming=streaming).solver
         solver.advance(_STEPS[name])
         results.append(_state(solver))
         results[-1]["finite"] = np.array(list(solver.diagnostics().values()))
-    for result in results[:2]:
-        assert_close(result, results[2], within)
+    for result in results[:3]:
+        assert_close(result, results[3], within)
 
 
 def test_a_gpu_with_room_has_two_buffers_and_says_so(gpu):
@@ -567,5 +570,7 @@ def test_two_ranks_share_a_gpu_and_agree(gpu):
         ("staged", True, "two buffers"),
         ("staged", False, "in place"),
         ("peer", True, "two buffers"),
+        ("repacked", False, "push"),
+        ("repacked", True, "auto"),
     ):
         assert _bits_on_ranks(2, "cuda", transport, overlap, streaming) == (alone, transport)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -22,8 +23,18 @@ def test_the_small_study_of_blood_gives_the_bits_of_one_rank(tmp_path):
     assert result["failed"] == result["left_out"] == []
     rows = result["points"]
     assert all(row["ok"] is True for row in rows)
-    assert {row["transport_used"] for row in rows if row["ranks"] == 2} == {"host", "staged"}
+    used = {row["transport_used"] for row in rows if row["ranks"] == 2}
+    assert used == {"host", "staged", "repacked"}
     grown = [row for row in rows if row["growth"] == "type1" and row["ranks"] == 2]
     assert [row["vessel"] for row in grown] == ["18.0x16.0x32.0 um"] * 2
     assert [row["hematocrit"] for row in grown] == [0.05, 0.1]
     assert {row["delta"] for row in rows} == {"peskin", "roma"}
+    with (tmp_path / result["files"]["phases"]).open() as file:
+        phases = [row for row in csv.DictReader(file) if row["series"] == "published transport"]
+    # On one rank, which has nobody to send to, this is a point of the first series.
+    assert {row["ranks"] for row in phases} == {"2"}
+    told = {row["phase"]: float(row["share"]) for row in phases}
+    assert sum(told.values()) == pytest.approx(1.0, abs=1e-4)
+    moved = {"gather", "device to host", "repack", "MPI", "host to device", "scatter"}
+    assert moved | {"collide and stream", "spread", "share velocities"} <= told.keys()
+    assert "| movement of data |" in (tmp_path / result["files"]["report"]).read_text()

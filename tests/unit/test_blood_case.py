@@ -200,6 +200,7 @@ def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
         (["blood.relaxation_time=0.5"], ["blood.relaxation_time = 0.5", "0.5005"]),
         (['blood.storage="half"'], ['blood.storage = "half"', 'precision = "single", too']),
         (['blood.streaming="two buffers"'], ["is for GPUs", 'stream "in place"']),
+        (['blood.streaming="push"'], ['"push" is for GPUs', 'stream "in place"']),
         (["blood.relaxation_time=7.0"], ["blood.relaxation_time = 7.0", "5"]),
         (["blood.time_step_us=100.0"], ["351.7 steps", "0.000142 to 1.28 us"]),
         (["blood.time_step_us=1e-6"], ["relaxation time of 0.5 steps", "0.000142 to 1.28 us"]),

@@ -26,6 +26,8 @@ def phi(kernel: str, r: np.ndarray) -> np.ndarray:
     """The kernels as they are defined."""
     r = np.abs(r)
     with np.errstate(invalid="ignore"):
+        if kernel == "linear":
+            return np.maximum(1 - r, 0)
         if kernel == "roma":
             near = (1 + np.sqrt(1 - 3 * r**2)) / 3
             far = (5 - 3 * r - np.sqrt(1 - 3 * (1 - r) ** 2)) / 6
@@ -367,7 +369,12 @@ class Gpu:
 
     def __init__(self, folder: Path, kernel: str, shape: str = WAYS[0]) -> None:
         self.shape = SHAPES[shape]
-        constants = {"real": "double", "DELTA": kernel.upper(), "SPREAD": self.shape.kernel, **SIZES}
+        constants = {
+            "real": "double",
+            "DELTA": kernel.upper(),
+            "SPREAD": self.shape.kernel,
+            **SIZES,
+        }
         constants |= coupling_lists.constants(shape)
         text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         text += Path(__file__).with_name("threads_gpu.hpp").read_text() + _GPU
@@ -429,6 +436,7 @@ def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
     [
         ("roma", "lists by warps"),
         ("cosine", "lists of small tiles"),
+        ("linear", "lists by warps"),
     ],
 )
 def test_gpus_couple_as_cores_do(kernel, shape, tmp_path):

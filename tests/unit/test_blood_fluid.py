@@ -530,6 +530,8 @@ def same_bits(fluids, part, steps=4):
         ("double", "full", Way(buffers=2)),
         ("single", "full", Way(buffers=2, together=2)),
         ("single", "half", Way(buffers=2, kinds=False, passing=True)),
+        ("double", "full", Way(buffers=2, pushing=True)),
+        ("single", "half", Way(buffers=2, pushing=True, kinds=False, together=2)),
     ],
 )
 def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real, storage, way):
@@ -549,9 +551,10 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, rea
         same_bits((fluid, there), part, steps)
 
 
-def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(device, tmp_path):
+@pytest.mark.parametrize("pushing", [False, True])
+def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(device, tmp_path, pushing):
     whole, owner, parts = whole_and_parts()
-    start, way = random_start(whole), Way(buffers=2)
+    start, way = random_start(whole), Way(buffers=2, pushing=pushing)
     one = Fluid(device, whole, **options_of_all_kinds(whole))
     there = passing_for_a_gpu(tmp_path, one, way)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
@@ -562,7 +565,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(device, tmp_pa
     for step in range(7):
         one.step()
         for fluid in many:
-            assert fluid.forward
+            assert fluid.forward != pushing
             fluid.collide_edge()
             fluid.collide_interior()
         exchange(many, parts)

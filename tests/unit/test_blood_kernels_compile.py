@@ -60,6 +60,7 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
     [
         ("double", "full", Way(), None),
         ("double", "full", Way(buffers=2), None),
+        ("double", "full", Way(buffers=2, pushing=True), None),
         ("single", "full", Way(together=2), None),
         ("single", "full", Way(together=2, buffers=2), None),
         (
@@ -91,8 +92,9 @@ def test_the_fluid_compiles(real, storage, way, carreau):
         way=way,
     )
     fluid.step()
-    streamed = "advance_along" if way.buffers == 1 else "advance_across"
-    names = ("advance_here", streamed, "openings", "correct_walls")
+    steps = {"advance_here", "advance_along" if way.buffers == 1 else "advance_across"}
+    names = {"advance_pushing"} if way.pushing else steps
+    names |= {"openings", "correct_walls"}
     assert device.kernels == {("fluid.cpp", name) for name in names}
 
 

@@ -320,20 +320,22 @@ struct Arguments {
   double *result;
   const int *elements;
   const double *weights, *reference, *curvature;
-  const int *begins, *entries;
+  const int *counts, *entries;
+  const void *wedges;
   double *scratch;
-  long on_chip, capacity, count, V, E, regular;
+  long on_chip, room, capacity, count, V, E, regular;
 };
 """
 _LAUNCHES = """
 extern "C" int run(int what, Arguments a, Law law, long shared) {
   return launch(2, THREADS_A_BLOCK, shared, [=] {
     if (what == 0)
-      forces(a.positions, a.velocities, a.result, a.elements, a.weights, a.reference, a.curvature, a.begins,
-             a.entries, law, a.scratch, 2, a.on_chip, a.capacity, a.count, a.V, a.E, a.regular);
+      forces(a.positions, a.velocities, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
+             a.entries, (const Wedge *)a.wedges, law, a.scratch, 2, a.on_chip, a.room, a.capacity, a.count, a.V,
+             a.E, a.regular);
     if (what == 1)
-      energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.begins, a.entries, law, a.result,
-               a.capacity, a.count, a.V, a.E, a.regular);
+      energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts, a.entries,
+               (const Wedge *)a.wedges, law, a.result, a.capacity, a.count, a.V, a.E, a.regular);
     if (what == 2) moments(a.positions, a.elements, a.result, a.capacity, a.count, a.V, a.E);
   });
 }
@@ -366,23 +368,28 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xvrewmcbno"),
-            *((name, ctypes.c_long) for name in ("on", "cap", "count", "V", "E", "regular")),
+            *((name, ctypes.c_void_p) for name in "xvrewmcbnto"),
+            *(
+                (name, ctypes.c_long)
+                for name in ("on", "room", "cap", "count", "V", "E", "regular")
+            ),
         ]
 
     class Law(ctypes.Structure):
         _fields_ = [("values", ctypes.c_double * len(cells._law.values))]
 
     E = len(mesh.triangles)
-    room = 4 * E + (12 * E if elements == "loop" else 7 * len(mesh.vertices))
+    room = 6 * E + (12 * E if elements == "loop" else 7 * len(mesh.vertices))
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
     def run(what: int, size: int, on_chip: int) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
         arrays = [cells.positions, cells.velocities, result, *cells._tables, *cells._gather]
         places = [array.ctypes.data for array in [*arrays, scratch]]
-        given = Arguments(*places, on_chip, count, count, len(mesh.vertices), E, cells._regular)
-        shared = ctypes.c_long(8 * room if on_chip and what == 0 else 0)
+        given = Arguments(
+            *places, on_chip, room, count, count, len(mesh.vertices), E, cells._regular
+        )
+        shared = ctypes.c_long(8 * (room + 3 * len(mesh.vertices)) if on_chip and what == 0 else 0)
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
         return result
 

@@ -10,6 +10,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.fluid_gpu import room_for_two
+from haloscope.solvers.blood.populations import turns
 from haloscope.solvers.blood.streaming import choose_way
 
 POINTS, DOUBLE = 1000, 8
@@ -68,13 +69,30 @@ def test_all_ranks_choose_alike():
 
 def test_a_case_can_say_how_and_cores_have_one_way():
     assert chosen(Gpu(0), Ranks(["one"]), "two buffers")[0] == 2
+    told: list[str] = []
+    way = choose_way(Gpu(0), Ranks(["one"]), "push", POINTS, DOUBLE, told.append)
+    assert (way.buffers, way.pushing) == (2, True)
+    assert told == ["populations stream by a push between two buffers, as the case has it"]
     buffers, line = chosen(Gpu(ENOUGH), Ranks(["one"]), "in place")
     assert buffers == 1
     assert "in place, as the case has it" in line
-    told: list[str] = []
+    told.clear()
     for streaming in ("auto", "in place"):
         way = choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, told.append)
         assert way.buffers == 1
     assert told == []
-    with pytest.raises(InputError, match='"two buffers" is for GPUs'):
-        choose_way(CpuDevice(1), World(), "two buffers", POINTS, DOUBLE, told.append)
+    for streaming in ("two buffers", "push"):
+        with pytest.raises(InputError, match=f'"{streaming}" is for GPUs'):
+            choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, told.append)
+
+
+def test_a_push_reads_own_slots_and_leaves_with_neighbours_from_the_first_step_on():
+    assert [(t.streamed, t.pushed, t.source, t.destination) for t in turns(2, pushing=True)] == [
+        (False, True, 0, 1),
+        (False, True, 1, 0),
+    ]
+    for way in (turns(1), turns(2), turns(2, pushing=True)):
+        # Where one step leaves populations, the next one finds them.
+        assert all(not (t.pushed and way[t.following].streamed) for t in way)
+        assert all(t.pushed or way[t.following].streamed for t in way)
+        assert all(way[t.following].source == t.destination for t in way)

@@ -32,6 +32,7 @@ from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.measurement import Communicator, Location, Node, Region
 from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import FILE, PAIRS, WAITS, Result
+from haloscope.scope.subtrees import MANY, Subtrees
 
 STATIC = Path(pages.__file__).with_name("static")
 
@@ -260,6 +261,70 @@ def test_pairs_and_waits_that_do_not_fit_are_left_out_and_told(
     assert len(stored.result.pairs) == len(pairs) - 1
     assert len(stored.result.waits) == len(waits) - 5
     assert len(stored.notes) == 2
+
+
+def test_sums_over_large_subtrees_are_kept_and_not_added_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    count, places = 400, 6
+    # Two roots; subtrees are not one stretch of numbers.
+    parents = [-1, 0, -1] + [int(random.integers(max(0, n - 60), n)) for n in range(3, count)]
+    values = random.random((count, places)) * (random.random((count, 1)) < 0.7)
+    Result(
+        {}, places, [Region("f", "function")], [Node(parent, 0) for parent in parents], [],
+        [Location(rank, 0) for rank in range(places)], {"time": values, "computation": values},
+    ).save(tmp_path / FILE)  # fmt: skip
+    stored = Stored(tmp_path)
+    kept = Subtrees(parents).nodes
+    assert 2 < len(kept) <= count // MANY
+    for node in range(count):
+        inside = np.zeros(count, bool)
+        inside[node] = True
+        for below in range(node + 1, count):
+            inside[below] = parents[below] >= 0 and inside[parents[below]]
+        assert np.allclose(stored.row("time", inside), values[inside].sum(axis=0), rtol=1e-12)
+        # Without the sums all rows are read, in one piece here.
+        monkeypatch.setattr(stored, "_has_sums", False)
+        assert np.allclose(stored.row("time", inside), values[inside].sum(axis=0), rtol=1e-12)
+        monkeypatch.setattr(stored, "_has_sums", True)
+        # A set that leaves something below out is added up row by row.
+        if inside.sum() > 1:
+            inside[np.flatnonzero(inside)[-1]] = False
+            assert np.allclose(stored.row("time", inside), values[inside].sum(axis=0), rtol=1e-12)
+
+
+def test_a_subtree_is_a_few_sums_and_few_rows() -> None:
+    random = np.random.default_rng(1)
+    parents = [-1] + [int(random.integers(max(0, n - 40), n)) for n in range(1, 1000)]
+    subtrees = Subtrees(parents)
+    assert len(subtrees.nodes) <= 1000 // MANY
+    inside = np.zeros(1000, bool)
+    inside[1] = True
+    for below in range(2, 1000):
+        inside[below] = inside[parents[below]]
+    sums, rest = subtrees.parts(inside)
+    assert len(sums) >= 1
+    assert rest.sum() < 2 * MANY < inside.sum()
+    assert Subtrees([-1, 5, 7]).nodes.tolist() == []
+
+
+@pytest.mark.parametrize("nodes", [[[1]], [5, 3], np.zeros(10**6, np.int64), [0.5], [-4, 900]])
+def test_kept_sums_that_do_not_fit_are_not_used(tmp_path: Path, nodes: Any) -> None:
+    values = np.ones((300, 2))
+    Result(
+        {}, 2, [Region("f", "function")], [Node(-1, 0)] + [Node(n // 2, 0) for n in range(299)], [],
+        [Location(0, 0), Location(1, 0)], {"time": values},
+    ).save(tmp_path / FILE)  # fmt: skip
+    inside = np.ones(300, bool)
+    inside[0] = False
+    with h5py.File(tmp_path / FILE, "a") as file:
+        file["subtrees/values/time"][...] = 1000.0
+    assert Stored(tmp_path).row("time", inside).min() > 1000
+    with h5py.File(tmp_path / FILE, "a") as file:
+        del file["subtrees/nodes"]
+        file["subtrees/nodes"] = nodes
+    assert Stored(tmp_path).row("time", inside).tolist() == [299.0, 299.0]
 
 
 @pytest.mark.parametrize("content", ["{", "[1, {}]", '{"findings": 3}', "[" * 5000, '"x"'])

@@ -25,7 +25,7 @@ def _own_lists() -> Lists:
     return find_lists(World(), _WANTED, _AT, find_owners(World(), _HELD, _WANTED), find)
 
 
-@pytest.mark.parametrize("transport", ["host", "staged", "auto"])
+@pytest.mark.parametrize("transport", ["host", "staged", "repacked", "auto"])
 def test_a_rank_that_copies_from_itself_gets_its_own_values_and_gives_them_back(transport):
     device = CpuDevice(threads=1)
     opened = open_lists(

@@ -93,7 +93,7 @@ METRICS: tuple[Metric, ...] = (
         "Point-to-point synchronisation",
         "mpi_synchronisation",
         "s",
-        "Time of sends and receives of zero bytes; an MPI_Sendrecv counts where both of its "
+        "Time of sends and receives of zero bytes: leave - enter; an MPI_Sendrecv counts where both of its "
         "messages are empty.",
         "These messages carry nothing: send only to ranks that have data to get.",
     ),
@@ -118,7 +118,8 @@ METRICS: tuple[Metric, ...] = (
         "Early Fence",
         "wait_at_fence",
         "s",
-        "The part of the wait at a fence in which accesses of others to this window end.",
+        "The part of the wait at a fence in which accesses of others to this window end: min(end of "
+        "the last access, max B, E) - B.",
         "Fence later, or put independent work before the fence.",
     ),
     Metric(
@@ -126,7 +127,8 @@ METRICS: tuple[Metric, ...] = (
         "Late Post",
         "rma_synchronisation",
         "s",
-        "Time in MPI_Win_start or _complete until the last target has posted its window.",
+        "Time in MPI_Win_start or _complete until the last target posts its window: min(max B of the "
+        "posts, E) - B.",
         "Post windows earlier on the targets.",
     ),
     Metric(
@@ -134,7 +136,8 @@ METRICS: tuple[Metric, ...] = (
         "Early Wait",
         "rma_synchronisation",
         "s",
-        "Time in MPI_Win_wait until the last origin enters MPI_Win_complete.",
+        "Time in MPI_Win_wait until the last origin enters MPI_Win_complete: min(max B of the "
+        "completes, E) - B.",
         "Do other work before waiting.",
     ),
     Metric(
@@ -142,7 +145,8 @@ METRICS: tuple[Metric, ...] = (
         "Late Complete",
         "early_wait",
         "s",
-        "The part of Early Wait after the last access of the origin and before its complete.",
+        "The part of Early Wait after the last access of the origin and before its complete: B of the "
+        "complete - max(end of the access, B).",
         "Call MPI_Win_complete right after the last access.",
     ),
     Metric(
@@ -150,7 +154,8 @@ METRICS: tuple[Metric, ...] = (
         "Lock contention",
         "rma_synchronisation",
         "s",
-        "Time waiting for a window lock that another rank holds.",
+        "Time waiting for a window lock that another rank holds: min(E, the other's unlock) - max(B, "
+        "end of the other's lock).",
         "Hold locks shorter, or use shared ones.",
     ),
     Metric("mpi_communication", "Communication", "mpi", "s", "Time in MPI calls that move data."),
@@ -176,7 +181,8 @@ METRICS: tuple[Metric, ...] = (
         "Messages in wrong order",
         "late_sender",
         "s",
-        "Late Sender where a message that was sent earlier is received later.",
+        "Late Sender where a message that was sent earlier is received later: min(enter of send, "
+        "leave of receive) - enter of receive, of the one received first.",
         "Receive in the order of sending, or use MPI_ANY_SOURCE or MPI_Waitany.",
     ),
     Metric(
@@ -184,7 +190,8 @@ METRICS: tuple[Metric, ...] = (
         "Wrong order, same source",
         "late_sender_wrong_order",
         "s",
-        "The earlier message comes from the same rank.",
+        "Messages in wrong order where the earlier one comes from the same rank: min(enter of send, "
+        "leave of receive) - enter of receive, of the one received first.",
         "Receive in the order in which that rank sends.",
     ),
     Metric(
@@ -192,7 +199,8 @@ METRICS: tuple[Metric, ...] = (
         "Wrong order, different sources",
         "late_sender_wrong_order",
         "s",
-        "The earlier message comes from another rank.",
+        "Messages in wrong order where the earlier one comes from another rank: min(enter of send, "
+        "leave of receive) - enter of receive, of the one received first.",
         "Take messages as they come: MPI_ANY_SOURCE, MPI_Waitany or non-blocking receives.",
     ),
     Metric(
@@ -200,8 +208,8 @@ METRICS: tuple[Metric, ...] = (
         "Sender's host was late",
         "late_sender",
         "s",
-        "Late Sender where the sender's GPU did not hold it up; told apart where there are GPUs, "
-        "and without messages in wrong order.",
+        "Late Sender where the sender's GPU did not hold it up: Late Sender - Messages in wrong order "
+        "- Sender's device was late; told apart where there are GPUs.",
         "Send earlier, or launch the work that the message depends on earlier.",
     ),
     Metric(
@@ -210,7 +218,8 @@ METRICS: tuple[Metric, ...] = (
         "late_sender",
         "s",
         "Late Sender while the stream that the sender's host waited for before it sent had work "
-        "without a break, from the launch on.",
+        "without a break, from the launch until that host went on: min(end of the wait, host goes "
+        "on) - max(begin of the wait, launch).",
         "Compute what is sent first, in a stream of its own, or send it straight from the GPU.",
     ),
     Metric(
@@ -253,7 +262,8 @@ METRICS: tuple[Metric, ...] = (
         "N x N completion",
         "collective_communication",
         "s",
-        "Time in an all-to-all-like operation after the first rank has left it.",
+        "Time in an all-to-all-like operation after the first rank has left it: E - max(min E, "
+        "min(max B, E)).",
         "The operation itself is slow or ranks share cores.",
     ),
     Metric(
@@ -269,7 +279,8 @@ METRICS: tuple[Metric, ...] = (
         "Early Reduce",
         "collective_communication",
         "s",
-        "Time of the root of a reduction or gather until the last sender enters it.",
+        "Time of the root of a reduction or gather until the last sender enters it: min(max B of the "
+        "senders, E) - B.",
         "Balance the senders, or reduce later on the root.",
     ),
     Metric(
@@ -277,7 +288,7 @@ METRICS: tuple[Metric, ...] = (
         "Early Scan",
         "collective_communication",
         "s",
-        "Time in a scan until all lower ranks have entered it: max of B over ranks 0..n-1, less B.",
+        "Time in a scan until all lower ranks have entered it: min(max B over ranks 0..n-1, E) - B.",
         "Balance the work before the scan; lower ranks first.",
     ),
     Metric(
@@ -285,7 +296,7 @@ METRICS: tuple[Metric, ...] = (
         "Scan completion",
         "collective_communication",
         "s",
-        "Time in a scan after all lower ranks have entered it.",
+        "Time in a scan after all lower ranks have entered it: E - max B over ranks 0..n.",
         "Large where an MPI's scan synchronises on exit: try another algorithm or MPI.",
     ),
     Metric(
@@ -396,7 +407,8 @@ METRICS: tuple[Metric, ...] = (
         "Delay costs",
         "",
         "s",
-        "Waiting of others that time spent here has caused, directly or through a chain of waits.",
+        "Waiting of others that time spent here has caused, directly or through a chain of waits: d "
+        "seconds longer than who waits for w seconds cost (s + l) d.",
         "Speed this call path up on these ranks, or give them less to do.",
     ),
     Metric(
@@ -404,7 +416,8 @@ METRICS: tuple[Metric, ...] = (
         "Short-term costs",
         "delay",
         "s",
-        "Waits of others that follow directly: s d with s = min(1, w / (sum d + W)).",
+        "Waits of others that follow directly: s d with s = min(1, w / (sum d + W)), W what the one "
+        "waited for has itself waited.",
         "Speed this call path up on these ranks, or give them less to do.",
     ),
     Metric(
@@ -412,7 +425,8 @@ METRICS: tuple[Metric, ...] = (
         "Long-term costs",
         "delay",
         "s",
-        "Waits of others caused by waits that this one has caused.",
+        "Waits of others caused by waits that this one has caused: l d with l = min(1, what the wait "
+        "is charged with / (sum d + W)).",
         "Speed this call path up on these ranks, or give them less to do.",
     ),
     Metric(

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError
 from haloscope.scope.measurement import Communicator, Location, Measurement, Node, Region
 from haloscope.scope.metrics import BY_NAME, children
+from haloscope.scope.subtrees import Subtrees
 
 FILE = "analysis.h5"
-_FORMAT = 1
+_FORMAT = 2
 _MOST_VALUES = 1 << 31
 _CHUNK_BYTES = 1 << 19  # of a metric's values read at once by who looks at a few call paths
 
@@ -44,6 +45,9 @@ WAITS = np.dtype(
         ("location", "<i4"),  # of the one that waits: index into Result.locations
         ("cause", "<i4"),  # location that it waits for
         ("cause_node", "<i4"),  # what that one did when the wait ended
+        # The call path that is charged most for the wait: what that one did longer before, or where
+        # it rather waited itself, what is charged for that. -1 where no root cause is known.
+        ("delay_node", "<i4"),
         ("begin", "<f8"),
         ("end", "<f8"),
     ]
@@ -190,6 +194,9 @@ class Result:
             with h5py.File(part, "w") as file:
                 file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
                 group, sums = file.create_group("values"), file.create_group("sums")
+                large = Subtrees([node.parent for node in self.nodes])
+                subtrees = file.create_group("subtrees")
+                subtrees.create_dataset("nodes", data=large.nodes)
                 for name, values in self.values.items():
                     if np.any(values):
                         rows = max(1, _CHUNK_BYTES // (8 * values.shape[1]))
@@ -202,6 +209,14 @@ class Result:
                         )
                         sums.create_dataset(f"{name}/nodes", data=values.sum(axis=1))
                         sums.create_dataset(f"{name}/locations", data=values.sum(axis=0))
+                        if len(large.nodes):
+                            subtrees.create_dataset(
+                                f"values/{name}",
+                                data=large.sums(values),
+                                compression="gzip",
+                                shuffle=True,
+                                chunks=(1, values.shape[1]),
+                            )
                 file.create_dataset("pairs", data=self.pairs)
                 file.create_dataset("sizes", data=self.sizes)
                 file.create_dataset("waits", data=self.waits)

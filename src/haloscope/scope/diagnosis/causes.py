@@ -145,7 +145,7 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
         told.remedy(),
         node,
         view.share(seconds),
-        view.longest(chosen),
+        view.longest(_charged(view, chosen, nodes)),
     )
 
 
@@ -256,6 +256,12 @@ def _caused_by(view: View, ranks: list[int]) -> NDArray[np.bool_]:
     known = (cause >= 0) & (cause < len(view.rank_of))
     rank = np.where(known, view.rank_of[np.where(known, cause, 0)], -1) if len(waits) else cause
     return np.asarray(known & np.isin(rank, ranks))
+
+
+def _charged(view: View, caused: NDArray[np.bool_], nodes: list[int]) -> NDArray[np.bool_]:
+    """Of the waits that some ranks cause those for which call paths are charged most, if any."""
+    found = caused & np.isin(view.result.waits["delay_node"], nodes)
+    return found if found.any() else caused
 
 
 def _evidence(view: View, chosen: NDArray[np.bool_]) -> str:

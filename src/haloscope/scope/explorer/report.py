@@ -238,7 +238,7 @@ class Report:
             "notes": side.stored.notes,
             "answer": side.stored.answer,
             "findings": [self._finding(one, number) for one in side.stored.findings],
-            "gpus": _gpus(side.result),
+            "gpus": _gpus(side.stored),
         }
 
     def _called(self, number: int) -> str:
@@ -338,6 +338,7 @@ class Report:
             "place": common(side.place_of, waits["location"]),
             "cause": common(side.place_of, waits["cause"]),
             "cause_node": common(side.node_of, waits["cause_node"]),
+            "delay_node": common(side.node_of, waits["delay_node"]),
             "begin": waits["begin"],
             "end": waits["end"],
         }
@@ -362,11 +363,11 @@ def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
     return [keys[index] for index in range(len(result.locations))]
 
 
-def _gpus(result: Result) -> dict[str, Any] | None:
+def _gpus(stored: Stored) -> dict[str, Any] | None:
     """Seconds of each rank by part, None where no GPU was seen."""
-    if not any(place.kind == "stream" for place in result.locations):
+    if not any(place.kind == "stream" for place in stored.result.locations):
         return None
-    shown = breakdown(result)
+    shown = breakdown(stored.result, lambda metric: stored.sums(metric)[1])
     if not shown.parts:
         return None
     return {

@@ -24,7 +24,8 @@ def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``name``; ``dims``, the last one fastest; ``periods``; ``members``, ranks in that order.
+        ``name``; ``dims``, the last one fastest; ``axes``, their names, of blocks only;
+        ``periods``; ``members``, ranks in that order.
     """
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for result in results:
@@ -54,12 +55,13 @@ def _blocks(result: Result) -> list[dict[str, Any]]:
     told = result.about.get("blocks")
     if not isinstance(told, list) or not all(isinstance(one, int) and one > 0 for one in told):
         return []
-    if not 1 < result.size == prod(told):
+    if len(told) > 3 or not 1 < result.size == prod(told):
         return []
     return [
         {
             "name": "blocks, z × y × x",
             "dims": told[::-1],
+            "axes": ["x", "y", "z"][: len(told)][::-1],
             "periods": [False] * len(told),
             "members": list(range(result.size)),
         }

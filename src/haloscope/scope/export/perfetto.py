@@ -420,4 +420,6 @@ def _cause(measurement: Measurement, result: Result, wait: np.void) -> dict[str,
         told["for"] = f"rank {result.locations[int(wait['cause'])].rank}"
     if 0 <= wait["cause_node"] < len(result.nodes):
         told["which was in"] = " / ".join(result.path_of(int(wait["cause_node"])))
+    if 0 <= wait["delay_node"] < len(result.nodes):
+        told["because of"] = " / ".join(result.path_of(int(wait["delay_node"])))
     return told

@@ -29,11 +29,12 @@ from haloscope.scope.gpu.reading import (
     read_work,
 )
 from haloscope.scope.measurement import Measurement
-from haloscope.scope.metrics import NUMBER
+from haloscope.scope.metrics import NUMBER, children
 from haloscope.scope.result import Result
 
 __all__ = ["Breakdown", "add_gpus", "breakdown", "kernels"]
 
+_WRONG_ORDER = "late_sender_wrong_order"
 _TRANSFERS = (1, 2)  # to device, to host
 _BYTES = {
     1: "gpu_bytes_to_device",
@@ -260,11 +261,11 @@ class _Adder:
         late.divide(self.held)
         due = np.zeros_like(self.visits)
         known = np.zeros_like(self.visits)
-        np.add.at(due, (late.nodes, late.locations), late.device)
-        np.add.at(known, (late.nodes, late.locations), late.ends - late.begins)
+        np.add.at(due, (late.nodes, late.locations), late.device * late.in_order)
+        np.add.at(known, (late.nodes, late.locations), (late.ends - late.begins) * late.in_order)
         share = np.divide(due, known, out=np.zeros_like(due), where=known > 0)
         # Waits for messages in wrong order have metrics of their own.
-        whole = self.result.value("late_sender") - self.result.value("late_sender_wrong_order")
+        whole = self.result.value("late_sender") - self.result.value(_WRONG_ORDER)
         self.values["late_sender_device"] = np.maximum(whole, 0.0) * share
         self.values["late_sender_host"] = np.maximum(whole, 0.0) * (1.0 - share)
         after = np.zeros_like(self.visits)
@@ -346,13 +347,19 @@ class _Late:
         Of the waits, shape (n,).
     places
         Locations that waited.
+    in_order
+        Whether the message was not received in wrong order, which is told apart.
     device, transfer
         Seconds of each wait that the sender's GPU is the reason of; seconds from its end to that
         of the receiving call.
     """
 
     def __init__(self, result: Result, measurement: Measurement) -> None:
-        rows = result.waits[result.waits["metric"] == NUMBER["late_sender"]]
+        metrics = result.waits["metric"]
+        out_of_order = np.isin(metrics, [NUMBER[one.name] for one in children(_WRONG_ORDER)])
+        chosen = (metrics == NUMBER["late_sender"]) | out_of_order
+        rows = result.waits[chosen]
+        self.in_order = ~out_of_order[chosen]
         self.begins = rows["begin"].astype(np.float64)
         self.ends = np.maximum(rows["end"].astype(np.float64), self.begins)
         self.nodes = rows["node"].astype(np.int64)

@@ -2,11 +2,13 @@
 
 Every moment of a rank's run counts once. Where its GPU works, the moment is the GPU's, whatever the
 host does meanwhile: kernels come first, then communication by NCCL, then transfers between device
-and host, then copies on devices. The rest is divided by what the host does.
+and host, then copies on devices. The rest is divided by what the host does, and so is the whole time
+of a rank without a GPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +58,10 @@ class Breakdown:
         return shares
 
 
-def breakdown(result: Result) -> Breakdown:
+Sums = Callable[[str], NDArray[np.float64]]
+
+
+def breakdown(result: Result, sums: Sums | None = None) -> Breakdown:
     """Tell where the time of each rank goes.
 
     Parameters
@@ -64,10 +69,14 @@ def breakdown(result: Result) -> Breakdown:
     result
         Of a trace. Without GPUs, and for a profile, only the parts of the host are there; those of a
         profile with GPUs leave out how the host's time and the device's overlap.
+    sums
+        Sums of a metric over call paths, shape (locations,), where the result comes without values.
     """
-    seconds = _of_gpus(result)
-    if seconds is None:
-        seconds = _of_hosts(result)
+    seconds = _of_hosts(result, sums or (lambda metric: result.value(metric).sum(axis=0)))
+    of_gpus = _of_gpus(result)
+    if of_gpus is not None:
+        # Ranks that have no GPU, where others do.
+        seconds = np.where(of_gpus.any(axis=1, keepdims=True), of_gpus, seconds)
     used = [number for number in range(len(PARTS)) if np.any(seconds[:, number])]
     return Breakdown(tuple(PARTS[number] for number in used), seconds[:, used])
 
@@ -99,14 +108,13 @@ def devices(result: Result) -> list[dict[str, float]]:
     return found
 
 
-def _of_hosts(result: Result) -> NDArray[np.float64]:
+def _of_hosts(result: Result, sums: Sums) -> NDArray[np.float64]:
     """The time of each rank's first thread, by what it calls."""
     first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
     ranks = np.array([place.rank for place in result.locations], np.int64)
 
     def of(metric: str) -> NDArray[np.float64]:
-        column = result.value(metric).sum(axis=0)
-        return np.asarray(np.bincount(ranks[first], column[first], result.size), np.float64)
+        return np.asarray(np.bincount(ranks[first], sums(metric)[first], result.size), np.float64)
 
     seconds = np.zeros((result.size, len(PARTS)))
     seconds[:, PARTS.index("mpi")] = of("mpi")

@@ -330,6 +330,7 @@ class Causes {
   // Costs, backwards in time: a wait hands on what it has been charged with.
   void charge() {
     std::vector<double> inherited(count_, 0.0);
+    found_->charged.assign(count_, kNobody);
     for (int64_t n = (int64_t)chosen_.size() - 1; n >= 0; n--) {
       const int32_t i = chosen_[n];
       const Wait &w = waits_[i];
@@ -338,15 +339,34 @@ class Causes {
       const double s = std::min(1.0, length(i) / e.whole);
       const double l = std::min(1.0, inherited[i] / e.whole);
       const Share *shares = shares_[n / kChunk].data() + e.first_share;
+      double most = 0;
       for (int32_t k = 0; k < e.shares; k++) {
+        if (shares[k].seconds > most) {
+          most = shares[k].seconds;
+          found_->charged[i] = shares[k].node;
+        }
         double *values = found_->at(w.cause, shares[k].node);
         values[DELAY_SHORT] += s * shares[k].seconds;
         values[DELAY_LONG] += l * shares[k].seconds;
       }
-      for (int64_t k = e.first_wait; k < e.first_wait + e.waits; k++)
-        if (waits_[k].end <= w.end && k != i) inherited[k] += (s + l) * length(k);
+      for (int64_t k = e.first_wait; k < e.first_wait + e.waits; k++) {
+        if (waits_[k].end > w.end || k == i) continue;
+        inherited[k] += (s + l) * length(k);
+        if (length(k) > most) {
+          most = length(k);
+          found_->charged[i] = kAsOf - (int32_t)k;
+        }
+      }
+    }
+    // Where most is handed on to another wait, it is what that one is charged to.
+    for (int32_t i : chosen_) {
+      int32_t &node = found_->charged[i];
+      if (node <= kAsOf) node = std::max(kNobody, found_->charged[kAsOf - node]);
     }
   }
+
+  // What Found::charged holds: a call path, kNobody, or until all are known below that a wait.
+  static constexpr int32_t kNobody = -1, kAsOf = -2;
 
   const RunInput *run_;
   Found *found_;

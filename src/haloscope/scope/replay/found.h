@@ -89,6 +89,7 @@ struct Found {
   std::vector<int64_t> sizes;  // [node][66]
   std::unique_ptr<Wait[], decltype(&std::free)> waits{nullptr, std::free};  // by location and end
   std::vector<int64_t> wait_starts;  // of each location in `waits`, and how many there are
+  std::vector<int32_t> charged;  // of each wait, once known: the call path that is charged most, or -1
   std::vector<Synchronisation> synchronisations;
   std::vector<Marks> marks;  // by location
   int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,

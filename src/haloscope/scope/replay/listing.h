@@ -7,12 +7,13 @@
 #include "time_order.h"
 
 struct __attribute__((packed)) ListedWait {  // WAITS of result.py
-  int32_t metric, node, location, cause, cause_node;
+  int32_t metric, node, location, cause, cause_node, delay_node;
   double begin, end;
 };
 
 // The longest waits, at most `most` (at least one), in the order of their begins. Of equally long
-// ones the first: which others were left out before makes no difference.
+// ones the first: which others were left out before makes no difference. `delay_node` is the number
+// of the wait until name_delays() is called.
 inline void list_waits(const Found &found, int64_t most, const int32_t *metrics, ListedWait *out) {
   const Wait *waits = found.waits.get();
   const int64_t count = found.wait_count();
@@ -33,7 +34,14 @@ inline void list_waits(const Found &found, int64_t most, const int32_t *metrics,
   auto number = [&](int64_t k) -> int64_t { return count > most ? chosen[k] : k; };
   const std::vector<int32_t> order = in_time_order(kept, [&](int64_t k) { return waits[number(k)].begin; });
   for (int64_t n = 0; n < kept; n++) {
-    const Wait &w = waits[number(order[n])];
-    out[n] = {metrics[w.slot], w.node, w.location, w.cause, w.cause_node, w.begin, w.end};
+    const int64_t at = number(order[n]);
+    const Wait &w = waits[at];
+    out[n] = {metrics[w.slot], w.node, w.location, w.cause, w.cause_node, (int32_t)at, w.begin, w.end};
   }
+}
+
+// Puts the call path that is charged most for each into the place of the wait's number.
+inline void name_delays(const Found &found, int64_t count, ListedWait *listed) {
+  for (int64_t n = 0; n < count; n++)
+    listed[n].delay_node = found.charged.empty() ? -1 : found.charged[listed[n].delay_node];
 }

@@ -125,6 +125,8 @@ def load() -> Any:
     library.found_wait_count.argtypes = (pointer,)
     library.found_waits.restype = None
     library.found_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
+    library.found_delays.restype = None
+    library.found_delays.argtypes = (pointer, ctypes.c_int64, pointer)
     library.found_counts.restype = None
     library.found_counts.argtypes = (pointer, pointer)
     return library
@@ -222,6 +224,7 @@ class Replayed:
                     library.find_causes(run, found, budget, ctypes.cast(answer, ctypes.c_void_p))
                     self.critical_path, self.explained = answer[0], answer[1]
                 self.waits = listed.result()
+                library.found_delays(found, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
             values = _copy(
                 library.found_values(found), "<f8", nodes * locations * len(_SLOTS)

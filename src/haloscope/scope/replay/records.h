@@ -185,7 +185,17 @@ struct Requests {
 
 struct LateMessage {
   double send_enter, amount;
+  int64_t at;  // where the call that waited is entered
   int32_t sender, node, location;
+};
+
+// A wait for a message while another, sent earlier, was not received yet.
+struct OutOfOrder {
+  int64_t at;  // as above
+  double amount;
+  int32_t location;
+  uint8_t slot;  // which of the metrics of wrong order
+  std::pair<int32_t, int64_t> key() const { return {location, at}; }
 };
 
 struct PairTable {
@@ -269,6 +279,7 @@ struct RankState {
   PairTable pairs;
   std::vector<LateMessage> late;
   double latest_late = -1e300;
+  std::vector<OutOfOrder> out_of_order;
   std::vector<Wait> waits;
 };
 

@@ -73,6 +73,9 @@ struct Settling : Matching {
     for (RankState &r : ranks) {
       const auto short_one = [&](const Wait &w) { return !(w.end - w.begin >= least); };
       r.waits.erase(std::remove_if(r.waits.begin(), r.waits.end(), short_one), r.waits.end());
+      auto &marked = r.out_of_order;
+      const auto shorter = [&](const OutOfOrder &one) { return !(one.amount >= least); };
+      marked.erase(std::remove_if(marked.begin(), marked.end(), shorter), marked.end());
     }
   }
 
@@ -130,7 +133,7 @@ struct Settling : Matching {
     note_order(r, call);
     if (late != nullptr && longest[MESSAGE] >= blocked && !call.empty) {
       if ((int)r.late.size() >= kLateSendersKept) r.late.erase(r.late.begin());
-      r.late.push_back({late->send_enter, longest[MESSAGE], late->sender, call.node, call.location});
+      r.late.push_back({late->send_enter, longest[MESSAGE], call.at, late->sender, call.node, call.location});
       r.latest_late = std::max(r.latest_late, late->send_enter);
     }
   }
@@ -143,8 +146,10 @@ struct Settling : Matching {
       if (!m.matched || m.family != MESSAGE || m.send_enter >= r.latest_late) continue;
       for (size_t k = 0; k < r.late.size();) {
         if (r.late[k].send_enter > m.send_enter) {
-          double *values = found->at(r.late[k].location, r.late[k].node);
-          values[r.late[k].sender == m.sender ? WRONG_ORDER_SAME : WRONG_ORDER_DIFFERENT] += r.late[k].amount;
+          const LateMessage &one = r.late[k];
+          const Slot slot = one.sender == m.sender ? WRONG_ORDER_SAME : WRONG_ORDER_DIFFERENT;
+          found->at(one.location, one.node)[slot] += one.amount;
+          if (one.amount >= least) r.out_of_order.push_back({one.at, one.amount, one.location, (uint8_t)slot});
           r.late.erase(r.late.begin() + k);
         } else {
           k++;
@@ -153,6 +158,21 @@ struct Settling : Matching {
       r.latest_late = -1e300;
       for (const LateMessage &one : r.late) r.latest_late = std::max(r.latest_late, one.send_enter);
     }
+  }
+
+  // Waits that turned out to be out of order get the metric of that, once all are known.
+  static void mark_out_of_order(RankState &r) {
+    auto &marked = r.out_of_order;
+    if (marked.empty()) return;
+    std::sort(marked.begin(), marked.end(), [](const OutOfOrder &a, const OutOfOrder &b) { return a.key() < b.key(); });
+    for (Wait &w : r.waits) {
+      if (w.slot != LATE_SENDER) continue;
+      const std::pair<int32_t, int64_t> key{w.location, (int64_t)w.at};
+      const auto one = std::lower_bound(marked.begin(), marked.end(), key,
+                                        [](const OutOfOrder &a, const auto &wanted) { return a.key() < wanted; });
+      if (one != marked.end() && one->key() == key) w.slot = one->slot;
+    }
+    std::vector<OutOfOrder>().swap(marked);
   }
 
   void settle_collective(int thread, RankState &r, const Collective &c, Instance &i) {

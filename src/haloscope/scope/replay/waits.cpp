@@ -129,6 +129,8 @@ struct Replay : Sharing {
           if (progress) progress(double(total));
         });
       }
+      for (int32_t rank = 0; rank < run->rank_count; rank++)
+        if (owner[rank] == thread) mark_out_of_order(ranks[rank]);
     });
     finish_own();
     hand_in();
@@ -242,6 +244,8 @@ int64_t found_wait_count(const Found *f) { return f->wait_count(); }
 void found_waits(const Found *f, int64_t most, const int32_t *metrics, ListedWait *out) {
   list_waits(*f, most, metrics, out);
 }
+// Says of listed waits what is charged for them, once root causes are known.
+void found_delays(const Found *f, int64_t count, ListedWait *listed) { name_delays(*f, count, listed); }
 void found_counts(const Found *f, int64_t *out) {
   const int64_t counts[] = {f->events, f->broken, f->unmatched_sends, f->unmatched_receives,
                             f->incomplete_collectives, f->scans, f->scans_synchronising, f->unknown};

@@ -88,7 +88,7 @@ export class Findings {
           number,
           cost: `${signed(second - first)}${total ? ` · ${second > first ? "+" : ""}${percent((second - first) / total)}` : ""}`,
           what: model.metrics[metric].title,
-          where: `${model.pathNames(node).slice(-3).join(" › ")} · ${single(first, "s")} → ${single(second, "s")}`,
+          where: `${single(first, "s")} → ${single(second, "s")} · most in ${model.pathNames(node).slice(-3).join(" › ")}`,
           selected: this.state.metric === metric && this.state.node === node,
           click: () => {
             this.state.chooseMetric(metric, true);
@@ -132,7 +132,8 @@ export class Findings {
     const { model, state } = this;
     if (finding.metric >= 0) state.chooseMetric(finding.metric);
     if (finding.node >= 0) state.chooseNode(finding.node);
-    state.set({ ranks: new Set(finding.ranks), trace: side });
+    const instance = side === state.trace ? state.instance : null;
+    state.set({ ranks: new Set(finding.ranks), trace: side, instance });
     if (model.comparing && state.view !== "d" && Number(state.view) !== side) state.set({ view: String(side) });
     this.panes.reveal();
     this.jump(side, finding.instance);

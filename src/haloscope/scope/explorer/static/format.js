@@ -39,7 +39,7 @@ export function column(unit, most) {
   const steps = STEPS[unit] || [[1, unit]];
   let [factor, label] = steps[0];
   for (const [size, name] of steps) {
-    if (most >= size * (FROM[unit] ?? 1)) [factor, label] = [size, name];
+    if ((most || 1) >= size * (FROM[unit] ?? 1)) [factor, label] = [size, name];
   }
   const top = most / factor;
   let digits = top > 0 ? Math.min(3, Math.max(0, 3 - Math.floor(Math.log10(top)))) : 0;

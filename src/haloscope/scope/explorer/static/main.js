@@ -2,7 +2,7 @@
 
 import { aboutPanel } from "./about.js";
 import { Palette } from "./colours.js";
-import { button, element, fill, menu, say, setText, shown, splitter, tabs } from "./dom.js";
+import { button, element, fill, menu, say, shown, splitter, tabs } from "./dom.js";
 import { FileSource } from "./file_source.js";
 import { Findings } from "./findings.js";
 import { single } from "./format.js";
@@ -182,30 +182,25 @@ function buildDock(model, state, parts) {
   ];
   const panels = entries.map(([key, text, node]) => [key, text, element("div", { class: "panel" }, node)]);
   const made = tabs("Panels", panels, (key) => state.set({ dock: key }));
-  let height = 0.42;
-  let large = false;
   const arrange = () => {
+    const { large, splits } = state;
+    const height = splits[2] / 1000;
     document.body.style.gridTemplateRows = large
       ? "40px 0 0 minmax(0, 1fr)"
       : `40px minmax(0, ${1 - height}fr) 5px minmax(0, ${height}fr)`;
     document.getElementById("panes").style.visibility = large ? "hidden" : "";
   };
-  const grow = button("⤢", "Larger or smaller (m)", () => {
-    large = !large;
-    arrange();
-  }, { class: "quiet" });
+  const grow = button("⤢", "Larger or smaller (m)", () => state.set({ large: !state.large }), { class: "quiet" });
   splitter(
     document.getElementById("split-dock"),
     "Height of the lower panel",
     false,
-    () => (1 - height) * innerHeight,
-    (y) => {
-      height = Math.min(0.85, Math.max(0.12, 1 - (y - 40) / (innerHeight - 45)));
-      arrange();
-    },
+    () => 40 + (1 - state.splits[2] / 1000) * (innerHeight - 45),
+    (y) => state.split(2, 1 - (y - 40) / (innerHeight - 45)),
   );
   fill(dock, element("div", { class: "head" }, made.list, element("span", { class: "gap" }), grow), ...panels.map((p) => p[2]));
   state.listen(["dock"], () => made.choose(state.dock));
+  state.listen(["large", "splits"], arrange);
   made.choose(state.dock);
   arrange();
   return grow;
@@ -235,7 +230,7 @@ function listenToKeys(state, parts, help, grow) {
 function keepLink(state, panes) {
   let timer = null;
   let own = "";
-  state.listen(["*", "view", "metric", "node", "ranks", "metricsOpen", "nodesOpen", "systemOpen", "modes", "hideZero", "systemTab", "topology", "dock", "quantity", "window", "map", "trace", "scale"], () => {
+  state.listen(["*"], () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
       own = `#${state.link()}`;
@@ -309,7 +304,6 @@ async function start() {
   state.set({ dock: state.dock, view: state.view, scale: state.scale });
   panes.reveal();
   if ((model.meta.left_out || []).length) say("This file leaves something out: see About");
-  setText(document.getElementById("status"), "");
   document.documentElement.dataset.ready = "true";
 }
 

@@ -7,6 +7,9 @@ import { Frame, greatest, toggled } from "./pane_frame.js";
 import { Tree } from "./tree.js";
 import { Shown, referenceOf } from "./values.js";
 
+// What the letters of formulas stand for; docs/reference/metrics.md says the same.
+const LETTERS = "B: a rank enters the call, E: it leaves it; max B, min E: of all that take part";
+
 /** The tree of metrics. */
 export class MetricPane {
   constructor(model, state, theme) {
@@ -91,6 +94,7 @@ export class MetricPane {
       this.help,
       element("div", { class: "strong" }, `${metric.title}${exclusive}: ${single(value, metric.unit)}`),
       element("div", {}, metric.meaning),
+      /\b[BE]\b/.test(metric.meaning) ? element("div", { class: "quietly" }, LETTERS) : null,
       metric.remedy ? element("div", { class: "remedy" }, metric.remedy) : null,
     );
   }

@@ -5,9 +5,6 @@ import { MetricPane } from "./metric_pane.js";
 import { PathPane } from "./path_pane.js";
 import { SystemPane } from "./system_pane.js";
 
-const BORDERS = [0.295, 0.645]; // of the panes, as shares of the width
-const LEAST = 0.1; // share of the width that a pane keeps
-
 /** The panes, wired to the state. */
 export class Panes {
   constructor(model, state, source, theme) {
@@ -24,24 +21,21 @@ export class Panes {
 
   arrangeSplitters() {
     const main = document.getElementById("panes");
-    const at = [...BORDERS];
+    const { state } = this;
     const place = () => {
-      main.style.gridTemplateColumns = `${at[0]}fr 5px ${at[1] - at[0]}fr 5px ${1 - at[1]}fr`;
+      const [first, second] = state.splits;
+      main.style.gridTemplateColumns = `${first}fr 5px ${second - first}fr 5px ${1000 - second}fr`;
     };
     ["Width of Metrics", "Width of System"].forEach((label, index) => {
       splitter(
         document.getElementById(`split-${index + 1}`),
         label,
         true,
-        () => at[index] * main.clientWidth,
-        (x) => {
-          const low = index ? at[0] + LEAST : LEAST;
-          const high = index ? 1 - LEAST : at[1] - LEAST;
-          at[index] = Math.min(high, Math.max(low, x / main.clientWidth));
-          place();
-        },
+        () => (state.splits[index] / 1000) * main.clientWidth,
+        (x) => state.split(index, x / main.clientWidth),
       );
     });
+    state.listen(["splits"], place);
     place();
   }
 

@@ -1,5 +1,14 @@
 // What is shown: selections, open nodes, modes and windows; and the link that brings it back.
 
+// Letters of a link for what the timeline shows.
+const DRAWN = { s: "stack", m: "messages", w: "waits", d: "dim", a: "all", o: "only" };
+const USUAL = "mw";
+const ROW_HEIGHTS = [1, 60]; // CSS pixels
+// In thousandths: ends of the panes Metrics and Call paths, height of the lower panel.
+const SPLITS = [295, 645, 420];
+const LEAST_PANE = 100;
+const DOCK = [120, 850];
+
 /** The state of the view; listeners hear which parts have changed. */
 export class State {
   constructor(model) {
@@ -24,7 +33,12 @@ export class State {
       window: null, // of the timeline: [begin, end] in seconds since its begin
       map: null, // window of the map: {s0, s1, r0, r1}
       trace: model.comparing ? 1 : 0, // side whose timeline is shown
-      instance: null, // wait state that is pointed out
+      instance: null, // what the timeline points out: {place, begin, end}
+      drawn: drawnOf(USUAL), // what the timeline shows: {stack, messages, waits, dim, all, only}
+      rowHeight: null, // of the timeline in CSS pixels; null: as there is room
+      rowTop: 0, // its first row that is seen
+      large: false, // whether the lower panel takes all room
+      splits: SPLITS,
     });
   }
 
@@ -70,6 +84,29 @@ export class State {
     this.set({ node, nodesOpen: opened(this.nodesOpen, this.model.parents, node) });
   }
 
+  /** Turns one of the things that the timeline shows on or off. */
+  draw(name, isOn) {
+    this.set({ drawn: { ...this.drawn, [name]: isOn } });
+  }
+
+  setRowHeight(height) {
+    const [least, most] = ROW_HEIGHTS;
+    this.set({ rowHeight: height === null ? null : Math.min(most, Math.max(least, height)) });
+  }
+
+  /** Moves a border: 0 and 1 those of the panes, as shares of the width; 2 the lower panel's height. */
+  split(which, share) {
+    const [first, second] = this.splits;
+    const limits = [
+      [LEAST_PANE, second - LEAST_PANE],
+      [first + LEAST_PANE, 1000 - LEAST_PANE],
+      DOCK,
+    ][which];
+    const splits = [...this.splits];
+    splits[which] = Math.min(limits[1], Math.max(limits[0], Math.round(1000 * share)));
+    this.set({ splits });
+  }
+
   /** Text that brings this view back when it follows the # of the page's address. */
   link() {
     const model = this.model;
@@ -91,7 +128,14 @@ export class State {
     if (this.scale !== "viridis") say("s", this.scale);
     if (this.topology) say("g", String(this.topology));
     if (model.comparing) say("w", String(this.trace));
-    if (this.window) say("t", this.window.map((n) => n.toPrecision(15).replace(/\.?0+$/, "")).join("_"));
+    if (this.window) say("t", this.window.map(timeText).join("_"));
+    const drawn = Object.keys(DRAWN).filter((letter) => this.drawn[DRAWN[letter]]).join("");
+    if (drawn !== USUAL) say("l", drawn || "-");
+    if (this.rowHeight !== null) say("e", this.rowHeight.toFixed(1));
+    if (this.rowTop) say("y", this.rowTop.toFixed(2));
+    if (this.instance) say("i", [this.instance.place, ...[this.instance.begin, this.instance.end].map(timeText)].join("_"));
+    if (this.large) say("b", "1");
+    if (this.splits.join() !== SPLITS.join()) say("x", this.splits.join("_"));
     if (this.map) say("k", [this.map.s0, this.map.s1, this.map.r0, this.map.r1].join("_"));
     return parts.join("&");
   }
@@ -132,8 +176,9 @@ export class State {
     if (parts.has("m")) changes.hideZero = parts.get("z") === "1";
     if (/^\d{1,2}$/.test(parts.get("g") ?? "")) changes.topology = Number(parts.get("g"));
     if (/^[01]$/.test(parts.get("w") ?? "") && model.comparing) changes.trace = Number(parts.get("w"));
-    const window = (parts.get("t") ?? "").split("_").map(Number);
-    if (window.length === 2 && window.every(Number.isFinite) && window[0] < window[1]) changes.window = window;
+    const window = timesOf(parts.get("t"));
+    if (window.length === 2 && window[0] < window[1]) changes.window = window;
+    if (parts.has("m")) Object.assign(changes, this.arrangement(parts));
     const map = (parts.get("k") ?? "").split("_").map(Number);
     const inside = map.every((n) => Number.isInteger(n) && n >= 0 && n <= model.meta.size);
     if (map.length === 4 && inside && map[0] < map[1] && map[2] < map[3]) {
@@ -142,6 +187,42 @@ export class State {
     this.set(changes);
     return Object.keys(changes).length > 0;
   }
+
+  /** How panels and rows are arranged, from the parts of a link; as usual where it says nothing. */
+  arrangement(parts) {
+    const text = (key) => parts.get(key) ?? "";
+    const found = { drawn: drawnOf(USUAL), rowHeight: null, rowTop: 0, instance: null, splits: SPLITS };
+    found.large = text("b") === "1";
+    if (/^([smwdao]{1,6}|-)$/.test(text("l"))) found.drawn = drawnOf(text("l"));
+    const height = /^\d{1,2}(\.\d)?$/.test(text("e")) ? Number(text("e")) : 0;
+    if (height >= ROW_HEIGHTS[0] && height <= ROW_HEIGHTS[1]) found.rowHeight = height;
+    if (/^\d{1,7}(\.\d{1,2})?$/.test(text("y"))) found.rowTop = Number(text("y"));
+    const [place, begin, end] = timesOf(text("i"));
+    if (Number.isInteger(place) && place >= 0 && place < this.model.meta.places.length && begin <= end) {
+      found.instance = { place, begin, end };
+    }
+    const splits = /^\d{3}_\d{3}_\d{3}$/.test(text("x")) ? text("x").split("_").map(Number) : SPLITS;
+    const apart = [splits[0], splits[1] - splits[0], 1000 - splits[1]].every((width) => width >= LEAST_PANE);
+    if (apart && splits[2] >= DOCK[0] && splits[2] <= DOCK[1]) found.splits = splits;
+    return found;
+  }
+}
+
+function drawnOf(letters) {
+  return Object.fromEntries(Object.entries(DRAWN).map(([letter, name]) => [name, letters.includes(letter)]));
+}
+
+/** Seconds as a link has them. */
+function timeText(seconds) {
+  const text = seconds.toPrecision(15);
+  return text.includes(".") ? text.replace(/\.?0+(e|$)/, "$1") : text;
+}
+
+/** Numbers of a link; none where one of them is none. */
+function timesOf(text) {
+  if (!/^[-+.0-9e]{1,24}(_[-+.0-9e]{1,24}){1,2}$/.test(text ?? "")) return [];
+  const numbers = text.split("_").map(Number);
+  return numbers.every(Number.isFinite) ? numbers : [];
 }
 
 /** A set of open nodes with all that lie above one. */

@@ -24,8 +24,6 @@ export class Timeline {
     this.meta = null;
     this.lines = null;
     this.drawn = null; // messages as they were drawn last, with their places on the canvas
-    this.showMessages = true;
-    this.showWaits = true;
     this.canvas = new Canvas(
       { class: "picture timeline", role: "application", tabindex: "0", "aria-label": "Timeline" },
       (...a) => this.draw(...a),
@@ -49,7 +47,9 @@ export class Timeline {
     state.listen(["dock", "trace"], () => this.open());
     state.listen(["window", "metric", "node", "theme"], () => this.refresh());
     state.listen(["metric", "node", "ranks"], () => this.instances.find());
-    state.listen(["ranks"], () => this.arrangeRows());
+    state.listen(["ranks", "drawn", "rowHeight"], () => this.arrangeRows());
+    state.listen(["rowTop"], () => this.followRows());
+    state.listen(["instance"], () => this.instances.restore());
   }
 
   // -- data -------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ export class Timeline {
       this.side = state.trace;
       this.meta = null;
       this.lines = null;
-      this.instances.shown = null;
+      Object.assign(this.instances, { shown: null, told: null });
       this.canvas.ask();
       this.opening = this.load(state.trace);
     } else this.refresh();
@@ -97,6 +97,7 @@ export class Timeline {
     this.showMessage(this.meta);
     this.arrangeRows();
     this.instances.find();
+    this.instances.restore();
     this.refresh();
     return true;
   }
@@ -114,7 +115,7 @@ export class Timeline {
 
   askLines() {
     clearTimeout(this.lineTimer);
-    if (!this.meta || !this.showMessages || !this.meta.lines) {
+    if (!this.meta || !this.state.drawn.messages || !this.meta.lines) {
       this.lines = null;
       this.canvas.ask();
       return;
@@ -149,7 +150,8 @@ export class Timeline {
 
   arrangeRows() {
     if (!this.meta) return;
-    if (this.rows.only) this.rows.only = this.ranksOfInterest();
+    this.rows.only = this.state.drawn.only ? this.ranksOfInterest() : null;
+    if (this.state.drawn.only && !this.rows.only) this.state.draw("only", false);
     this.controls.show();
     this.rows.arrange();
     this.refreshRows();
@@ -162,6 +164,12 @@ export class Timeline {
 
   scroll(by) {
     this.rows.scroll(by);
+    this.refreshRows();
+  }
+
+  followRows() {
+    if (!this.meta) return;
+    this.rows.follow();
     this.refreshRows();
   }
 
@@ -187,8 +195,8 @@ export class Timeline {
 
   /** The whole run, and all ranks as far as there is room for them. */
   showAll() {
-    Object.assign(this.rows, { only: null, wanted: null });
-    this.state.set({ window: null });
+    this.state.draw("only", false);
+    this.state.set({ window: null, rowHeight: null, rowTop: 0 });
     this.arrangeRows();
   }
 

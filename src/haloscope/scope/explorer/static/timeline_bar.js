@@ -3,46 +3,29 @@
 import { KINDS } from "./colours.js";
 import { button, element, menu, setText } from "./dom.js";
 
-function toggle(text, title, isOn, turn) {
-  const node = button(text, title, () => {
-    turn(!isOn());
-    node.setAttribute("aria-pressed", String(isOn()));
-  }, { "aria-pressed": String(isOn()) });
-  return node;
-}
-
-/** The buttons of a timeline: {node, sides, show}; `show` makes those of the rows tell how it is. */
+/** The buttons of a timeline: {node, sides, show}; `show` makes them tell how it is. */
 export function controls(timeline) {
-  const { state, model, rows, looks } = timeline;
-  const redrawn = (change) => (on) => {
-    change(on);
-    timeline.arrangeRows();
+  const { state, model, rows } = timeline;
+  const toggles = new Map();
+  const toggle = (name, text, title) => {
+    toggles.set(name, button(text, title, () => state.draw(name, !state.drawn[name])));
+    return toggles.get(name);
   };
-  const onlyRows = toggle(
-    "selected ranks",
-    "Show only the ranks that are selected, and those that they wait for",
-    () => rows.only !== null,
-    redrawn((on) => {
-      rows.only = on ? timeline.ranksOfInterest() : null;
-    }),
-  );
-  const allRows = toggle("", "", () => !rows.folding, redrawn((on) => {
-    rows.folding = !on;
-  }));
+  const onlyRows = toggle("only", "selected ranks", "Show only the ranks that are selected, and those that they wait for");
+  const allRows = toggle("all", "", "");
   const show = () => {
-    onlyRows.setAttribute("aria-pressed", String(rows.only !== null));
+    toggles.forEach((node, name) => node.setAttribute("aria-pressed", String(state.drawn[name])));
     const many = rows.folded.size;
     allRows.hidden = !many;
     setText(allRows, `all rows (+${many})`);
     allRows.title = "Show also streams with less than a tenth of the work of their device's busiest, and threads of libraries";
-    allRows.setAttribute("aria-pressed", String(!rows.folding));
   };
   const sides = model.comparing
     ? menu(
         "Timeline of",
         model.sides.map((side, number) => [String(number), `${number ? "second" : "first"}: ${side.folder}`]),
         String(state.trace),
-        (side) => state.set({ trace: Number(side), window: null }),
+        (side) => state.set({ trace: Number(side), window: null, instance: null }),
       )
     : null;
   const node = element(
@@ -59,18 +42,10 @@ export function controls(timeline) {
     button("↕+", "Higher rows (alt-wheel)", () => timeline.resizeRows(1.4)),
     onlyRows,
     allRows,
-    toggle("stack", "Show callers above each other", () => rows.stacked, redrawn((on) => {
-      rows.stacked = on;
-    })),
-    toggle("messages", "Draw messages as lines", () => timeline.showMessages, redrawn((on) => {
-      timeline.showMessages = on;
-    })),
-    toggle("waits", "Shade wait states", () => timeline.showWaits, redrawn((on) => {
-      timeline.showWaits = on;
-    })),
-    toggle("dim others", "Dim what is not below the selected call path", () => looks.dimming, redrawn((on) => {
-      looks.dimming = on;
-    })),
+    toggle("stack", "stack", "Show callers above each other"),
+    toggle("messages", "messages", "Draw messages as lines"),
+    toggle("waits", "waits", "Shade wait states"),
+    toggle("dim", "dim others", "Dim what is not below the selected call path"),
     element("span", { class: "divider" }),
     button("‹", "Previous instance of the selection (p)", () => timeline.instances.step(-1)),
     button("›", "Next instance of the selection, the longest first (n)", () => timeline.instances.step(1)),

@@ -16,6 +16,7 @@ export class Instances {
   constructor(timeline) {
     this.timeline = timeline;
     this.shown = null; // {begin, end, row, causeRow}
+    this.told = null; // what of the state this follows
     this.node = element("span", { class: "quietly which", "aria-live": "polite" });
   }
 
@@ -61,17 +62,41 @@ export class Instances {
     const { rows } = timeline;
     this.shown = instance;
     const { begin, end, row, causeRow } = instance;
+    const place = row >= 0 ? timeline.meta.rows[row][2] : -1;
+    this.told = place >= 0 ? { place, begin, end } : null;
+    timeline.state.set({ instance: this.told });
     const long = Math.max(SHORTEST, end - begin);
     timeline.setWindow(begin - AROUND * long, end + AROUND * long);
     if (row < 0) return;
     // All rows where both can be read together, else those of their ranks.
     const apart = (causeRow >= 0 ? Math.abs(row - causeRow) : 0) + 1;
-    rows.only = apart * READABLE > rows.room ? timeline.ranksOfInterest() : null;
-    if (!rows.only) rows.atLeast(READABLE);
+    const alone = apart * READABLE > rows.room;
+    timeline.state.draw("only", alone);
+    if (!alone) rows.atLeast(READABLE);
     rows.unfold([row, causeRow]);
     timeline.arrangeRows();
     rows.centre([row, causeRow]);
     timeline.refreshRows();
+  }
+
+  /** Points out what a link says, where the window and the rows are as they should be already. */
+  restore() {
+    const { meta, rows, state, waits } = this.timeline;
+    if (!meta || state.instance === this.told) return;
+    this.told = state.instance;
+    const row = this.told ? (rows.rowOfPlace.get(this.told.place) ?? -1) : -1;
+    if (row < 0) {
+      this.shown = null;
+      waits.number = -1;
+      this.tell(waits.status);
+    } else {
+      const wait = waits.columns ? waits.at(this.told.place, (this.told.begin + this.told.end) / 2) : null;
+      const cause = wait === null ? -1 : waits.columns.cause[wait];
+      this.shown = { begin: this.told.begin, end: this.told.end, row, causeRow: rows.rowOfPlace.get(cause) ?? -1 };
+      waits.number = waits.numberOf(this.told);
+      this.tell(waits.number < 0 && wait !== null ? waits.words(wait) : waits.status);
+    }
+    this.timeline.arrangeRows();
   }
 
   /** Goes to a wait, or to the longest of the selection, on the timeline of a side. */
@@ -105,8 +130,8 @@ export class Instances {
     const { waits, looks, state } = this.timeline;
     const wait = waits.columns ? waits.at(place, (begin + end) / 2) : null;
     if (wait === null) return false;
-    const by = waits.columns.cause_node[wait];
-    return by >= 0 && looks.pathOf(by).includes(state.node);
+    const { cause_node: does, delay_node: charged } = waits.columns;
+    return [does[wait], charged[wait]].some((by) => by >= 0 && looks.pathOf(by).includes(state.node));
   }
 
   /** Goes to a long stretch of the selected call path; resolves to whether there is one. */

@@ -9,7 +9,6 @@ const HATCH = 6; // CSS pixels from line to line
 export class Looks {
   constructor(model, state, waits) {
     Object.assign(this, { model, state, waits });
-    this.dimming = false;
     this.regions = regionColours(model.meta.regions);
     this.kinds = new Set(this.regions.map((look) => look.kind));
     this.paths = new Map();
@@ -37,7 +36,7 @@ export class Looks {
   }
 
   isDimmed(node) {
-    return this.dimming && !this.pathOf(node).includes(this.state.node);
+    return this.state.drawn.dim && !this.pathOf(node).includes(this.state.node);
   }
 
   /** Whether waits of a metric stand out: of all time none does. */

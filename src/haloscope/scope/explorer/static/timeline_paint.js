@@ -41,9 +41,9 @@ export class Painter {
     context.clip();
     const bars = new Bars(context, timeline, this);
     for (const { row, y, height } of shown) bars.row(row, y, height);
-    if (timeline.showWaits) for (const { row, y, height } of shown) this.waits(row, y, height);
+    if (timeline.state.drawn.waits) for (const { row, y, height } of shown) this.waits(row, y, height);
     this.grid(ticks);
-    if (timeline.showMessages) this.messages();
+    if (timeline.state.drawn.messages) this.messages();
     bars.write();
     this.instance();
     context.restore();

@@ -152,7 +152,7 @@ export class Pointer {
     const row = rows.at(y);
     if (row === null || !store) return null;
     if (x < LABELS) return [rows.name(row)];
-    const line = timeline.showMessages && timeline.drawn ? this.lineAt(x, y) : null;
+    const line = timeline.state.drawn.messages && timeline.drawn ? this.lineAt(x, y) : null;
     if (line !== null) return this.describeLine(line);
     const time = timeline.timeAt(x);
     const found = store.at(row, time);

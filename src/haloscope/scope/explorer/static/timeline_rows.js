@@ -6,7 +6,6 @@ import { after } from "./tile_store.js";
 
 const LOWEST = 4; // CSS pixels, unless someone wants them lower
 const HIGHEST = 26;
-const LIMITS = [1, 60]; // of what someone may want
 const DEEPEST = 8; // levels of the stack
 const [ON_STREAM, OF_LIBRARY] = [1, 2]; // kinds of locations; others are threads of the program
 const FEW_STREAMS = 4; // of a device: all are shown
@@ -21,11 +20,9 @@ export class Rows {
     this.tops = [0]; // of each row below the first, and the end of the last
     this.top = 0;
     this.height = 14; // of a row that is not stacked
-    this.wanted = null;
-    this.stacked = false;
     this.only = null; // ranks that are shown, null for all
-    this.folding = true; // of streams that are nearly empty, and of threads of libraries
-    this.folded = new Set(); // rows that folding takes away
+    // Rows that are folded away: streams that are nearly empty, and threads of libraries.
+    this.folded = new Set();
   }
 
   /** Takes the locations of a timeline: [[rank, number, place, kind, device, seconds of work], ...]. */
@@ -63,7 +60,7 @@ export class Rows {
 
   /** Folds no more where one of some rows would not be seen. */
   unfold(rows) {
-    if (rows.some((row) => this.folded.has(row))) this.folding = false;
+    if (rows.some((row) => this.folded.has(row))) this.state.draw("all", true);
   }
 
   get room() {
@@ -100,26 +97,26 @@ export class Rows {
 
   /** Whether a row shows callers above each other. */
   isStack(row) {
-    return this.stacked && this.locations[row][3] !== ON_STREAM;
+    return this.state.drawn.stack && this.locations[row][3] !== ON_STREAM;
   }
 
   heightOf(row) {
-    if (!this.stacked) return this.height;
+    if (!this.state.drawn.stack) return this.height;
     return this.isStack(row) ? STACK_BAR * this.levels + 4 : STREAM;
   }
 
   arrange() {
     this.rows = this.ordered.filter(
-      (row) => (!this.only || this.only.has(this.rankOf(row))) && !(this.folding && this.folded.has(row)),
+      (row) => (!this.only || this.only.has(this.rankOf(row))) && (this.state.drawn.all || !this.folded.has(row)),
     );
     this.placeOfRow = new Map(this.rows.map((row, place) => [row, place]));
     this.levels = Math.min(DEEPEST, this.deepest());
-    this.height = this.wanted ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));
+    this.height = this.state.rowHeight ?? Math.min(HIGHEST, Math.max(LOWEST, this.room / Math.max(1, this.rows.length)));
     this.tops = new Float64Array(this.rows.length + 1);
     this.rows.forEach((row, place) => {
       this.tops[place + 1] = this.tops[place] + this.heightOf(row);
     });
-    this.scroll(0);
+    this.follow();
   }
 
   deepest() {
@@ -135,23 +132,38 @@ export class Rows {
   }
 
   resize(factor) {
-    this.wanted = Math.min(LIMITS[1], Math.max(LIMITS[0], this.height * factor));
+    this.state.setRowHeight(this.height * factor);
   }
 
   /** Makes rows as high as this where they are lower. */
   atLeast(height) {
-    if (this.height < height) this.wanted = height;
+    if (this.height < height) this.state.setRowHeight(height);
   }
 
   scroll(by) {
-    this.top = Math.min(Math.max(0, this.total - this.room), Math.max(0, this.top + by));
+    this.top = this.within(this.top + by);
+    const place = Math.max(0, this.placeAt(this.top));
+    const part = place < this.rows.length ? (this.top - this.tops[place]) / (this.tops[place + 1] - this.tops[place]) : 0;
+    this.state.set({ rowTop: place + part });
+  }
+
+  within(top) {
+    return Math.min(Math.max(0, this.total - this.room), Math.max(0, top));
+  }
+
+  /** Goes to the row that is the first to be seen, as far as there are rows below it. */
+  follow() {
+    const place = Math.min(Math.floor(this.state.rowTop), this.rows.length);
+    const part = place < this.rows.length ? this.state.rowTop - place : 0;
+    this.top = this.within(this.tops[place] + part * ((this.tops[place + 1] ?? this.total) - this.tops[place]));
   }
 
   /** Puts some rows into the middle. */
   centre(rows) {
     const places = rows.filter((row) => this.placeOfRow.has(row)).map((row) => this.placeOfRow.get(row));
     this.top = 0;
-    if (places.length) {
+    if (!places.length) this.scroll(0);
+    else {
       this.scroll((this.tops[Math.min(...places)] + this.tops[Math.max(...places) + 1] - this.room) / 2);
     }
   }

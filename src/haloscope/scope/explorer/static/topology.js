@@ -30,7 +30,7 @@ export class Topology {
 
   /** Cartesian communicators, then the plain grid of ranks: {label, rows, columns, panels, at}. */
   list() {
-    const found = this.model.meta.topologies.map(({ name, dims, members }) => {
+    const found = this.model.meta.topologies.map(({ name, dims, axes, members }) => {
       const shape = dims.length === 1 ? [1, 1, dims[0]] : dims.length === 2 ? [1, ...dims] : [
         dims.slice(0, -2).reduce((a, b) => a * b, 1),
         ...dims.slice(-2),
@@ -38,6 +38,7 @@ export class Topology {
       return {
         label: `${dims.join(" × ")}${name ? ` ${name}` : ""}`,
         dims,
+        axes,
         panels: shape[0],
         rows: shape[1],
         columns: shape[2],
@@ -125,8 +126,9 @@ export class Topology {
       context.fillStyle = muted;
       context.textAlign = "left";
       const last = shape.dims.length - 1;
-      context.fillText(`→ dimension ${last}`, right, MARGIN + 8);
-      context.fillText(`↓ dimension ${last - 1}`, right, MARGIN + 24);
+      const name = (axis) => shape.axes?.[axis] ?? `dimension ${axis}`;
+      context.fillText(`→ ${name(last)}`, right, MARGIN + 8);
+      context.fillText(`↓ ${name(last - 1)}`, right, MARGIN + 24);
     }
     this.canvas.node.setAttribute("aria-label", `Topology ${shape.label} coloured by value`);
     this.shape = shape;

@@ -20,6 +20,9 @@ export class Tree {
     this.active = null;
     this.made = new Map();
     this.height = 20;
+    // What is in sight, noted when it changes: to ask in between would lay out the page anew.
+    this.top = 0;
+    this.room = 0;
     this.space = element("div", { class: "rows", role: "none" });
     this.node = element(
       "div",
@@ -27,7 +30,7 @@ export class Tree {
       this.space,
     );
     this.prefix = `item-${label.toLowerCase().replace(/\W+/g, "-")}-`;
-    this.node.addEventListener("scroll", () => this.draw());
+    this.node.addEventListener("scroll", () => this.look());
     this.node.addEventListener("keydown", (event) => this.key(event));
     this.node.addEventListener("click", (event) => this.click(event));
     this.node.addEventListener("dblclick", (event) => this.click(event, true));
@@ -36,7 +39,14 @@ export class Tree {
       showTip(event, id === null ? null : this.source.describe(id));
     });
     this.node.addEventListener("pointerleave", (event) => showTip(event, null));
-    new ResizeObserver(() => this.draw()).observe(this.node);
+    new ResizeObserver(() => this.look()).observe(this.node);
+  }
+
+  /** Sees which rows are in sight, and draws them. */
+  look() {
+    this.top = this.node.scrollTop;
+    this.room = this.node.clientHeight;
+    this.draw();
   }
 
   /** Reads the source again. */
@@ -57,7 +67,8 @@ export class Tree {
       const selected = rows.find((row) => this.source.isSelected(row.id));
       this.active = selected ? selected.id : rows.length ? rows[0].id : null;
     }
-    this.space.style.height = `${rows.length * this.height}px`;
+    const height = `${rows.length * this.height}px`;
+    if (this.space.style.height !== height) this.space.style.height = height;
     this.draw();
   }
 
@@ -66,8 +77,10 @@ export class Tree {
     let first = 0;
     let last = count;
     if (count > ALL_UP_TO) {
-      first = Math.max(0, Math.floor(this.node.scrollTop / this.height) - BEYOND);
-      last = Math.min(count, Math.ceil((this.node.scrollTop + this.node.clientHeight) / this.height) + BEYOND);
+      // Where rows went away, the page has not scrolled back yet.
+      const top = Math.min(this.top, Math.max(0, count * this.height - this.room));
+      first = Math.max(0, Math.floor(top / this.height) - BEYOND);
+      last = Math.min(count, Math.ceil((top + this.room) / this.height) + BEYOND);
     }
     const wanted = new Set();
     for (let place = first; place < last; place += 1) wanted.add(this.rows[place].id);
@@ -116,8 +129,14 @@ export class Tree {
     const name = this.source.name(id);
     const selected = this.source.isSelected(id);
     const node = parts.row;
+    const mark = this.source.mark?.(id) ?? "";
+    const active = id === this.active;
+    // Most rows stay as they are when another one is chosen.
+    const looks = JSON.stringify([row, place, value, name, selected, active, mark]);
+    if (parts.looks === looks) return;
+    parts.looks = looks;
     node.style.top = `${place * this.height}px`;
-    node.className = `row${selected ? " selected" : ""}${id === this.active ? " active" : ""} ${this.source.mark?.(id) ?? ""}`;
+    node.className = `row${selected ? " selected" : ""}${active ? " active" : ""} ${mark}`;
     node.setAttribute("aria-level", depth + 1);
     node.setAttribute("aria-posinset", row.place + 1);
     node.setAttribute("aria-setsize", row.of);
@@ -210,6 +229,6 @@ export class Tree {
     else if (top + this.height > scrollTop + clientHeight) {
       this.node.scrollTop = top + 2 * this.height - clientHeight;
     }
-    this.draw();
+    this.look();
   }
 }

@@ -63,10 +63,11 @@ export class Waits {
 
   /** A wait in words. */
   words(wait) {
-    const { metric, begin, end, cause, cause_node: causeNode } = this.columns;
+    const { metric, begin, end, cause, cause_node: causeNode, delay_node: delayNode } = this.columns;
     const who = cause[wait] >= 0 ? `, waits for ${this.model.placeName(cause[wait])}` : "";
     const what = causeNode[wait] >= 0 ? ` in ${this.model.nodeName(causeNode[wait])}` : "";
-    return shown(`${this.model.metrics[metric[wait]].title}: ${single(end[wait] - begin[wait], "s")}${who}${what}`);
+    const why = delayNode[wait] >= 0 ? `, because of ${this.model.nodeName(delayNode[wait])}` : "";
+    return shown(`${this.model.metrics[metric[wait]].title}: ${single(end[wait] - begin[wait], "s")}${who}${what}${why}`);
   }
 
   /** Whether a metric is the selected one or lies below it. */
@@ -77,14 +78,14 @@ export class Waits {
 
   /**
    * Finds the waits of the selected metric, call path and ranks, the longest first; of delay costs
-   * those that the call path causes. Where a metric has none of its own, those of the one above.
+   * those for which the call path is charged most. Where a metric has none of its own, those of the one above.
    */
   findInstances() {
     this.number = -1;
     this.instances = [];
     if (!this.columns) return;
     const { model, state } = this;
-    if (this.areOfCauses) this.instances = this.chosen(() => true, this.columns.cause_node);
+    if (this.areOfCauses) this.instances = this.chosen(() => true, this.columns.delay_node);
     else {
       this.instances = this.chosen((metric) => this.isSelected(metric), this.columns.node);
       const above = model.metrics[state.metric].parent;

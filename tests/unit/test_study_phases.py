@@ -1,0 +1,164 @@
+"""Claims about phases of studies: what a step's parts take, of which points they are told, and how."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region
+from haloscope.study import phases
+from haloscope.study.campaign import scale
+from haloscope.study.keys import read_study
+from haloscope.study.point import run_point
+from haloscope.study.sweep import Sweep, sweep
+
+_HEAD = """
+title = "A study for tests"
+solver = "blood"
+steps = 2
+repeats = 1
+check_steps = 1
+phases = true
+energy = false
+
+[case.blood]
+spacing_um = 1.0
+channel = {size_um = [6.0, 6.0, 6.0], periodic = ["x", "y", "z"]}
+"""
+_OUTER, _INNER = Region("outer of these tests"), Region("inner of these tests")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Callable[..., Path]:
+    """Write a study file."""
+
+    def write(*series: str) -> Path:
+        path = tmp_path / "small.toml"
+        path.write_text("\n".join((_HEAD, *(f"[[series]]\n{text}" for text in series))))
+        return path
+
+    return write
+
+
+def _swept(path: Path, **options: Any) -> Sweep:
+    return sweep(read_study(path), str(path), **options)
+
+
+class _Other(World):
+    """A rank of two, of which the other one says the same but for a phase of its own."""
+
+    size = 2
+
+    def gather_texts(self, text: str) -> list[str]:
+        return [text, json.dumps({"outer of these tests": 0.5, "theirs": 0.25})]
+
+
+def test_a_phase_ends_when_the_device_has_done_what_it_asked_for():
+    asked, seconds = [0], 0.02
+
+    def synchronise() -> None:
+        time.sleep(asked[0] * seconds)
+        asked[0] = 0
+
+    def advance(steps: int) -> None:
+        for _ in range(steps):
+            with _OUTER:
+                asked[0] += 1
+                with _INNER:
+                    asked[0] += 2
+            asked[0] += 1
+
+    begin = time.perf_counter()
+    found = phases.measure(World(), synchronise, advance, 2)
+    whole = time.perf_counter() - begin
+    assert set(found) == {_OUTER.name, _INNER.name, phases.REST}
+    # What is asked for before a phase is not that phase's; sleeping takes a little longer than asked.
+    assert found[_INNER.name] >= 2 * seconds
+    assert found[_OUTER.name] >= seconds
+    assert found[phases.REST] >= seconds / 2
+    assert 2 * sum(found.values()) <= whole
+    assert 2 * (found[_INNER.name] + found[_OUTER.name]) <= whole - seconds
+
+
+def test_phases_are_means_of_all_ranks():
+    def advance(steps: int) -> None:
+        with _OUTER:
+            pass
+
+    found = phases.measure(_Other(), lambda: None, advance, 5)
+    assert found["theirs"] == pytest.approx(0.25 / 10)
+    assert found[_OUTER.name] == pytest.approx(0.05, abs=0.01)
+
+
+def test_points_whose_steps_are_graphs_have_no_phases(study):
+    path = study('name = "a"\ndevice = ["cpu", "cuda"]\ngraphs = [true, false]')
+    found = {(row.point.device, row.asked["graphs"]): row.point.phases for row in _swept(path).rows}
+    assert found == {
+        ("cpu", True): True,
+        ("cpu", False): True,
+        ("cuda", True): False,
+        ("cuda", False): True,
+    }
+    swept = _swept(path)
+    assert not any(point.phases for point in swept.references.values() if point.kind == "reference")
+
+
+def test_ways_of_streaming_are_compared_with_one_reference(study):
+    path = study(
+        'name = "a"\ndevice = "cuda"\nranks = [1, 2]\ngrowth = "type1"',
+        'name = "b"\ndevice = "cuda"\nranks = [1, 2]\ngrowth = "type1"\nset = "blood.streaming=push"',
+        'name = "c"\ndevice = "cuda"\nranks = [1, 2]\ngrowth = "type1"\nset = "blood.collision=bgk"',
+    )
+    swept = _swept(path)
+    of = {(row.series, row.point.ranks): swept.references[row.point.id].id for row in swept.rows}
+    assert of["a", 1] == of["b", 1] != of["c", 1]
+    assert of["a", 2] == of["b", 2] != of["c", 2]
+    assert len({row.point.id for row in swept.rows}) == 6
+
+
+def test_a_study_tells_its_phases_in_its_report_and_in_a_table(study, tmp_path):
+    path = study('name = "one rank"\ndevice = "cpu"')
+    result = scale(path, out=tmp_path / "out")
+    assert result["ok"]
+    with Path(result["files"]["phases"]).open() as file:
+        rows = list(csv.DictReader(file))
+    assert {"collide and stream", phases.REST} <= {row["phase"] for row in rows}
+    seconds = sum(float(row["seconds_per_step"]) for row in rows)
+    for row in rows:
+        assert float(row["share"]) == pytest.approx(
+            float(row["seconds_per_step"]) / seconds, rel=1e-4
+        )
+    text = Path(result["files"]["report"]).read_text()
+    assert f"## {phases.HEADING}" in text
+    assert "| movement of data | 0.0 % |" in text
+    assert "| phase | one rank, 1 rank |" in text
+
+
+def test_data_movement_is_the_sum_of_the_phases_of_exchanges(study):
+    (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
+    told = {"spread": 0.5, "repack": 0.25, "MPI": 0.2, "walls": 0.05 - 0.004, "rest": 0.004}
+    text = phases.describe([row], {row.point.id: {"phases": told}})
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert lines[2:4] == ["| ms a step | 1000 |", "| movement of data | 45.0 % |"]
+    assert lines[4] == "| spread | 50.0 % |"
+    # Below 1 %.
+    assert not any(line.startswith("| rest") for line in lines)
+    assert phases.describe([row], {}) == ""
+
+
+def test_energy_is_measured_only_where_it_is_wanted(study, monkeypatch):
+    def refuse(*given: Any) -> float:
+        raise AssertionError("nobody asked for it")
+
+    monkeypatch.setattr("haloscope.study.point._joules", refuse)
+    (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
+    record = run_point(row.point, World())
+    assert record["joules_per_step"] is None
+    assert record["phases"]
