@@ -14,6 +14,7 @@ fluid beside them step in the way that runs take by themselves.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import statistics
@@ -62,6 +63,7 @@ _WAY = re.compile(r"([kl])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
 LAW = MembraneLaw(
     2.5e-5, dilation=10.0, bending_modulus=8e-6, area_modulus=1e-3, volume_modulus=1e-3
 )
+GUARD = 1e-4
 REPULSION = RepulsionLaw(1e-6, 1.0)
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
@@ -251,45 +253,44 @@ class Bench:
             )
 
     def _time_kernels(self, case: Suspended, what: dict[str, Any]) -> None:
-        """Each kernel of spreading and repulsion, and whether sums have the same bits each time."""
+        """Each kernel of spreading and repulsion, whether sums stay the same, and guarded membranes."""
         device, m, force = self.device, case.membranes, case.fluid.force
-        wanted = None
-        for way, coupling in case.couplings.items():
-            launches = coupling.spreading(force, m.positions, m.forces, case.total)
-            differ = 0
+        bound = {
+            way: coupling.spreading(force, m.positions, m.forces, case.total)
+            for way, coupling in case.couplings.items()
+        }
+        for way, launches in bound.items():
+            own, differ = None, 0
+            # All of the same positions: nothing moves before the last way is done.
             for _ in range(REPEATS):
                 force.fill(0)
                 for launch in launches.values():
                     launch()
-                wanted = force.copy() if wanted is None else wanted
-                differ += not bool((force == wanted).all())
+                own = force.copy() if own is None else own
+                differ += not bool((force == own).all())
             self.note(
-                f"  spread {way}: {differ} of {REPEATS} sums differ from the first of {WAYS[0]}",
+                f"  spread {way}: {differ} of {REPEATS} sums differ from the first",
                 section="bits",
                 way=way,
                 differ=differ,
                 **what,
             )
+        for way, launches in bound.items():
             self._kernel_by_kernel(f"spread {way}", launches, what, lambda: None)
-            if way.startswith("lists"):
-                self._kernel_by_kernel(f"{way}, made anew", launches, what, case.shift)
-        for in_turn in (64, 256, 512, 1024, 2048):
-            case.couplings[WAYS[0]].in_turn = in_turn
-            case.couplings[WAYS[0]].forget(m.positions)
-            work = case.parts()["interpolate"]
-            work()
-            taken = self.seconds(device.graph(work).replay)
-            self.note(
-                f"  interpolate, {in_turn} vertices of a block: {taken * 1e3:.3f} ms",
-                section="interpolate",
-                in_turn=in_turn,
-                seconds=taken,
-                **what,
-            )
-        case.couplings[WAYS[0]].in_turn = 1024
+        self._kernel_by_kernel(f"{WAYS[0]}, made anew", bound[WAYS[0]], what, case.shift)
+        guarded = Membranes(device, m.mesh, case.cells, dataclasses.replace(LAW, fold_guard=GUARD))
+        guarded.positions[:] = m.positions
+        guarded.compute_forces(case.cells)
+        taken = self.seconds(device.graph(lambda: guarded.compute_forces(case.cells)).replay)
+        part = "membranes, guarded"
+        self.note(
+            f"  {part}: {taken * 1e3:.3f} ms", section="part", part=part, seconds=taken, **what
+        )
         launches = case.repulsion.launches(case.kinds)
         self._kernel_by_kernel("repulsion", launches, what, lambda: None)
         self._kernel_by_kernel("repulsion, all moved", launches, what, case.shift)
+        # What binds arrays cannot come into a graph.
+        case.two_steps()
         device.synchronise()
 
     def _kernel_by_kernel(

@@ -99,10 +99,11 @@ class Machine(Table):
     """Threads a rank on cores; 0: all the cores that the rank was given."""
     decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
     """auto, 1d, 2d, 3d (axes that are cut, slowest first) or blocks along x, y, z."""
-    transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer"] = "auto"
+    transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer", "repacked"] = "auto"
     """How messages travel: host (cores), staged (GPUs through host memory), mpi (GPU-aware MPI),
     nccl, peer (straight into the memory of the neighbour's GPU, one host), or auto: the fastest of
-    those that work, measured with the case's own messages."""
+    those that work, measured with the case's own messages. repacked, for studies of blood: through
+    host memory, where values are put into another order before and after MPI."""
     overlap: bool = True
     """Compute the interior while messages travel."""
     progress: Literal["none", "test", "thread"] = "none"

@@ -19,7 +19,6 @@ from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_rows import CellRows
 from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.coupling_lists import SHAPES
 from haloscope.solvers.blood.d3q19 import WEIGHTS
 from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way
@@ -308,9 +307,8 @@ def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, wit
         assert np.array_equal(turned["force"], there["force"])
 
 
-@pytest.mark.parametrize("way", list(SHAPES))
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype, way):
+def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype):
     """While vertices move, by up to a spacing; from a graph, too."""
     box, table, points = _vessel()
     stride, count = points + 5, 20000
@@ -319,9 +317,7 @@ def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype, way):
     moves = random.uniform(-0.05, 0.15, (8, 3, count)).astype(dtype)
     results = []
     for device in (gpu, cores):
-        coupling = Coupling(
-            device, box, _HALO, table, stride, kernel="peskin", dtype=dtype, way=way
-        )
+        coupling = Coupling(device, box, _HALO, table, stride, kernel="peskin", dtype=dtype)
         positions = device.from_host(_vertices(count).astype(dtype))
         force, given = device.zeros((3 * stride,), dtype), device.from_host(forces)
 

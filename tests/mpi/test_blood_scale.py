@@ -37,4 +37,7 @@ def test_the_small_study_of_blood_gives_the_bits_of_one_rank(tmp_path):
     assert sum(told.values()) == pytest.approx(1.0, abs=1e-4)
     moved = {"gather", "device to host", "repack", "MPI", "host to device", "scatter"}
     assert moved | {"collide and stream", "spread", "share velocities"} <= told.keys()
-    assert "| movement of data |" in (tmp_path / result["files"]["report"]).read_text()
+    assert (
+        "| point | ms a step | movement of data |"
+        in (tmp_path / result["files"]["report"]).read_text()
+    )

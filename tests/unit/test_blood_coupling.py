@@ -13,9 +13,8 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.blood import coupling_lists
 from haloscope.solvers.blood.coupling import KERNELS, RESOLUTION, SOURCE, WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.coupling_lists import SHAPES, Shape, TileLists
+from haloscope.solvers.blood.coupling_lists import CONSTANTS, TileLists
 
 HALO = 2
 SHAPE = (11, 9, 13)
@@ -330,7 +329,7 @@ INLINE int __ffs(unsigned value) { return __builtin_ffs(value); }
 _LAUNCHES = """
 extern "C" void run(int way, real *u, long stride, const int *table, const int *box, long halo, real *X,
                     real *V, long vertices, long count, int *counts, int *sums, int *starts, int *items,
-                    long bins, double unit, const int *tiling, real *then, int *wanted, int threads) {
+                    long bins, double unit, const int *tiling, real *then, int *wanted) {
   const int T = THREADS_A_BLOCK;
   if (way == 0) {
     launch(2, T, 0, [=] { watch_vertices(X, vertices, count, then, 0.99 * MARGIN, wanted); });
@@ -339,8 +338,8 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
     launch(1, T, 0, [=] { scan_near(wanted, counts, bins, sums, starts); });
     launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, starts, counts, items); });
     launch(1, T, 0, [=] { sort_near(wanted, starts, bins, items); });
-    launch(1, threads, 0, [=] {
-      SPREAD(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins, wanted);
+    launch(1, LANES, 0, [=] {
+      spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins, wanted);
     });
   } else if (way < 0) {
     launch(2, T, 0, [=] { interpolate(u, stride, table, table, box, halo, X, V, vertices, count, 16); });
@@ -367,15 +366,8 @@ SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
 class Gpu:
     """The kernels for GPUs, run by threads of a core."""
 
-    def __init__(self, folder: Path, kernel: str, shape: str = WAYS[0]) -> None:
-        self.shape = SHAPES[shape]
-        constants = {
-            "real": "double",
-            "DELTA": kernel.upper(),
-            "SPREAD": self.shape.kernel,
-            **SIZES,
-        }
-        constants |= coupling_lists.constants(shape)
+    def __init__(self, folder: Path, kernel: str) -> None:
+        constants = {"real": "double", "DELTA": kernel.upper(), **SIZES, **CONSTANTS}
         text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         text += Path(__file__).with_name("threads_gpu.hpp").read_text() + _GPU
         source, built = folder / "coupling.cpp", folder / "coupling.so"
@@ -389,7 +381,7 @@ class Gpu:
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
         """Interpolate (way -1) or spread; `kept` are lists of an earlier call."""
-        kept = kept or Kept(rank, positions, self.shape if way == 0 else None)
+        kept = kept or Kept(rank, positions, listed=way == 0)
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
         self._run(
@@ -398,7 +390,6 @@ class Gpu:
             *(count, count, *(array(one) for one in kept.bins)),
             *(number(kept.tiles), ctypes.c_double(1 / RESOLUTION)),
             *(array(one) for one in (kept.tiling, kept.then, kept.wanted)),
-            self.shape.threads,
         )
         counts, _, starts, _ = kept.bins
         assert not counts.any()
@@ -408,12 +399,12 @@ class Gpu:
 class Kept:
     """What kernels keep from one call to the next."""
 
-    def __init__(self, rank: Rank, positions: np.ndarray, shape: Shape | None) -> None:
-        lists = TileLists(CpuDevice(threads=1), rank.box, shape or SHAPES[WAYS[0]], {}, 1, 1)
+    def __init__(self, rank: Rank, positions: np.ndarray, *, listed: bool) -> None:
+        lists = TileLists(CpuDevice(threads=1), rank.box, {}, 1, 1)
         count = positions.shape[1]
         self.tiling = lists._tiling
         nx, ny, nz = rank.box.counts
-        self.tiles = lists.tiles if shape else -(-nx // 8) * -(-ny // 8) * -(-nz // 4)
+        self.tiles = lists.tiles if listed else -(-nx // 8) * -(-ny // 8) * -(-nz // 4)
         sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, 27 * count)
         self.bins = [np.zeros(n, np.int32) for n in sizes]
         self.then, self.wanted = np.zeros((3, count)), np.ones(1, np.int32)
@@ -431,17 +422,10 @@ def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
     return sums.astype(np.float64) * RESOLUTION
 
 
-@pytest.mark.parametrize(
-    ("kernel", "shape"),
-    [
-        ("roma", "lists by warps"),
-        ("cosine", "lists of small tiles"),
-        ("linear", "lists by warps"),
-    ],
-)
-def test_gpus_couple_as_cores_do(kernel, shape, tmp_path):
+@pytest.mark.parametrize("kernel", ["roma", "cosine", "linear"])
+def test_gpus_couple_as_cores_do(kernel, tmp_path):
     fluid = in_a_vessel()
-    gpu, rank = Gpu(tmp_path, kernel, shape), whole(fluid)
+    gpu, rank = Gpu(tmp_path, kernel), whole(fluid)
     random = np.random.default_rng(11)
     field = random.standard_normal((3, *fluid.shape)) * fluid
     positions, forces = vertices(VERTICES), random.standard_normal((3, VERTICES))
@@ -450,10 +434,10 @@ def test_gpus_couple_as_cores_do(kernel, shape, tmp_path):
     coupling = rank.opened(kernel)
     assert np.array_equal(velocities, interpolated(coupling, rank, field, positions))
     wanted = spread(coupling, rank, positions, forces)
-    for way, name in enumerate((shape, *WAYS[len(SHAPES) :])):
+    for way, name in enumerate(WAYS):
         force = np.zeros(3 * rank.stride)
         gpu(way, rank, force, positions, forces)
-        if name == shape:
+        if name == "lists":
             assert np.array_equal(force, wanted)
         else:
             assert np.abs(force - wanted).max() < 1e-14
@@ -467,13 +451,13 @@ def test_gpus_couple_as_cores_do(kernel, shape, tmp_path):
 
 def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
     """Vertices move over periodic ends, by less and by more than the margin, in a short box too."""
-    gpu = Gpu(tmp_path, "peskin", "lists by warps on chip")
+    gpu = Gpu(tmp_path, "peskin")
     random = np.random.default_rng(12)
     for shape in (SHAPE, (5, 9, 19)):
         rank = whole(np.ones(shape[::-1], bool))
         positions = vertices(VERTICES, shape=shape)
         forces = random.standard_normal(positions.shape)
-        kept, made = Kept(rank, positions, gpu.shape), []
+        kept, made = Kept(rank, positions, listed=True), []
         for _ in range(4):
             before = kept.then.copy()
             force, wanted = (np.zeros(3 * rank.stride) for _ in range(2))
@@ -495,8 +479,7 @@ def test_entries_of_tiles_have_room():
         coupling.box = box
         met = [len({(at + a) % n // edge for a in range(4)}) for edge in (8, 8, 4)]
         assert np.prod(met) <= coupling.most_tiles()
-        for shape in SHAPES.values():
-            lists = TileLists(CpuDevice(threads=1), box, shape, {}, 1, 1)
-            met = [len({(at + a) % n // edge for a in range(5)}) for edge in lists.edges]
-            assert np.prod(met) <= lists.entries
-            assert all(edge + 3 <= n for edge in lists.edges)
+        lists = TileLists(CpuDevice(threads=1), box, {}, 1, 1)
+        met = [len({(at + a) % n // edge for a in range(5)}) for edge in lists.edges]
+        assert np.prod(met) <= lists.entries
+        assert all(edge + 3 <= n for edge in lists.edges)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from haloscope.case import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import BloodCase, estimate
 from haloscope.solvers.blood.fluid_gpu import room_for_two
 from haloscope.solvers.blood.populations import turns
 from haloscope.solvers.blood.streaming import choose_way
@@ -96,3 +98,12 @@ def test_a_push_reads_own_slots_and_leaves_with_neighbours_from_the_first_step_o
         assert all(not (t.pushed and way[t.following].streamed) for t in way)
         assert all(t.pushed or way[t.following].streamed for t in way)
         assert all(way[t.following].source == t.destination for t in way)
+
+
+def test_a_push_is_known_to_take_two_buffers_before_anything_is_allocated():
+    def memory(streaming: str) -> float:
+        channel = {"size_um": [8.0, 8.0, 8.0], "periodic": ["x", "y", "z"]}
+        data = {"blood": {"spacing_um": 1.0, "streaming": streaming, "channel": channel}}
+        return estimate(check({"solver": "blood", **data}, BloodCase, "test"))["memory_bytes"]
+
+    assert memory("push") == memory("two buffers") == memory("in place") + 19 * DOUBLE * 8**3

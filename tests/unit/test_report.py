@@ -53,7 +53,9 @@ def _result(
         put("p2p_communication", SENDRECV, rank, 0.5)
         if not last:
             put("wait_at_barrier", BARRIER, rank, 2.0)
-            waits.append((NUMBER["wait_at_barrier"], BARRIER, rank, ranks - 1, BARRIER, WORK, 1.0, 3.0))
+            waits.append(
+                (NUMBER["wait_at_barrier"], BARRIER, rank, ranks - 1, BARRIER, WORK, 1.0, 3.0)
+            )
         for other in range(ranks):
             near = abs(rank - other) == 1
             if other == rank or not (near or empty_seconds):

@@ -14,7 +14,7 @@ import pytest
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 from haloscope.study import phases
-from haloscope.study.campaign import scale
+from haloscope.study.campaign import plan, scale
 from haloscope.study.keys import read_study
 from haloscope.study.point import run_point
 from haloscope.study.sweep import Sweep, sweep
@@ -137,8 +137,9 @@ def test_a_study_tells_its_phases_in_its_report_and_in_a_table(study, tmp_path):
         )
     text = Path(result["files"]["report"]).read_text()
     assert f"## {phases.HEADING}" in text
-    assert "| movement of data | 0.0 % |" in text
-    assert "| phase | one rank, 1 rank |" in text
+    assert "| point | ms a step | movement of data |" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| one rank, 1 rank |")]
+    assert line.split(" | ")[2] == "0.0 %"
 
 
 def test_data_movement_is_the_sum_of_the_phases_of_exchanges(study):
@@ -146,10 +147,12 @@ def test_data_movement_is_the_sum_of_the_phases_of_exchanges(study):
     told = {"spread": 0.5, "repack": 0.25, "MPI": 0.2, "walls": 0.05 - 0.004, "rest": 0.004}
     text = phases.describe([row], {row.point.id: {"phases": told}})
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert lines[2:4] == ["| ms a step | 1000 |", "| movement of data | 45.0 % |"]
-    assert lines[4] == "| spread | 50.0 % |"
-    # Below 1 %.
-    assert not any(line.startswith("| rest") for line in lines)
+    # The rest is below 1 %.
+    assert lines == [
+        "| point | ms a step | movement of data | spread | repack | MPI | walls |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| a, 1 rank | 1000 | 45.0 % | 50.0 % | 25.0 % | 20.0 % | 4.6 % |",
+    ]
     assert phases.describe([row], {}) == ""
 
 
@@ -162,3 +165,16 @@ def test_energy_is_measured_only_where_it_is_wanted(study, monkeypatch):
     record = run_point(row.point, World())
     assert record["joules_per_step"] is None
     assert record["phases"]
+
+
+def test_without_steps_of_a_check_nothing_is_set_up_twice_or_compared(study, tmp_path):
+    path = study('name = "a"\ndevice = "cpu"\nranks = [1, 2]\ngrowth = "type1"')
+    path.write_text(path.read_text().replace("check_steps = 1", "check_steps = 0"))
+    planned = plan(path)
+    assert [point.kind for point in planned.points()] == ["timed", "timed"]
+    result = scale(path, out=tmp_path / "out", ranks=1)
+    first, second = result["points"]
+    assert (first["status"], first["ok"], second["status"]) == ("done", None, "waiting")
+    assert result["checks"] == {}
+    report = Path(result["files"]["report"]).read_text()
+    assert "Nothing was compared with one rank: check_steps = 0." in report

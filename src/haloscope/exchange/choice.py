@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from haloscope.device.interface import Array, Device
-from haloscope.errors import MachineError
+from haloscope.errors import InputError, MachineError
 from haloscope.exchange.exchange import Exchange
 from haloscope.exchange.plan import Plan, check_plans
-from haloscope.exchange.transports import Transport, open_transport
+from haloscope.exchange.transports import NAMES, Transport, open_transport
 from haloscope.exchange.world import World
 
 _ON_CORES = ("host",)
@@ -103,9 +103,18 @@ def open_by_name(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
+    repacks: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Made:
-    """Open whatever is made on a transport for a plan; see :func:`open_exchange`."""
+    """Open whatever is made on a transport for a plan; see :func:`open_exchange`.
+
+    `repacks` says that what is made can have its values repacked by the host.
+    """
+    if transport == "repacked" and not repacks:
+        raise InputError(
+            'machine.transport = "repacked" is for studies of the blood solver; give auto or one of '
+            f"{', '.join(name for name in NAMES if name != transport)}"
+        )
     check_plans(world, plan)
     tell = tell or _say_nothing
     if transport == "auto":

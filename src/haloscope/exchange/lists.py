@@ -20,7 +20,9 @@ from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import BLOCK
 from haloscope.exchange.list_finding import Listed, Lists
 from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.repacking import in_memory_order
 from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.repacked import RepackedTransport
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 
@@ -81,10 +83,16 @@ class OneWay:
 
     def __init__(self, settings: Settings, lists: Lists, transport: Transport) -> None:
         device, fields, field_stride = settings.device, settings.fields, settings.field_stride
-        self._device, self._settings, self._transport = device, settings, transport
         self._dtype = np.dtype(settings.dtype)
         self._values = values_needed(lists, fields, field_stride)
         plan = plan_of_lists(lists, fields, both_ways=device.kind != "cpu")
+        if isinstance(transport, RepackedTransport):
+            out, outgoing = in_memory_order(plan.sends, lists.sends, fields, field_stride)
+            into, incoming = in_memory_order(plan.receives, lists.receives, fields, field_stride)
+            transport.arrange(outgoing, incoming)
+            lists, fields = Lists(out, into), 1
+            settings = replace(settings, fields=1, field_stride=0, kernels={})
+        self._device, self._settings, self._transport = device, settings, transport
         self._index = np.dtype(np.int32 if self._values < _LARGEST_INT else np.int64)
         sends, self._sends = self._chunks(plan.sends, lists.sends, fields, transport.outgoing)
         came, self._receives = self._chunks(
@@ -331,6 +339,7 @@ def _open_one(
         state=state,
         stream=settings.stream,
         graphs=settings.graphs,
+        repacks=True,
         tell=settings.tell,
     )
 

@@ -20,7 +20,9 @@ from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import BLOCK
 from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.repacking import rows_in_memory_order
 from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.repacked import RepackedTransport
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 
@@ -73,6 +75,9 @@ class SharedRows:
         self._listed = np.zeros(max(1, len(rooms) + sum(rooms.values())), np.int32)
         self._on_device = device.from_host(self._listed)
         plan = plan_of_rooms(rooms, width * fields)
+        if isinstance(transport, RepackedTransport):
+            order = rows_in_memory_order(list(rooms.values()), width, fields)
+            transport.arrange(order, order)
         self._out = self._chunks(plan.sends, transport.outgoing)
         self._into = self._chunks(plan.receives, transport.incoming)
         self._launches: dict[int, tuple[Array, Launch, Launch]] = {}
@@ -267,6 +272,7 @@ def open_shared_rows(
         state=state,
         stream=stream,
         graphs=graphs,
+        repacks=True,
         tell=tell,
     )
 

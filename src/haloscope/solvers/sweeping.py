@@ -104,6 +104,8 @@ class Sweeping(Protocol):
         Ways in which its problems grow with the ranks.
     ALONE
         What one rank has in the table machine beside device and threads.
+    SAME_BITS
+        Keys of the solver's table that say how it computes, and change no bit of what.
     COLUMNS
         Of its tables.
     """
@@ -112,6 +114,7 @@ class Sweeping(Protocol):
     MACHINE_AXES: Sequence[str]
     GROWTHS: Sequence[str]
     ALONE: Mapping[str, Any]
+    SAME_BITS: Sequence[str]
     COLUMNS: Columns
 
     def put(self, table: dict[str, Any], axis: str, value: Any) -> None:

@@ -20,7 +20,7 @@ from haloscope.exchange.world import World
 from haloscope.folders import make_folder, new_folder
 from haloscope.interrupts import handled_by
 from haloscope.io.atomic import write_text
-from haloscope.study import report, table
+from haloscope.study import phases, report, table
 from haloscope.study.groups import Runner, Stop
 from haloscope.study.keys import Study, read_study
 from haloscope.study.ledger import Ledger, Record
@@ -64,7 +64,8 @@ class Plan:
         """What is to be run, each point once, in the order in which it is to be run."""
         rows = [row for row in self.rows if row.point.id not in self.left_out]
         timed = {row.point.id: row.point for row in rows}
-        references = {row.point.id: self.sweep.references[row.point.id] for row in rows}
+        compared = rows if self.study.check_steps else []
+        references = {row.point.id: self.sweep.references[row.point.id] for row in compared}
         others = {point.id: point for point in references.values() if point.id not in timed}
         return sorted([*timed.values(), *others.values()], key=lambda point: point.group)
 
@@ -207,7 +208,10 @@ def scale(
         stopped = None
     ledger.read()
     rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
-    result = report.write(folder, planned.study, path, rows + others)
+    told = phases.describe(planned.rows, ledger.records)
+    result = report.write(folder, planned.study, path, rows + others, told)
+    if told:
+        result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
     result["stopped_by"] = stopped and stopped.name
     if stopped is None and rows and all(row["status"] == "left out" for row in rows):
         raise MachineError(f"nothing of {path} fits this machine: {rows[0]['reason']}")

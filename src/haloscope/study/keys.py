@@ -154,8 +154,15 @@ class Study(Table):
     is compiled, recorded or measured on the way has been."""
     repeats: Annotated[int, Field(ge=1, le=1000)] = 5
     """Timed blocks a point."""
-    check_steps: PositiveInt = 20
-    """Steps after which the fields are compared with those of one rank."""
+    phases: bool = False
+    """After the timed blocks take one more in which the device is waited for wherever a phase begins or
+    ends, and tell the time of a step by phase. Points on GPUs whose steps are replayed as graphs are left
+    out: give them graphs = false."""
+    energy: bool = True
+    """Measure the energy of a step where there is a meter for it, which takes a second a point."""
+    check_steps: Annotated[int, Field(ge=0, le=2**40)] = 20
+    """Steps after which the fields are compared with those of one rank; 0: they are not compared, which
+    saves setting up on one rank what several have."""
     case: dict[str, Any] = Field(default_factory=dict)
     """Tables of a case: the solver's own and machine."""
     mpi: dict[MpiName, Mpi] = Field(default_factory=dict)

@@ -23,6 +23,7 @@ from haloscope.provenance import version
 from haloscope.run import Simulation
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
+from haloscope.study import phases
 from haloscope.study.ledger import Ledger, Record
 from haloscope.study.sweep import Point
 
@@ -149,8 +150,10 @@ def _measure(point: Point, simulation: Simulation) -> Record:
         solver.advance(point.steps)
         device.synchronise()
         times.append(world.largest(time.perf_counter() - begin) / point.steps)
+    if point.phases:
+        found["phases"] = phases.measure(world, device.synchronise, solver.advance, point.steps)
     _insist_on_a_solution(solver)
-    joules = _joules(simulation, min(times))
+    joules = _joules(simulation, min(times)) if point.energy else None
     return {**found, "seconds": times, "joules_per_step": joules}
 
 

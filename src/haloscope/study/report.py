@@ -12,6 +12,7 @@ from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.keys import Study
 from haloscope.study.ledger import Record
+from haloscope.study.phases import HEADING
 from haloscope.study.plots import draw
 from haloscope.study.sizes import describe_peaks, draw_sizes
 from haloscope.study.sweep import Row
@@ -54,7 +55,9 @@ def progress(row: Row | None, record: Record, base: Record | None) -> str:
     return f"{what}: {1e3 * statistics.median(record['seconds']):.4g} ms a step{suffix}"
 
 
-def write(folder: Path, study: Study, path: Path, rows: Sequence[Values]) -> Values:
+def write(
+    folder: Path, study: Study, path: Path, rows: Sequence[Values], phases: str = ""
+) -> Values:
     """Write table, pictures and report; give the result of the study.
 
     Parameters
@@ -65,6 +68,8 @@ def write(folder: Path, study: Study, path: Path, rows: Sequence[Values]) -> Val
         The study and its file.
     rows
         Of this machine and of others.
+    phases
+        What :func:`haloscope.study.phases.describe` says of this machine.
 
     Returns
     -------
@@ -82,7 +87,7 @@ def write(folder: Path, study: Study, path: Path, rows: Sequence[Values]) -> Val
     ]
     files.update({picture.stem: str(picture) for picture in pictures})
     files["report"] = str(folder / NAME)
-    write_text(folder / NAME, _report(study, path, rows, seed, pictures))
+    write_text(folder / NAME, _report(study, path, rows, seed, pictures, phases))
     checks = {
         f"{_name(row)}, {row['id']}": {
             "value": row["ok"],
@@ -111,6 +116,7 @@ def _report(
     rows: Sequence[Values],
     seed: Sequence[Values],
     pictures: Sequence[Path],
+    phases: str,
 ) -> str:
     """The page."""
     done = [row for row in rows if row["status"] == "done"]
@@ -121,6 +127,8 @@ def _report(
     parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
     if done:
         parts += ["## What was measured", _markdown(study.solver, done, seed)]
+    if phases:
+        parts += [f"## {HEADING}", phases]
     peaks = describe_peaks(rows, registry.sweeping(study.solver).COLUMNS)
     if peaks:
         parts += ["## Where half of the peak rate is reached", _HALF, peaks]
@@ -227,6 +235,8 @@ def _shown(key: str, value: Any) -> str:
 
 def _verdict(rows: Sequence[Values], steps: int) -> str:
     """What the comparison with one rank gave."""
+    if not steps:
+        return "Nothing was compared with one rank: check_steps = 0."
     done = [row for row in rows if row["status"] == "done"]
     same = sum(row["ok"] is True for row in done)
     lines = [

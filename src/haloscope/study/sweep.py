@@ -47,6 +47,10 @@ class Point:
         Of each rank; 0: its share of the cores.
     case
         Data of the case, checked and complete.
+    phases
+        Tell the time of a step by phase, too.
+    energy
+        And what it takes, where there is a meter.
     """
 
     id: str
@@ -61,6 +65,8 @@ class Point:
     warmup: int
     steps: int
     repeats: int
+    phases: bool = False
+    energy: bool = True
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -259,6 +265,8 @@ def _point(
         warmup=study.steps if study.warmup is None else study.warmup,
         steps=study.steps,
         repeats=study.repeats,
+        phases=study.phases and (machine["device"] == "cpu" or not case.machine.graphs),
+        energy=study.energy,
     )
     return _named(point), shown, layout
 
@@ -286,7 +294,10 @@ def _hash(content: Any) -> str:
 
 def _reference_key(point: Point) -> str:
     """What two points must have in common to give the same fields."""
-    return _hash([point.case[point.case["solver"]], point.device, point.check_steps])
+    solver = point.case["solver"]
+    alike = registry.sweeping(solver).SAME_BITS
+    own = {key: value for key, value in point.case[solver].items() if key not in alike}
+    return _hash([own, point.device, point.check_steps])
 
 
 def _reference(point: Point) -> Point:
@@ -304,5 +315,7 @@ def _reference(point: Point) -> Point:
             warmup=0,
             steps=0,
             repeats=0,
+            phases=False,
+            energy=False,
         )
     )

@@ -20,7 +20,7 @@ class TransportUnavailable(MachineError):
     """A transport cannot be used here; raised on every rank, so that all can go on together."""
 
 
-NAMES = ("host", "staged", "mpi", "nccl", "peer")
+NAMES = ("host", "staged", "mpi", "nccl", "peer", "repacked")
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def open_transport(
     from haloscope.exchange.transports.mpi import MpiTransport
     from haloscope.exchange.transports.nccl import NcclTransport
     from haloscope.exchange.transports.peer import PeerTransport
+    from haloscope.exchange.transports.repacked import RepackedTransport
     from haloscope.exchange.transports.staged import StagedTransport
 
     kinds: dict[str, Any] = {
@@ -102,6 +103,7 @@ def open_transport(
         "mpi": MpiTransport,
         "nccl": NcclTransport,
         "peer": PeerTransport,
+        "repacked": RepackedTransport,
     }
     if name not in kinds:
         raise InputError(f"transport {name!r} is not known; give auto or one of {', '.join(NAMES)}")

@@ -1,4 +1,4 @@
-// Bins of a GPU's counting sorts: where each begins, and their items in rising order.
+// Bins of a GPU's counting sorts: where each begins, and what puts items there.
 //
 // Constants: THREADS_A_BLOCK, SCAN_BLOCKS (of counts that are scanned side by side).
 
@@ -58,27 +58,9 @@ KERNEL scan_bins(const int *counts, long bins, const int *sums, int *starts) {
   scan_counts(counts, bins, sums, starts);
 }
 
-// Puts an item into its bin, the last one first. Counts go back to 0.
-INLINE void put(int *items, const int *starts, int *counts, long bin, int item) {
-  items[starts[bin] + atomicAdd(counts + bin, -1) - 1] = item;
-}
-
-// Bitonic sort of `count` items by all threads of a block; each compares towards rising order.
-INLINE void sort_by_block(int *items, int count) {
-  int size = 1;
-  while (size < count) size *= 2;
-  for (int whole = 2; whole <= size; whole *= 2)
-    for (int step = whole / 2; step > 0; step /= 2) {
-      for (int n = threadIdx.x; n < size / 2; n += blockDim.x) {
-        const int i = n / step * 2 * step + n % step;
-        const int j = step == whole / 2 ? i ^ (whole - 1) : i + step;
-        if (j >= count) continue;
-        const int a = items[i], b = items[j];
-        if (a > b) {
-          items[i] = b;
-          items[j] = a;
-        }
-      }
-      BARRIER();
-    }
+// Puts an item into its bin, the last one first; its place. Counts go back to 0.
+INLINE long put(int *items, const int *starts, int *counts, long bin, int item) {
+  const long at = starts[bin] + atomicAdd(counts + bin, -1) - 1;
+  items[at] = item;
+  return at;
 }

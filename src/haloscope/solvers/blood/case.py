@@ -105,9 +105,10 @@ class BloodTable(Table):
     storage: Literal["full", "half"] = "full"
     """half: keep populations in half precision, half of the memory and of its traffic, and compute in
     single precision."""
-    streaming: Literal["auto", "in place", "two buffers"] = "auto"
+    streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
     """How a GPU moves populations: in place, or between two buffers, which is faster and takes twice
-    the memory; auto takes two where they fill less than a third of what is free."""
+    the memory; auto takes two where they fill less than a third of what is free. push, for studies:
+    between two buffers, written to neighbours instead of read from them."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
@@ -130,9 +131,10 @@ class BloodTable(Table):
     """Viscosity of whole blood in place of viscosity_mpa_s; only without cells."""
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""
-    delta: Literal["peskin", "cosine", "roma"] = "peskin"
-    """How cells and fluid meet: the smoothed delta function, over 4 points (peskin, cosine) or 3
-    (roma)."""
+    delta: Literal["peskin", "cosine", "roma", "linear"] = "peskin"
+    """How cells and fluid meet: the smoothed delta function, over 4 points (peskin, cosine), 3 (roma)
+    or 2 (linear). The fluid does not pass between membranes nearer than about half of that, so that
+    in crowds the fewer points, the less too viscous; the more points, the smoother the motion."""
     repulsion: RepulsionTable = RepulsionTable()
     """Force that keeps cells apart and off walls."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
@@ -296,7 +298,7 @@ def bytes_a_point(table: BloodTable) -> float:
     Two buffers are counted where the case asks for them.
     """
     with_cells = 2 * 3 * 8 + 4 + 4 if table.cells else 0
-    buffers = 2 if table.streaming == "two buffers" else 1
+    buffers = 2 if table.streaming in ("two buffers", "push") else 1
     return buffers * DIRECTIONS * table.stored_bytes + 18 * 4 + with_cells
 
 

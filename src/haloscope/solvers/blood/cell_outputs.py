@@ -32,7 +32,7 @@ NUMBERS = (
     *("inclination_deg", "u_mm_s", "v_mm_s", "w_mm_s", "speed_mm_s"),
     *("stress_xx_pa", "stress_yy_pa", "stress_zz_pa"),
     *("stress_xy_pa", "stress_xz_pa", "stress_yz_pa"),
-    *("elastic_energy_j", "bending_energy_j", "elastic_un_m", "mesh_quality"),
+    *("elastic_energy_j", "bending_energy_j", "fold_energy_j", "elastic_un_m", "mesh_quality"),
 )
 HEADER = ",".join(("step", "time_s", "kind", "number", *NUMBERS))
 _COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
@@ -49,7 +49,8 @@ def cell_numbers(cells: OwnCells, origin: Floats, units: LatticeUnits) -> Floats
     - ``inclination_deg``: between the long axis and the cell's velocity, 0 to 90.
     - ``u_mm_s`` to ``speed_mm_s``: mean velocity of the vertices.
     - ``stress_xx_pa`` to ``stress_yz_pa``: see :attr:`OwnCells.stress`.
-    - ``elastic_energy_j``, ``bending_energy_j``; ``elastic_un_m``: the former by the area.
+    - ``elastic_energy_j``, ``bending_energy_j``, ``fold_energy_j``: the latter of the guard against
+      folds; ``elastic_un_m``: the first by the area.
     - ``mesh_quality``: of the worst triangle, 1 for an equilateral one.
     """
     shapes = cells.shapes
@@ -80,6 +81,7 @@ def cell_numbers(cells: OwnCells, origin: Floats, units: LatticeUnits) -> Floats
             np.stack([stress[:, i, j] for i, j in _COMPONENTS], axis=1),
             elastic,
             cells.bending * units.energy,
+            cells.folds * units.energy,
             elastic / area * 1e6,
             shapes.quality,
         ]

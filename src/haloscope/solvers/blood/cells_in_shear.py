@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Solve = Callable[[dict[str, Any]], Any]
 Box = tuple[float, float, float]
 
-NEAR, WIDE = (8.0, 8.0, 6.0), (12.0, 12.0, 10.0)
+NEAR, WIDE = (8.0, 8.0, 6.0), (10.0, 10.0, 8.0)
 """Boxes in radii of the cell: along the flow, between the plates, along the vortex axis."""
 CAPSULE_RADIUS = 3.0
 """In um."""
@@ -131,6 +131,7 @@ def capsule(
     box: Box = NEAR,
     reynolds: float = 0.1,
     strain: float | None = None,
+    delta: str = "peskin",
 ) -> Shear:
     """A spherical capsule, with C = 1 for the Skalak law.
 
@@ -142,6 +143,8 @@ def capsule(
         Viscosity times shear rate times radius over shear modulus.
     resolution, box, reynolds, strain
         As for :func:`shear`; by default the strain is enough for a steady shape.
+    delta
+        Name of the smoothed delta function.
     """
     rate = reynolds * VISCOSITY / DENSITY / (CAPSULE_RADIUS * MICRO) ** 2
     modulus = VISCOSITY * rate * CAPSULE_RADIUS * MICRO / capillary_number
@@ -156,7 +159,7 @@ def capsule(
         "volume_modulus_pa": 0.0,
         "area_modulus_un_m": 0.0,
     }
-    return shear(
+    flow = shear(
         cell,
         radius_um=CAPSULE_RADIUS,
         resolution=resolution,
@@ -164,6 +167,8 @@ def capsule(
         reynolds=reynolds,
         strain=min(3 + 8 * capillary_number, 10.0) if strain is None else strain,
     )
+    flow.case["blood"]["delta"] = delta
+    return flow
 
 
 def vertices_for(resolution: float) -> int:

@@ -20,15 +20,14 @@ from numpy.typing import DTypeLike, NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
-from haloscope.solvers.blood import coupling_lists
-from haloscope.solvers.blood.coupling_lists import TileLists
+from haloscope.solvers.blood.coupling_lists import CONSTANTS, MAKING, SUMMING, TileLists
 
 SOURCE = Path(__file__).with_name("coupling.cpp")
 
-KERNELS = {"roma": 3, "cosine": 4, "peskin": 4}
+KERNELS = {"linear": 2, "roma": 3, "cosine": 4, "peskin": 4}
 """Regularised delta functions and the lattice points that each covers along an axis."""
 
-WAYS = (*coupling_lists.SHAPES, "fixed point", "atomics")
+WAYS = ("lists", "fixed point", "atomics")
 """How a GPU adds up: as cores do, from lists that are kept; in whole multiples of a resolution; with
 plain atomics."""
 
@@ -48,9 +47,7 @@ _TILE = (8, 8, 4)
 
 _SPREADING = {
     "on cores": ("spread",),
-    **{
-        way: (*coupling_lists.MAKING, shape.kernel) for way, shape in coupling_lists.SHAPES.items()
-    },
+    "lists": (*MAKING, SUMMING),
     "fixed point": (*("count_tiles", "sum_bins", "scan_bins", "fill_tiles"), "spread_fixed_point"),
     "atomics": ("spread_atomically",),
 }
@@ -171,13 +168,12 @@ class Coupling:
         self.device, self.box, self.halo, self.stride = device, box, halo, stride
         self.support = KERNELS[kernel]
         self.dtype = np.dtype(dtype)
-        self.way, self.in_turn = way, _IN_TURN
         real = "double" if self.dtype == np.float64 else "float"
         constants: Constants = {
             "real": real,
             "DELTA": kernel.upper(),
             **SIZES,
-            **coupling_lists.constants(way),
+            **CONSTANTS,
         }
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         self._rows = device.from_host(row_starts(table))
@@ -190,11 +186,10 @@ class Coupling:
         self._bind_spread = {
             "on cores": self._slabs,
             "atomics": self._atomics,
-            **dict.fromkeys(coupling_lists.SHAPES, self._listed),
+            "lists": self._listed,
         }.get(spreading, self._tiles)
-        if spreading in coupling_lists.SHAPES:
-            shape = coupling_lists.SHAPES[spreading]
-            self._lists = TileLists(device, box, shape, self._kernels, _WIDTH, _BLOCKS)
+        if spreading == "lists":
+            self._lists = TileLists(device, box, self._kernels, _WIDTH, _BLOCKS)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
     def interpolate(self, velocity: Array, positions: Array, velocities: Array, count: int) -> None:
@@ -260,7 +255,7 @@ class Coupling:
             return interpolate.bind(*fluid, *vertices, extent=(count,))
         at_once = _WIDTH // 4
         share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
-        in_turn = at_once * max(1, min(self.in_turn, share) // at_once)
+        in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
         return interpolate.bind(
             *fluid, *vertices, in_turn, extent=(blocks * _WIDTH,), block=(_WIDTH,)

@@ -1,15 +1,13 @@
 """Lists of the vertices near each tile of a GPU's spreading, which it keeps over several steps.
 
-The kernels (coupling_lists.hpp, coupling_warps.hpp) find by themselves when a vertex has moved too far, and make the lists
-anew then. So each step has the same launches, and a graph can hold them.
+The kernels (coupling_lists.hpp, coupling_warps.hpp) find by themselves when a vertex has moved too
+far, and make the lists anew then. So each step has the same launches, and a graph can hold them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,113 +21,24 @@ MARGIN = 0.45
 meet one point more along an axis at most."""
 
 _LANES = 32
+# Of a lane of the warp that takes a tile: columns along x and y, and points of each along z.
+_COLUMNS, _POINTS = (2, 2), 2
+_TILE = (4 * _COLUMNS[0], 4 * _COLUMNS[1], 2 * _POINTS)
 
-
-@dataclass(frozen=True)
-class Bricks:
-    """A block takes a tile; a warp sums up a brick of 8 x 4 columns in registers.
-
-    Attributes
-    ----------
-    column
-        Points of a column along z.
-    bricks
-        Of a tile, along each axis.
-    together
-        Blocks that a processor has room for.
-    """
-
-    column: int
-    bricks: tuple[int, int, int]
-    together: int
-    kernel: ClassVar[str] = "spread_listed"
-
-    @property
-    def tile(self) -> tuple[int, int, int]:
-        """Points of a tile along each axis."""
-        x, y, z = self.bricks
-        return 8 * x, 4 * y, self.column * z
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return _LANES * math.prod(self.bricks)
-
-    def constants(self) -> dict[str, int | float]:
-        """Compile-time constants of coupling_lists.hpp."""
-        x, y, z = self.bricks
-        return {
-            "BRICK_Z": self.column,
-            "BRICKS_X": x,
-            "BRICKS_Y": y,
-            "BRICKS_Z": z,
-            "BLOCKS_TOGETHER": self.together,
-        }
-
-
-@dataclass(frozen=True)
-class Warps:
-    """A warp takes a tile; a lane sums up every fourth column, and of these every second point.
-
-    Attributes
-    ----------
-    columns
-        Of a lane, along x and y.
-    points
-        Of a column that are a lane's.
-    together
-        Warps that a processor has room for.
-    on_chip
-        Whether sums stay in shared memory, else in registers.
-    """
-
-    columns: tuple[int, int]
-    points: int
-    together: int
-    on_chip: bool = False
-    kernel: ClassVar[str] = "spread_by_warps"
-    threads: ClassVar[int] = _LANES
-
-    @property
-    def tile(self) -> tuple[int, int, int]:
-        """Points of a tile along each axis."""
-        x, y = self.columns
-        return 4 * x, 4 * y, 2 * self.points
-
-    def constants(self) -> dict[str, int | float]:
-        """Compile-time constants of coupling_warps.hpp."""
-        x, y = self.columns
-        return {
-            "COLUMNS_X": x,
-            "COLUMNS_Y": y,
-            "SLOTS": self.points,
-            "WARPS_TOGETHER": self.together,
-            "SUMS_ON_CHIP": int(self.on_chip),
-        }
-
-
-Shape = Bricks | Warps
-
-SHAPES: dict[str, Shape] = {
-    "lists of small tiles": Bricks(4, (1, 2, 2), 6),
-    "lists by warps": Warps((2, 2), 2, 20),
-    "lists by warps of tall tiles": Warps((2, 2), 4, 12),
-    "lists by warps on chip": Warps((2, 2), 4, 12, on_chip=True),
+CONSTANTS: dict[str, int | float] = {
+    "MARGIN": MARGIN,
+    "COLUMNS_X": _COLUMNS[0],
+    "COLUMNS_Y": _COLUMNS[1],
+    "SLOTS": _POINTS,
+    "WARPS_TOGETHER": 20,
 }
-"""By the names of ways."""
+"""Of coupling_lists.hpp and coupling_warps.hpp, at compile time."""
 
 MAKING = ("watch_vertices", "count_near", "sum_near", "scan_near", "fill_near", "sort_near")
 """Kernels of coupling_lists.hpp that make lists, in the order of their launches."""
 
-
-def constants(way: str) -> dict[str, int | float]:
-    """Compile-time constants of the kernels of all shapes, as a way wants them."""
-    shapes = [*reversed(SHAPES.values()), *([SHAPES[way]] if way in SHAPES else [])]
-    found: dict[str, int | float] = {"MARGIN": MARGIN}
-    for shape in shapes:
-        found |= shape.constants()
-    return found
-
+SUMMING = "spread_by_warps"
+"""Kernel of coupling_warps.hpp that adds up what lists hold, a warp a tile."""
 
 # A little less, for rounding.
 _FAR = 0.99 * MARGIN
@@ -147,10 +56,8 @@ class TileLists:
         A GPU.
     box
         The rank's own points.
-    shape
-        Of tiles.
     kernels
-        Those of :data:`MAKING` and the shape's own, by name.
+        Those of :data:`MAKING`, and :data:`SUMMING`, by name.
     threads, blocks
         Threads of a block, and blocks that add up bins.
     """
@@ -159,17 +66,16 @@ class TileLists:
         self,
         device: Device,
         box: OwnBox,
-        shape: Shape,
         kernels: Mapping[str, Kernel],
         threads: int,
         blocks: int,
     ) -> None:
         self._device, self._kernels = device, kernels
-        self._shape, self._threads, self._blocks = shape, threads, blocks
+        self._threads, self._blocks = threads, blocks
         # Along a short periodic axis a support must not begin at one end of a tile and end in it again.
         self.edges = tuple(
             max(1, min(most, points - _SUPPORT + 1)) if periodic else most
-            for most, points, periodic in zip(shape.tile, box.shape, box.periodic, strict=True)
+            for most, points, periodic in zip(_TILE, box.shape, box.periodic, strict=True)
         )
         along = [-(-n // edge) for n, edge in zip(box.counts, self.edges, strict=True)]
         self.tiles = int(np.prod(along, dtype=np.int64))
@@ -222,14 +128,14 @@ class TileLists:
             "scan_near": ((wanted, counts, bins, sums, starts), wide),
             "fill_near": ((wanted, *where, starts, counts, items), by_vertex),
             "sort_near": ((wanted, starts, bins, items), min(by_tile, looking)),
-            self._shape.kernel: (
+            SUMMING: (
                 (*fluid, positions, forces, vertices, self._tiling, starts, items, bins, wanted),
-                bins * self._shape.threads,
+                bins * _LANES,
             ),
         }
         found = {}
         for name, (arguments, extent) in calls.items():
-            block = self._shape.threads if name == self._shape.kernel else self._threads
+            block = _LANES if name == SUMMING else self._threads
             found[name] = self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
         return found
 

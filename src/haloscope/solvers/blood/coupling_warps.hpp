@@ -3,39 +3,38 @@
 // A lane has the points of a tile whose numbers along x and y are lane % 4 and lane / 4 % 4 modulo 4,
 // and along z lane / 16 modulo 2. So each lane meets one column of any support of four points, and
 // every second point of it: no lane idles, no two want the same bank of shared memory or the same
-// sum, and sums can also stay in registers. Each adds in the order of the list: the bits are those
-// of cores.
+// sum, and sums stay in registers. Each adds in the order of the list: the bits are those of cores.
 //
 // column: columns of a lane, those along x first. slot: its points along z.
-// place: what a support has of a tile: 4 + number of the first point along x, y and z, a byte each,
-// then one bit for each column that it meets; 0 where it has nothing.
-// Constants: COLUMNS_X, COLUMNS_Y, SLOTS; SUMS_ON_CHIP, whether sums stay in shared memory;
-// WARPS_TOGETHER, warps that a processor has room for.
+// place: of a support in a tile: 4 + number of its first point along x, y and z, a byte each; 0 where it
+// does not meet the tile.
+// Constants: COLUMNS_X, COLUMNS_Y, SLOTS; WARPS_TOGETHER, warps that a processor has room for.
 
+#define EVERY_LANE 0xffffffffu
+#define NOWHERE (-100)
 #define COLUMNS (COLUMNS_X * COLUMNS_Y)
 // Weights along x, y and z, four each, then the force. Odd, so that lanes write to different banks.
 #define ENTRY 15
 
-// A lane's sums, of component c, slot s and column q at this place.
-INLINE int sum_of(int c, int s, int q) {
-  return ((c * SLOTS + s) * COLUMNS + q) * (SUMS_ON_CHIP ? LANES : 1);
-}
+// A lane's, by component, slot and column.
+typedef real Sums[3][SLOTS][COLUMNS];
 
-// Adds to one of a lane's columns; bit q of met: whether any lane meets its column q.
-INLINE void add_to_column(real *sums, int s, int column, unsigned met, const real *wF, real phi) {
-#if SUMS_ON_CHIP
-#pragma unroll
-  for (int c = 0; c < 3; c++)
-    sums[sum_of(c, s, column)] = fused(wF[c], phi, sums[sum_of(c, s, column)]);
-#else
-  // Registers have fixed names: each column is asked for.
+// Registers have fixed names: each column is asked for.
+INLINE void add_to_column(Sums &sums, int s, int column, const real *wF, real phi) {
 #pragma unroll
   for (int q = 0; q < COLUMNS; q++)
-    if ((met >> q & 1) && column == q) {
+    if (column == q) {
 #pragma unroll
-      for (int c = 0; c < 3; c++) sums[sum_of(c, s, q)] = fused(wF[c], phi, sums[sum_of(c, s, q)]);
+      for (int c = 0; c < 3; c++) sums[c][s][q] = fused(wF[c], phi, sums[c][s][q]);
     }
-#endif
+}
+
+// The support's first point from a tile's first one, where it meets the tile; else far from it.
+INLINE int first_in_tile(int first, int begin, int edge, const Axis &axis) {
+  int from = from_first(first, axis) - begin;
+  if (axis.period && from < 0) from += axis.period;
+  if (axis.period && from >= edge) from -= axis.period;
+  return from > -SUPPORT && from < edge ? from : NOWHERE;
 }
 
 // Weights and force of vertex i into an entry; its place.
@@ -52,19 +51,12 @@ INLINE unsigned prepare(const real *X, const real *F, long vertices, long i, con
     entry[12 + d] = F[d * vertices + i];
     place |= (unsigned)(4 + from) << 8 * d;
   }
-#pragma unroll
-  for (int q = 0; q < COLUMNS; q++) {
-    const int x = 4 * (q % COLUMNS_X) + 7 - (int)(place & 255);
-    const int y = 4 * (q / COLUMNS_X) + 7 - (int)(place >> 8 & 255);
-    const bool meets = (unsigned)x < SUPPORT + 3 && (unsigned)y < SUPPORT + 3;
-    place |= (unsigned)meets << (24 + q);
-  }
   return place;
 }
 
 // What an entry puts on a lane's points; the lane's x, y, z.
-INLINE void add_entry(real *sums, const real *entry, unsigned place, int x, int y, int z) {
-  const int fx = place & 255, fy = place >> 8 & 255, fz = place >> 16 & 255;
+INLINE void add_entry(Sums &sums, const real *entry, unsigned place, int x, int y, int z) {
+  const int fx = place & 255, fy = place >> 8 & 255, fz = place >> 16;
   // The only numbers from the first one on that are this lane's.
   const int a = (x - fx) & 3, j = (y - fy) & 3;
   const int at_x = ((fx + 3 - x) >> 2) - 1, at_y = ((fy + 3 - y) >> 2) - 1;
@@ -77,11 +69,11 @@ INLINE void add_entry(real *sums, const real *entry, unsigned place, int x, int 
     const int k = 2 * s + z + 4 - fz;
     if (!mine || (unsigned)k >= SUPPORT) continue;
     const real w = entry[8 + k] * phi_y, wF[3] = {w * force[0], w * force[1], w * force[2]};
-    add_to_column(sums, s, column, place >> 24, wF, phi_x);
+    add_to_column(sums, s, column, wF, phi_x);
   }
 }
 
-// Calls visit(place of its first sum, point) for a lane's points of a tile; -1: none.
+// Calls visit(slot, column, point) for a lane's points of a tile; -1: none.
 template <typename Visit>
 INLINE void for_points(const Table &table, const Box &box, const int *tiling, const int *begin, int x,
                        int y, int z, Visit visit) {
@@ -107,12 +99,7 @@ spread_by_warps(real *g, long stride, const int *points, const int *numbers, lon
                 long bins, int *wanted) {
   SHARED(real, entries, LANES * ENTRY);
   SHARED(unsigned, places, LANES);
-#if SUMS_ON_CHIP
-  SHARED(real, all_sums, 3 * SLOTS * COLUMNS * LANES);
-  real *const sums = all_sums + threadIdx.x;
-#else
-  real sums[3 * SLOTS * COLUMNS];
-#endif
+  Sums sums;
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
   const int lane = threadIdx.x, x = lane % 4, y = lane / 4 % 4, z = lane / 16;
@@ -124,7 +111,7 @@ spread_by_warps(real *g, long stride, const int *points, const int *numbers, lon
                           (int)(b / tiling[3] / tiling[4]) * tiling[2]};
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
-      for (int c = 0; c < 3; c++) sums[sum_of(c, s, q)] = p < 0 ? 0 : g[c * stride + p];
+      for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 ? 0 : g[c * stride + p];
     });
     for (int at = from; at < end; at += LANES) {
       unsigned place = 0;
@@ -141,7 +128,7 @@ spread_by_warps(real *g, long stride, const int *points, const int *numbers, lon
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
       for (int c = 0; c < 3; c++)
-        if (p >= 0) g[c * stride + p] = sums[sum_of(c, s, q)];
+        if (p >= 0) g[c * stride + p] = sums[c][s][q];
     });
   }
 }

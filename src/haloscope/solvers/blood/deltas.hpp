@@ -1,18 +1,22 @@
 // Regularised delta functions: how a vertex between lattice points shares with the points around it.
 //
 //   delta(x, y, z) = phi(x) phi(y) phi(z),  phi the kernel named by the constant DELTA:
+//   LINEAR  2 points: linear interpolation
 //   ROMA    3 points: Roma, Peskin, Berger (1999), J. Comput. Phys. 153, eq. 22
 //   COSINE  4 points: phi(r) = (1 + cos(pi r / 2)) / 4, |r| <= 2: Peskin (1977), J. Comput. Phys. 25
 //   PESKIN  4 points: Peskin (2002), Acta Numerica 11, eq. 6.27
 //
-// All add up to 1 wherever the vertex lies. ROMA and PESKIN also have no first moment, so that they
-// give linear fields back; COSINE has one of up to 0.021.
+// All add up to 1 wherever the vertex lies. LINEAR, ROMA and PESKIN also have no first moment, so that
+// they give linear fields back; COSINE has one of up to 0.021. LINEAR has no continuous slope.
 // Constants: real, DELTA. Needs own_box.hpp.
 
 #define ROMA 0
 #define COSINE 1
 #define PESKIN 2
-#if DELTA == ROMA
+#define LINEAR 3
+#if DELTA == LINEAR
+#define SUPPORT 2
+#elif DELTA == ROMA
 #define SUPPORT 3
 #else
 #define SUPPORT 4
@@ -21,7 +25,13 @@
 // The first point of the support of a vertex at x, and the weights of it and of those after it. They
 // go where they stay, `apart` from each other: lanes of a vector have no arrays of their own.
 INLINE int delta_weights(real x, real *phi, int apart = 1) {
-#if DELTA == ROMA
+#if DELTA == LINEAR
+  const int below = floor_of(x);
+  const real t = x - (real)below;
+  phi[0] = 1 - t;
+  phi[apart] = t;
+  return below;
+#elif DELTA == ROMA
   const int centre = nearest_point(x);
   const real t = x - (real)centre, q = square_root(fused(-3 * t, t, (real)1));
   phi[0] = (2 - 3 * t - q) / 6;

@@ -27,7 +27,8 @@ class Flow:
     After an even step the populations that cross a border go from owners to ghosts; after an odd
     one in place those that were left in ghosts go to their owners. Both are the same slots, so each
     step has one message a neighbour. With two buffers all go to ghosts, in the buffer that the step has
-    written. With cells the velocities of ghosts are fetched, too.
+    written; where points push, all go to their owners. With cells the velocities of ghosts are
+    fetched, too.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Flow:
             find_lists(world, numbers, addresses, owners[points], find),
             state.dtype,
             transport,
-            backward=fluid.in_place,
+            backward=fluid.gives_back,
             state=state,
             graphs=graphs,
             tell=tell,

@@ -6,12 +6,14 @@
 // h_i(x) at the address L_i(x) = slot opposite(i) of x - c_i, or slot i of x itself where a wall or an
 // opening lies there, and leaves what goes against c_i in that very place: again what has arrived.
 // Each address belongs to one point, so points may be taken in any order. With two buffers every step
-// but the first reads one as an odd step does and writes the other as an even one.
+// but the first reads one as an odd step does and writes the other as an even one; or, where it pushes,
+// the other way round.
 //
-// `streamed` is 1 for a step that reads as odd ones do. Sources: index of the point at x - c_i, in row
-// i - 1; negative where there is none. body: force density everywhere; g, u: force density and velocity
-// [3][stride], `inside` one flag a point: read and written where the constants CELLS and CONTRAST say
-// so, in double precision (`CellReal`), as cells have theirs. HALF: populations are kept in half precision, times SCALE; `Stored` is the type that is kept.
+// `streamed` is 1 for a step that reads as odd ones do, `pushed` for one that writes so. Sources: index
+// of the point at x - c_i, in row i - 1; negative where there is none. body: force density everywhere;
+// g, u: force density and velocity [3][stride], `inside` one flag a point: read and written where the
+// constants CELLS and CONTRAST say so, in double precision (`CellReal`), as cells have theirs. HALF:
+// populations are kept in half precision, times SCALE; `Stored` is the type that is kept.
 
 typedef double CellReal;
 #if HALF
@@ -40,15 +42,12 @@ INLINE long address(int i, long p, int source, long stride) {
 KERNEL openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
                 long first, long count, const int *sources, const unsigned char *kinds,
                 const unsigned char *numbers, const real *given, const real *drive, long streamed,
-                const CellReal *force, CellReal *velocity, const unsigned char *inside) {
+                long pushed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
-    long at[Q];
-    ROLLED for (int i = 0; i < Q; ++i) {
-      at[i] = address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride);
-      h[i] = number(from[at[i]]);
-    }
+    ROLLED for (int i = 0; i < Q; ++i)
+      h[i] = number(from[address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride)]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) g[a] += (real)force[a * stride + p];
 #endif
@@ -60,7 +59,8 @@ KERNEL openings(const Stored *from, Stored *to, long stride, const Physics k, co
     const real wanted[3] = {now * given[q], now * given[count + q], now * given[2 * count + q]};
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(k, plus, minus, g, h, u);
-    ROLLED for (int i = 0; i < Q; ++i) to[from == to ? at[i] : i * stride + p] = kept(h[i]);
+    ROLLED for (int i = 0; i < Q; ++i)
+      to[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
 #endif

@@ -161,6 +161,7 @@ class Fluid:
             computed=self._dtype,
             stored=stored,
             buffers=self._way.buffers,
+            pushing=self._way.pushing,
         )
         self.stride = self._populations.stride
         vectors = (3, self.stride) if with_cells else (1,)
@@ -243,7 +244,8 @@ class Fluid:
 
     def take(self, way: Way) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
-        if (way.kinds, way.buffers) != (self._way.kinds, self._way.buffers):
+        now = self._way
+        if (way.kinds, way.buffers, way.pushing) != (now.kinds, now.buffers, now.pushing):
             raise ValueError(
                 "a way with other lists of neighbours or buffers needs a fluid of its own"
             )
@@ -363,8 +365,12 @@ class Fluid:
 
         Then `ghost_slots` receive and `owned_slots` send; else it goes back.
         """
-        turn = self._populations.turn
-        return not (turn.streamed and turn.in_place)
+        return not self._populations.turn.pushed
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether some steps leave with ghosts what belongs to their owners."""
+        return any(turn.pushed for turn in self._populations.turns)
 
     def collide_edge(self) -> None:
         """Take the points beside ghosts and those in openings through the step."""

@@ -1,6 +1,8 @@
 // The step on GPUs: a point of the lattice is a thread. Even and odd steps have kernels of their own:
 // the even one needs no neighbours, and so fewer registers and no list. A third one reads as odd steps do
-// and writes another buffer as even ones do: in full lines, where the odd one scatters.
+// and writes another buffer as even ones do: in full lines, where the odd one scatters. A fourth one, for
+// studies, reads as even steps do and writes another buffer as odd ones do, the push of Ames and others
+// (J. Comput. Sci. 44 (2020) 101153).
 //
 // `points` names the points; without it they are 0 .. count - 1. Where a point's neighbours lie:
 //   KINDS   kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
@@ -8,7 +10,7 @@
 //   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
-// but in odd steps), PASSING (hints that what is read or written is not needed again soon).
+// but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon).
 
 #define ROW 20
 #define NONE (-2147483647 - 1)
@@ -172,5 +174,24 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
     arrive(from, stride, p, d, h);
     collide_at(k, around, stride, p, h);
     UNROLLED for (int i = 0; i < Q; ++i) left(to + i * stride + p, h[i]);
+  }
+}
+
+KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
+advance_pushing(const Stored *__restrict__ from, Stored *__restrict__ to, long stride,
+                const Physics k, const real *__restrict__ body, const int *__restrict__ points,
+                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
+                long pitch, const CellReal *__restrict__ force, CellReal *__restrict__ velocity,
+                const unsigned char *__restrict__ inside) {
+  const Surroundings around = {body, force, velocity, inside};
+  FOR_EACH(q, count) {
+    const long p = points ? points[q] : q;
+    int d[ROW];
+    real h[Q];
+    find_neighbours(kinds, distances, pitch, p, d);
+    UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(from + i * stride + p);
+    collide_at(k, around, stride, p, h);
+    left(to + p, h[0]);
+    UNROLLED for (int i = 1; i < Q; ++i) left(to + place(stride, i, p, d[i - 1]), h[i]);
   }
 }

@@ -44,6 +44,9 @@ class Way:
         Hint that nothing is read or written again soon.
     buffers
         1: in place, even and odd steps in turns; 2: from one buffer into the other.
+    pushing
+        Between two buffers points read their own slots and write to those of their neighbours, as the
+        code of Ames and others does; else they read from neighbours and write their own.
     """
 
     kinds: bool = True
@@ -52,6 +55,7 @@ class Way:
     together: int = 1
     passing: bool = False
     buffers: int = 1
+    pushing: bool = False
 
     def constants(self) -> Constants:
         """Compile-time constants of fluid_gpu.hpp."""

@@ -111,7 +111,8 @@ class Binder:
     opening_tables
         Sources and other tables of points in openings; empty where there are none.
     corrections
-        Links to walls after even and after odd steps in place; empty where there are none.
+        Links to walls after steps that leave populations in own slots, and after those that leave
+        them with neighbours; empty where there are none.
     """
 
     device: Device
@@ -135,7 +136,7 @@ class Binder:
         found = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         together = self.way.together if _takes_several(turn) else 1
-        tables = orders.tables[int(turn.streamed)]
+        tables = orders.tables[int(turn.streamed or turn.pushed)]
         for launches, order in zip((found.edge, found.interior), tables, strict=True):
             if order[1]:
                 launches.append(
@@ -149,15 +150,15 @@ class Binder:
             found.openings.append(
                 self._kernel("openings").bind(
                     *(source, destination, *common, self.bulk, self.in_openings),
-                    *(*self.opening_tables, int(turn.streamed), *self.cells),
+                    *(*self.opening_tables, int(turn.streamed), int(turn.pushed), *self.cells),
                     extent=(self.in_openings,),
                     block=_GPU_BLOCK,
                     stream=self.device.side,
                 )
             )
         if self.corrections:
-            # What an odd step in place leaves lies elsewhere than what all others leave.
-            links = self.corrections[int(turn.streamed and turn.in_place)]
+            # What steps leave with neighbours lies elsewhere than what they leave in own slots.
+            links = self.corrections[int(turn.pushed)]
             found.walls.append(
                 self._kernel("correct_walls").bind(
                     destination, *links, extent=(links[-1],), block=_GPU_BLOCK
@@ -174,10 +175,10 @@ def _kernel_of(turn: Turn, on_gpu: bool) -> str:
     if not on_gpu:
         return "advance"
     if not turn.streamed:
-        return "advance_here"
+        return "advance_pushing" if turn.pushed else "advance_here"
     return "advance_along" if turn.in_place else "advance_across"
 
 
 def _takes_several(turn: Turn) -> bool:
     """Whether a thread of that kernel can take neighbouring points."""
-    return not (turn.streamed and turn.in_place)
+    return not turn.pushed

@@ -6,14 +6,15 @@
 //   weights      of regular and irregular Loop elements, [2][12][5]: of the derivatives by v, w, vv, ww, vw
 //   reference    [7][E]: A11, A12, A22, idet, w, A and Q of Rest
 //   curvature    c0 of Loop elements or, where elements are linear, of vertices
-//   begins, entries   entries begins[v] to begins[v + 1], e * POINTS + k in ascending order, say that
-//                v is vertex k of element e
+//   counts       of vertex v counts[v] entries and counts[V + v] wedges
+//   entries      entry i of vertex v at i * V + v, e * 12 + k in ascending order, says that v is vertex k
+//                of Loop element e
+//   wedges       the same of triangles, with their vertices
 //
 // A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
 // added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
 
 #define PARTS_OF_A_CELL 128
-#define POINTS (LOOP ? 12 : 3)
 
 #include "membrane_lanes.hpp"
 #include "membrane.hpp"
@@ -42,14 +43,18 @@ INLINE Triangle<double> triangle_of(OneCell cell, const int *elements, long E, l
 }
 INLINE Vec<double> edge(Triangle<double> t, long k) { return k == 0 ? t.Ea : k == 1 ? t.Eb : t.Ec; }
 
+// A triangle a, b, c around a vertex: at = 3 e + k, where the vertex is corner k of element e.
+struct alignas(16) Wedge {
+  int at, a, b, c;
+};
+
 // Sums over the triangles around a vertex.
-INLINE Corner<double> corner_of(OneCell cell, const int *elements, const int *begins, const int *entries,
-                                long E, long v) {
+INLINE Corner<double> corner_of(OneCell cell, const int *counts, const Wedge *wedges, long V, long v) {
   Corner<double> sum = {};
-  for (long i = begins[v]; i < begins[v + 1]; i++) {
-    const long e = entries[i] / POINTS, k = entries[i] % POINTS;
-    const Triangle<double> t = triangle_of(cell, elements, E, e);
-    add_corner(t, edge(t, k), sum);
+  for (long i = 0; i < counts[V + v]; i++) {
+    const Wedge around = wedges[i * V + v];
+    const Triangle<double> t = triangle(at(cell, around.a), at(cell, around.b), at(cell, around.c));
+    add_corner(t, edge(t, around.at % 3), sum);
   }
   return sum;
 }

@@ -40,14 +40,14 @@ INLINE Lanes in_pairs(Lanes *parts) {
   return parts[0];
 }
 
-// scratch: for each of `slots` threads, of each vertex, 3 vectors of positions, of velocities and
-// of forces, and 7 of what bends a corner.
+// scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions, of
+// velocities and of forces, and 7 of what bends a corner.
 KERNEL forces(const double *positions, const double *velocities, double *result, const int *elements,
-              const double *weights, const double *reference, const double *curvature, const int *begins,
-              const int *entries, Law law, double *scratch, long slots, long on_chip, long capacity,
-              long count, long V, long E, long regular) {
+              const double *weights, const double *reference, const double *curvature, const int *counts,
+              const int *entries, const Wedge *wedges, Law law, double *scratch, long slots, long on_chip,
+              long room, long capacity, long count, long V, long E, long regular) {
   BLOCKS(slot, slots) {
-    Lanes *x = (Lanes *)scratch + slot * 16 * V, *u = x + 3 * V, *f = u + 3 * V, *corners = f + 3 * V;
+    Lanes *x = (Lanes *)(scratch + slot * room), *u = x + 3 * V, *f = u + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];
     const bool bent = !LOOP && law.kb != 0;
     for (long first = slot * LANES; first < count; first += slots * LANES) {

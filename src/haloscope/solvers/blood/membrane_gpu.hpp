@@ -1,110 +1,158 @@
 // Forces on GPUs: a block goes through cells one after the other; its threads take elements, then
-// vertices, which gather. What elements say (Loop) or vertices (linear) waits in shared memory, or
-// in the block's part of the scratch array where it does not fit; behind it four sheets of what
-// elements say against folds.
+// vertices, which gather. What elements say waits in shared memory with the cell's positions, or in the
+// block's part of the scratch array where it does not fit: of each element its volume and area, (Loop)
+// a Response in pairs and (guard) what it says against folds; of each vertex (linear) what it bends.
 
-KERNEL __launch_bounds__(THREADS_A_BLOCK)
-forces(const double *positions, const double *velocities, double *result, const int *elements,
-       const double *weights, const double *reference, const double *curvature, const int *begins,
-       const int *entries, Law law, double *scratch, long slots, long on_chip, long capacity,
-       long count, long V, long E, long regular) {
-  DYNAMIC_SHARED(double, chip);
-  SHARED(double, volumes, PARTS_OF_A_CELL);
-  SHARED(double, areas, PARTS_OF_A_CELL);
-  BLOCKS(slot, slots) {
-    const long waiting_values = LOOP ? 12 * E : 7 * V;
-    double *store = on_chip ? chip : scratch + slot * (waiting_values + (law.kf != 0 ? 4 * E : 0));
-    double *folds = store + waiting_values;
-    for (long c = slot; c < count; c += slots) {
-      const OneCell cell = cell_of(positions, capacity, V, c, true);
-      const OneCell moving = cell_of(velocities, capacity, V, c, false);
-      THREADS(i, PARTS_OF_A_CELL) {
-        double volume = 0, area = 0;
-        for (long e = i; e < E; e += PARTS_OF_A_CELL) {
-          const Triangle<double> t = triangle_of(cell, elements, E, e);
-          volume += dot(at(cell, elements[e]), t.S);
-          area += t.area;
-        }
-        volumes[i] = volume;
-        areas[i] = area;
-      }
-      if (LOOP || law.kf != 0)
-        THREADS(e, E) {
-          const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
-          const Rest rest = rest_of(reference, curvature, E, e);
-          Resistance<double> folded = {};
-          if (law.kf != 0) folded = against_folds(law, rest, triangle_of(cell, elements, E, e), place);
+struct alignas(16) Pair {
+  double first, second;
+};
+struct OnChip {
+  double volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL], weights[LOOP ? 120 : 1];
+};
+// Triangles around a vertex of Loop elements, of which each has five or six.
+#define MOST_AROUND 6
+
+// STAGED: whether everything is in shared memory.
+template <bool STAGED>
+INLINE void forces_of_cells(const double *positions, const double *velocities, double *result, const int *elements,
+                            const double *weights, const double *reference, const double *curvature,
+                            const int *counts, const int *entries, const Wedge *wedges, Law law, double *store,
+                            OnChip &chip, long slot, long slots, long capacity, long count, long V, long E,
+                            long regular) {
+  double *const volumes = store + (LOOP ? 12 * E : 7 * V), *const areas = volumes + E, *const folds = areas + E;
+  double *const places = folds + (law.kf != 0 ? 4 * E : 0);
+  Pair *const waiting = (Pair *)store;
 #if LOOP
-          const auto velocity = [&](long k) { return at(moving, elements[k * E + e]); };
-          const Response<double> r =
-              loop_response<double>(law, rest, weights + (e < regular ? 0 : 60), place, velocity);
-          const double *values = (const double *)&r;
-          // Sheets of E values, so that neighbouring threads meet neighbouring places.
-          for (int i = 0; i < 12; i++) store[i * E + e] = values[i];
+  THREADS(i, 120) chip.weights[i] = weights[i];
+  BARRIER();
 #endif
-          if (law.kf != 0) {
-            folds[e] = folded.U.x, folds[E + e] = folded.U.y, folds[2 * E + e] = folded.U.z;
-            folds[3 * E + e] = folded.y;
-          }
-        }
-#if !LOOP
-      if (law.kb != 0)
-        THREADS(v, V) {
-          const CornerResponse<double> r =
-              corner_response(law, curvature[v], corner_of(cell, elements, begins, entries, E, v));
-          const double *values = (const double *)&r;
-          for (int i = 0; i < 7; i++) store[i * V + v] = values[i];
-        }
-#endif
-      BARRIER();
-      for (int half = PARTS_OF_A_CELL / 2; half > 0; half /= 2) {
-        THREADS(i, half) {
-          volumes[i] += volumes[i + half];
-          areas[i] += areas[i + half];
-        }
-        BARRIER();
-      }
-      const double p = volume_derivative(law, volumes[0]), s = area_derivative(law, areas[0]);
+  for (long c = slot; c < count; c += slots) {
+    OneCell cell = cell_of(positions, capacity, V, c, true);
+    const OneCell moving = cell_of(velocities, capacity, V, c, false);
+    if (STAGED) {
       THREADS(v, V) {
-        Vec<double> f = {};
-        for (long i = begins[v]; i < begins[v + 1]; i++) {
-          const long e = entries[i] / POINTS, k = entries[i] % POINTS;
-          const auto resisted = [&](Triangle<double> t, Gradients<double> g) {
-            if (law.kf != 0)
-              add_to_gradients(t, {{folds[e], folds[E + e], folds[2 * E + e]}, folds[3 * E + e]}, g);
-            return g;
-          };
+        const Vec<double> x = at(cell, v);
+        places[v] = x.x, places[V + v] = x.y, places[2 * V + v] = x.z;
+      }
+      BARRIER();
+      cell = {places, places + V, places + 2 * V, {0, 0, 0}};
+    }
+    THREADS(e, E) {
+      const Triangle<double> t = triangle_of(cell, elements, E, e);
+      volumes[e] = dot(at(cell, elements[e]), t.S);
+      areas[e] = t.area;
+      const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
+      const Rest rest = rest_of(reference, curvature, E, e);
+      if (law.kf != 0) {
+        const Resistance<double> folded = against_folds(law, rest, t, place);
+        folds[e] = folded.U.x, folds[E + e] = folded.U.y, folds[2 * E + e] = folded.U.z;
+        folds[3 * E + e] = folded.y;
+      }
 #if LOOP
-          Response<double> r;
-          double *values = (double *)&r;
-          for (int j = 0; j < 12; j++) values[j] = store[j * E + e];
-          const Vec<double> g = loop_gradient(r, weights + (e < regular ? 0 : 60) + 5 * k);
-          if (k < 3) {
-            const Triangle<double> t = triangle_of(cell, elements, E, e);
-            f = f - (corner(resisted(t, constraint_gradients(t, p, s)), k) + g);
-          } else {
-            f = f - g;
-          }
-#else
-          const Triangle<double> t = triangle_of(cell, elements, E, e);
-          const auto velocity = [&](long j) { return at(moving, elements[j * E + e]); };
-          const auto waiting = [&](long j) {
-            CornerResponse<double> r;
-            double *values = (double *)&r;
-            for (int n = 0; n < 7; n++) values[n] = store[n * V + elements[j * E + e]];
-            return r;
-          };
-          const Gradients<double> g =
-              resisted(t, law.kb != 0 ? bending_gradients(t, p, s, waiting(0), waiting(1), waiting(2))
-                                      : constraint_gradients(t, p, s));
-          const Response<double> r = linear_response(law, rest_of(reference, curvature, E, e), t, velocity);
-          f = f - (k == 0 ? g.a - (r.t1 + r.t2) : k == 1 ? g.b + r.t1 : g.c + r.t2);
+      const auto velocity = [&](long k) { return at(moving, elements[k * E + e]); };
+      const Response<double> r =
+          loop_response<double>(law, rest, chip.weights + (e < regular ? 0 : 60), place, velocity);
+      const double *values = (const double *)&r;
+      // Sheets of E pairs, so that neighbouring threads meet neighbouring places.
+      for (int i = 0; i < 6; i++) waiting[i * E + e] = {values[2 * i], values[2 * i + 1]};
 #endif
-        }
-        double *to = result + c * V + v;
-        to[0] = f.x, to[capacity * V] = f.y, to[2 * capacity * V] = f.z;
+    }
+#if !LOOP
+    if (law.kb != 0)
+      THREADS(v, V) {
+        const CornerResponse<double> r = corner_response(law, curvature[v], corner_of(cell, counts, wedges, V, v));
+        const double *values = (const double *)&r;
+        for (int i = 0; i < 7; i++) store[i * V + v] = values[i];
+      }
+#endif
+    BARRIER();
+    THREADS(i, PARTS_OF_A_CELL) {
+      double volume = 0, area = 0;
+      for (long e = i; e < E; e += PARTS_OF_A_CELL) {
+        volume += volumes[e];
+        area += areas[e];
+      }
+      chip.volumes[i] = volume;
+      chip.areas[i] = area;
+    }
+    BARRIER();
+    for (int half = PARTS_OF_A_CELL / 2; half > 0; half /= 2) {
+      THREADS(i, half) {
+        chip.volumes[i] += chip.volumes[i + half];
+        chip.areas[i] += chip.areas[i + half];
       }
       BARRIER();
     }
+    const double p = volume_derivative(law, chip.volumes[0]), s = area_derivative(law, chip.areas[0]);
+    THREADS(v, V) {
+      Vec<double> f = {};
+      const auto resisted = [&](long e, Triangle<double> t, Gradients<double> g) {
+        if (law.kf != 0)
+          add_to_gradients(t, {{folds[e], folds[E + e], folds[2 * E + e]}, folds[3 * E + e]}, g);
+        return g;
+      };
+#if LOOP
+      // First all triangles around, so that no thread waits for others' below.
+      Vec<double> around[MOST_AROUND];
+      for (long i = 0; i < counts[V + v]; i++) {
+        const Wedge a = wedges[i * V + v];
+        const Triangle<double> t = triangle(at(cell, a.a), at(cell, a.b), at(cell, a.c));
+        around[i] = corner(resisted(a.at / 3, t, constraint_gradients(t, p, s)), a.at % 3);
+      }
+      const int many = counts[v];
+      int met = 0, next = entries[v];
+      for (int i = 1; i <= many; i++) {
+        const int entry = next, e = entry / 12, k = entry % 12;
+        if (i < many) next = entries[i * V + v];
+        Response<double> r;
+        double *values = (double *)&r;
+        for (int j = 0; j < 6; j++) {
+          const Pair pair = waiting[j * E + e];
+          values[2 * j] = pair.first, values[2 * j + 1] = pair.second;
+        }
+        const Vec<double> g = loop_gradient(r, chip.weights + (e < regular ? 0 : 60) + 5 * k);
+        f = f - (k < 3 ? around[met++] + g : g);
+      }
+#else
+      for (long i = 0; i < counts[V + v]; i++) {
+        const Wedge a = wedges[i * V + v];
+        const long e = a.at / 3, k = a.at % 3;
+        const Triangle<double> t = triangle(at(cell, a.a), at(cell, a.b), at(cell, a.c));
+        const auto velocity = [&](long j) { return at(moving, j == 0 ? a.a : j == 1 ? a.b : a.c); };
+        const auto bent = [&](long n) {
+          CornerResponse<double> r;
+          double *values = (double *)&r;
+          for (int j = 0; j < 7; j++) values[j] = store[j * V + n];
+          return r;
+        };
+        const Gradients<double> g =
+            resisted(e, t, law.kb != 0 ? bending_gradients(t, p, s, bent(a.a), bent(a.b), bent(a.c))
+                                       : constraint_gradients(t, p, s));
+        const Response<double> r = linear_response(law, rest_of(reference, curvature, E, e), t, velocity);
+        f = f - (k == 0 ? g.a - (r.t1 + r.t2) : k == 1 ? g.b + r.t1 : g.c + r.t2);
+      }
+#endif
+      double *to = result + c * V + v;
+      to[0] = f.x, to[capacity * V] = f.y, to[2 * capacity * V] = f.z;
+    }
+    BARRIER();
   }
+}
+
+// room: values of the scratch array for each block.
+KERNEL __launch_bounds__(THREADS_A_BLOCK)
+forces(const double *positions, const double *velocities, double *result, const int *elements,
+       const double *weights, const double *reference, const double *curvature, const int *counts,
+       const int *entries, const Wedge *wedges, Law law, double *scratch, long slots, long on_chip, long room,
+       long capacity, long count, long V, long E, long regular) {
+  DYNAMIC_SHARED(double, staged);
+  SHARED(OnChip, chip, 1);
+  BLOCKS(slot, slots)
+  if (on_chip)
+    forces_of_cells<true>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
+                          wedges, law, staged, chip[0], slot, slots, capacity, count, V, E, regular);
+  else
+    forces_of_cells<false>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
+                           wedges, law, scratch + slot * room, chip[0], slot, slots, capacity, count, V, E,
+                           regular);
 }

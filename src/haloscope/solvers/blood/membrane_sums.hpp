@@ -12,8 +12,8 @@
 
 // result[q * capacity + c]: elastic and bending energy, those of area and volume, that against folds.
 KERNEL energies(const double *positions, const int *elements, const double *weights, const double *reference,
-                const double *curvature, const int *begins, const int *entries, Law law, double *result,
-                long capacity, long count, long V, long E, long regular) {
+                const double *curvature, const int *counts, const int *entries, const Wedge *wedges, Law law,
+                double *result, long capacity, long count, long V, long E, long regular) {
   BLOCKS(c, count) {
     SHARED(double, sums[ENERGIES], PARTS_OF_A_CELL);
     const OneCell cell = cell_of(positions, capacity, V, c, true);
@@ -39,7 +39,7 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
       }
 #if !LOOP
       for (long v = i; v < V; v += PARTS_OF_A_CELL)
-        bending += corner_energy(law, curvature[v], corner_of(cell, elements, begins, entries, E, v));
+        bending += corner_energy(law, curvature[v], corner_of(cell, counts, wedges, V, v));
 #endif
       sums[0][i] = elastic, sums[1][i] = bending, sums[2][i] = area, sums[3][i] = volume, sums[4][i] = folds;
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
 from haloscope.errors import InputError, SolutionError
@@ -19,13 +20,17 @@ from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 SOURCE = Path(__file__).with_name("membrane.cpp")
 ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
-_GPU_THREADS = 512
-_GPU_SHARED = 200 << 10
-_GPU_SLOTS = 2
+# Of a GPU's block, at most: then each thread may have 96 registers.
+_GPU_THREADS = 672
+# Bytes of a processor of a GPU, and those of a block beside what waits for others.
+_GPU_SHARED, _GPU_STATIC = 227 << 10, 4 << 10
+_RESPONSE = 12
 _CORNER_RESPONSE = 7
+_TRIANGLE_SHEETS = 2
 _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 16 * 8
+_WARP = 32
 
 
 # Of an element: an equilateral one has 1. Those of crowded cells go down to 0.1.
@@ -151,6 +156,7 @@ class Membranes:
         self.velocities = device.zeros((size,), "f8")
         self.forces = device.zeros((size,), "f8")
         self._loop = elements == "loop"
+        self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
         self._set_elements()
         # In the order of the kernel's struct Law.
         self._law = ByValue(
@@ -243,29 +249,39 @@ class Membranes:
             found = loop_elements(mesh)
             nodes, regular = found.patches, found.regular
             weights = found.weights
-            # The second place of an irregular corner's lone vertex has no weight.
-            used = np.ones(nodes.shape, bool)
-            used[regular:, 7] = False
         else:
             nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
             regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
-            # Forces go to the corners alone.
-            used = np.ones((1, 3), bool)
         self._regular = regular
         self._tables = [
             device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
             device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
         ]
         self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
-        moved = nodes[:, : SUPPORT if self._loop else 3]
-        places = np.flatnonzero(np.broadcast_to(used, moved.shape).ravel())
-        owners = moved.ravel()[places]
-        sorting = np.argsort(owners, kind="stable")
-        begins = np.searchsorted(owners[sorting], np.arange(self.vertices + 1))
+        used = np.ones((len(nodes), SUPPORT), bool)
+        # The second place of an irregular corner's lone vertex has no weight.
+        used[regular:, 7] = False
+        triangles = nodes[:, :3]
+        corners, wedges = self._around(triangles, used[:, :3])
+        entries, places = self._around(nodes, used) if self._loop else (corners, wedges)
+        with_vertices = np.concatenate([wedges[..., None], triangles[wedges // 3]], axis=2)
         self._gather = [
-            device.from_host(begins.astype(np.int32)),
-            device.from_host(places[sorting].astype(np.int32)),
+            device.from_host(np.ascontiguousarray(one, np.int32))
+            for one in (np.stack([entries, corners]), places, with_vertices)
         ]
+
+    def _around(
+        self, nodes: np.ndarray, used: np.ndarray
+    ) -> tuple[np.ndarray, NDArray[np.integer]]:
+        """How often vertices are nodes of elements, (V,), and the flat places of these, (most, V)."""
+        places = np.flatnonzero(used.ravel())
+        owners = nodes.ravel()[places]
+        sorting = np.argsort(owners, kind="stable")
+        counts = np.bincount(owners, minlength=self.vertices)
+        rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found = np.zeros((counts.max(), self.vertices), np.int32)
+        found[rank, owners[sorting]] = places[sorting]
+        return counts, found
 
     def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Metric at rest and area of each element, and spontaneous curvatures."""
@@ -314,18 +330,21 @@ class Membranes:
         if device.kind == "cpu":
             self._slots, self._on_chip, self._shared = device.multiprocessors, 0, 0
             # 16 vectors of a vertex, for up to 8 cells side by side.
-            values = self._slots * _CORES_SCRATCH * V
+            self._room = _CORES_SCRATCH * V
         else:
-            each = SUPPORT * E if self._loop else _CORNER_RESPONSE * V
-            each += _FOLD_SHEETS * E if self.law.fold_guard else 0
-            self._on_chip = int(8 * each <= _GPU_SHARED)
-            self._slots = device.multiprocessors * _GPU_SLOTS
-            self._shared = 8 * each if self._on_chip else 0
-            values = 1 if self._on_chip else self._slots * each
-        self._scratch = device.zeros((values,), "f8")
+            self._room = (
+                _RESPONSE * E if self._loop else _CORNER_RESPONSE * V
+            ) + _TRIANGLE_SHEETS * E
+            self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
+            shared = 8 * (self._room + 3 * V)
+            together = min(_GPU_SHARED // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
+            self._on_chip = int(shared + _GPU_STATIC <= _GPU_SHARED)
+            self._shared = shared * self._on_chip
+            self._slots = device.multiprocessors * max(together, 1)
+        self._scratch = device.zeros((1 if self._on_chip else self._slots * self._room,), "f8")
 
     def _kernel(self, name: str) -> Kernel:
-        constants = {"LOOP": int(self._loop), "THREADS_A_BLOCK": _GPU_THREADS}
+        constants = {"LOOP": int(self._loop), "THREADS_A_BLOCK": self._threads}
         return self._device.kernel(SOURCE, name, constants)
 
     def _launch(self, name: str, count: int) -> None:
@@ -372,9 +391,10 @@ class Membranes:
             self._scratch,
             self._slots,
             self._on_chip,
+            self._room,
             *sizes,
             self._regular,
-            extent=(min(self._slots, count) * _GPU_THREADS,),
-            block=(_GPU_THREADS,),
+            extent=(min(self._slots, count) * self._threads,),
+            block=(self._threads,),
             shared=self._shared,
         )

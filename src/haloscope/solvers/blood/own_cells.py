@@ -28,7 +28,7 @@ class OwnCells:
         the box. Forces are those of the membrane alone.
     shapes
         Volumes, areas, centres (in the box) and moments.
-    elastic, bending
+    elastic, bending, folds
         (n,) energies.
     """
 
@@ -39,6 +39,7 @@ class OwnCells:
     shapes: CellShapes
     elastic: Floats
     bending: Floats
+    folds: Floats
 
     @property
     def stress(self) -> Floats:
@@ -82,6 +83,7 @@ def own_cells(given: Present, region: Region) -> OwnCells:
         centred,
         energies["elastic"][own],
         energies["bending"][own],
+        energies["folds"][own],
     )
 
 

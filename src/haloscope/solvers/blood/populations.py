@@ -33,6 +33,9 @@ class Turn:
     ----------
     streamed
         Whether it fetches what has arrived from the slots of neighbours: an odd step.
+    pushed
+        Whether it leaves what goes out where it arrives, in the slots of neighbours: an odd step in
+        place, and one that pushes.
     source, destination
         Buffers that it reads and writes.
     following
@@ -40,6 +43,7 @@ class Turn:
     """
 
     streamed: bool
+    pushed: bool
     source: int
     destination: int
     following: int
@@ -50,19 +54,24 @@ class Turn:
         return self.source == self.destination
 
 
-def turns(buffers: int) -> tuple[Turn, ...]:
+def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
     """Steps that are unlike each other; the first of them follows a state that was set.
 
     In one buffer even and odd steps take turns. With two buffers each step but the first reads as an odd
-    step does and writes as an even one.
+    step does and writes as an even one; or, pushing, each reads as an even step and writes as an odd one.
     """
-    first = Turn(streamed=False, source=0, destination=0, following=1)
+    first = Turn(streamed=False, pushed=False, source=0, destination=0, following=1)
     if buffers == 1:
-        return first, Turn(streamed=True, source=0, destination=0, following=0)
+        return first, Turn(streamed=True, pushed=True, source=0, destination=0, following=0)
+    if pushing:
+        return (
+            Turn(streamed=False, pushed=True, source=0, destination=1, following=1),
+            Turn(streamed=False, pushed=True, source=1, destination=0, following=0),
+        )
     return (
         first,
-        Turn(streamed=True, source=0, destination=1, following=2),
-        Turn(streamed=True, source=1, destination=0, following=1),
+        Turn(streamed=True, pushed=False, source=0, destination=1, following=2),
+        Turn(streamed=True, pushed=False, source=1, destination=0, following=1),
     )
 
 
@@ -82,6 +91,8 @@ class Populations:
         :data:`HALF_SCALE`.
     buffers
         1 or 2.
+    pushing
+        Steps between two buffers write to neighbours instead of reading from them.
 
     Attributes
     ----------
@@ -104,6 +115,7 @@ class Populations:
         computed: np.dtype[Any],
         stored: np.dtype[Any],
         buffers: int = 1,
+        pushing: bool = False,
     ) -> None:
         self._device, self._sources, self._computed = device, sources, computed
         self._owned = sources.shape[1]
@@ -112,7 +124,7 @@ class Populations:
         size = DIRECTIONS * self.stride
         whole = device.zeros((buffers * size,), stored)
         self.buffers = tuple(whole[n * size : (n + 1) * size] for n in range(buffers))
-        self.turns = turns(buffers)
+        self.turns = turns(buffers, pushing=pushing)
         self.phase = 0
 
     @property

@@ -3,8 +3,8 @@
 Lattice units throughout. The law is an inverse distance with a cutoff r0 (repulsion.cpp):
 F = k (r0 / r - 1) below r0 and nothing beyond, limited below r0 / 10. Forces of pairs are exactly
 opposite. What pairs add is rounded to whole multiples of a unit of about k 2^-42, so that sums of it
-are exact: the same bits in any order, for any number of threads or ranks. GPUs sort vertices into
-bins at each step, cores keep lists of what is near (repulsion_lists.py).
+are exact: the same bits in any order, for any number of threads or ranks. Lists of what is near are
+kept over several steps (repulsion_lists.py, repulsion_lists_gpu.py).
 """
 
 from __future__ import annotations

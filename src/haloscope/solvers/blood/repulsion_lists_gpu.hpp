@@ -55,42 +55,45 @@ KERNEL scan_all(const int *wanted, const int *counts, long bins, const int *sums
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
-// In no order: sums of forces have none.
-KERNEL fill_all(const int *wanted, const int *places, long total, const int *starts, int *counts,
-                int *items) {
+// In no order: sums of forces have none. cells: of items.
+KERNEL fill_all(const int *wanted, const real *now, const int *places, long total, const int *starts,
+                int *counts, int *items, int *cells) {
   if (!*wanted) return;
   FOR_EACH(i, total)
-    if (places[i] >= 0) put(items, starts, counts, places[i], (int)i);
+    if (places[i] >= 0) {
+      const long at = put(items, starts, counts, places[i], (int)i);
+      cells[at] = (int)now[POSITION * i + 3];
+    }
 }
 
 // Calls visit(other) for the vertices of other cells in the bins around vertex i.
 template <typename Visit>
 INLINE void others_around(const real *now, const int *places, const int *starts, const int *items,
-                          long reach, const Box &box, long i, Visit visit) {
-  const real cell = now[POSITION * i + 3];
+                          const int *cells, long reach, const Box &box, long i, Visit visit) {
+  const int cell = (int)now[POSITION * i + 3];
   around(places[i], (int)reach, box, starts, [&](int begin, int end) {
-    for (int n = begin; n < end; n++) {
-      const long other = items[n];
-      if (now[POSITION * other + 3] != cell) visit(other);
-    }
+    for (int n = begin; n < end; n++)
+      if (cells[n] != cell) visit((long)items[n]);
   });
 }
 
-KERNEL list_all(const int *wanted, const int *numbers, const real *now, long total,
-                const int *places, const int *starts, const int *items, long reach, double radius,
+// Vertices in the order of bins, so that neighbouring threads look at the same ones.
+KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bins, const int *places,
+                const int *starts, const int *items, const int *cells, long reach, double radius,
                 const long *firsts, long kinds, int *numbers_listed, int *listed, long *begins,
                 int *lengths, int *near, long room, long *used) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   const real limit = (real)(radius * radius);
-  PARTS(i, total) {
+  PARTS(n, starts[bins]) {
+    const long i = items[n];
     const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};
     int found = 0;
     const auto is_near = [&](long other) {
       real d[3];
       return distance_squared(x, now + POSITION * other, 1, box, d) < limit;
     };
-    others_around(now, places, starts, items, reach, box, i,
+    others_around(now, places, starts, items, cells, reach, box, i,
                   [&](long other) { found += is_near(other); });
     if (found == 0) continue;
     long k = 0;
@@ -101,7 +104,7 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long tot
     begins[slot] = to;
     lengths[slot] = found;
     if (to + found > room) continue;
-    others_around(now, places, starts, items, reach, box, i, [&](long other) {
+    others_around(now, places, starts, items, cells, reach, box, i, [&](long other) {
       if (is_near(other)) near[to++] = (int)other;
     });
   }
@@ -110,7 +113,7 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long tot
 // Kind k. Its vertices are from `first` on; F is its own.
 KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long first, long k,
                   const real *now, const int *places, const int *starts, const int *items,
-                  long reach, const int *numbers_listed, const int *listed, const long *begins,
+                  const int *cells, long reach, const int *numbers_listed, const int *listed, const long *begins,
                   const int *lengths, const int *near, long room, const long *used, int *wanted,
                   double strength, double cutoff, double anchor) {
   const Box box = box_of(numbers);
@@ -130,7 +133,7 @@ KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long f
       const int *const other = near + begins[first + n];
       for (int m = 0; m < lengths[first + n]; m++) add(other[m]);
     } else {
-      others_around(now, places, starts, items, reach, box, i, add);
+      others_around(now, places, starts, items, cells, reach, box, i, add);
     }
     add_force(F + i - first, vertices, sum);
   }

@@ -78,7 +78,9 @@ class ListsOnGpu:
         self._now = device.zeros((POSITION * total,), dtype)
         self._then = device.zeros((3 * total,), dtype)
         self._wanted = device.from_host(np.ones(1, np.int32))
-        self._places, self._items = (device.zeros((total,), np.int32) for _ in range(2))
+        self._places, self._items, self._cells = (
+            device.zeros((total,), np.int32) for _ in range(3)
+        )
         firsts = [*(kind.first for kind in kinds), total]
         self._firsts = device.from_host(np.array(firsts, np.int64))
         self._numbers = device.zeros((len(kinds),), np.int32)
@@ -121,7 +123,7 @@ class ListsOnGpu:
             for number, kind in enumerate(self._kinds)
         }
         lists = (self._numbers, self._listed, self._begins, self._lengths, near, room, self._used)
-        around = (self._places, starts, self._items, self._reach)
+        around = (self._places, starts, self._items, self._cells, self._reach)
         radius = self._law[1] + self._margin
         looking = min(total, _LOOKING * self._device.multiprocessors * self._threads)
         wide = self._blocks * self._threads
@@ -129,16 +131,20 @@ class ListsOnGpu:
             "place_all": ((wanted, box, now, total, then, self._places, counts), looking),
             "sum_all": ((wanted, counts, bins, sums, self._numbers, many, self._used), wide),
             "scan_all": ((wanted, counts, bins, sums, starts), wide),
-            "fill_all": ((wanted, self._places, total, starts, counts, self._items), looking),
+            "fill_all": (
+                (wanted, now, self._places, total, starts, counts, self._items, self._cells),
+                looking,
+            ),
             "list_all": (
-                (wanted, box, now, total, *around, radius, self._firsts, many, *lists),
+                (wanted, box, now, bins, *around, radius, self._firsts, many, *lists),
                 looking,
             ),
         }
         return found | {name: self._bind(name, *call) for name, call in calls.items()}
 
     def _repelling(self, near: Array) -> dict[str, Launch]:
-        around = (self._now, self._places, self._starts, self._items, self._reach)
+        where = (self._places, self._starts, self._items, self._cells)
+        around = (self._now, *where, self._reach)
         lists = (self._numbers, self._listed, self._begins, self._lengths, near, self._room)
         return {
             f"repel_near {number}": self._bind(

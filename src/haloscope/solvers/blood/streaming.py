@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from haloscope.device.interface import Device
@@ -11,7 +12,7 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
 
-Streaming = Literal["auto", "in place", "two buffers"]
+Streaming = Literal["auto", "in place", "two buffers", "push"]
 
 
 def choose_way(
@@ -40,17 +41,19 @@ def choose_way(
     Raises
     ------
     InputError
-        Cores are to use two buffers.
+        Cores are to use two buffers, which a push has, too.
     """
     if device.kind == "cpu":
-        if streaming == "two buffers":
+        if streaming in ("two buffers", "push"):
             raise InputError(
-                'blood.streaming = "two buffers" is for GPUs; cores stream "in place": leave it '
+                f'blood.streaming = "{streaming}" is for GPUs; cores stream "in place": leave it '
                 'out, give "auto", or run with --device cuda'
             )
         return fastest_way(itemsize)
     if streaming != "auto":
         tell(f"populations stream {_said(streaming)}, as the case has it")
+        if streaming == "push":
+            return replace(fastest_way(itemsize, 2), pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
     sharing = world.gather_texts(device.identity).count(device.identity)
     free = device.memory()[0]
@@ -66,4 +69,6 @@ def choose_way(
 
 
 def _said(streaming: str) -> str:
+    if streaming == "push":
+        return "by a push between two buffers"
     return "between two buffers" if streaming == "two buffers" else streaming

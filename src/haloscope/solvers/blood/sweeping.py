@@ -23,6 +23,7 @@ OWN_AXES = ("spacing", "size", "hematocrit", "delta", "precision")
 MACHINE_AXES: tuple[str, ...] = ()
 GROWTHS = ("strong", "type1")
 ALONE: Mapping[str, Any] = {}
+SAME_BITS = ("streaming",)
 COLUMNS = Columns(
     problem=(
         Column("vessel", str),
@@ -38,6 +39,7 @@ COLUMNS = Columns(
         Column("precision", str),
         Column("collision", str),
         Column("delta", str),
+        Column("streaming", str),
     ),
     rates=(Column("mlups", float, "MLUPS"), Column("gflop_s", float, "GFlop/s")),
     energy=Column("joules_per_point_step", float, "nJ a point and step"),
@@ -115,7 +117,8 @@ def check_transport(machine: Machine, layout: Layout) -> None:
     """Refuse a transport of another device."""
     if layout.parts != (1,):
         device = machine.device
-        require_transport(machine.transport, TRANSPORTS[device], f"device {device}")
+        allowed = (*TRANSPORTS[device], "repacked")
+        require_transport(machine.transport, allowed, f"device {device}")
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:

@@ -23,6 +23,7 @@ OWN_AXES = ("nodes", "precision", "time_step")
 MACHINE_AXES = ("decomposition", "packing", "widths", "progress")
 GROWTHS = ("strong", "type1", "type2")
 ALONE: Mapping[str, Any] = {"decomposition": [1, 1, 1]}
+SAME_BITS: tuple[str, ...] = ()
 COLUMNS = Columns(
     problem=(Column("decomposition", str), Column("nodes", str)),
     options=(

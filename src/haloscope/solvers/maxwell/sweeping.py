@@ -30,6 +30,7 @@ OWN_AXES = ("elements", "order", "precision")
 MACHINE_AXES: tuple[str, ...] = ()
 GROWTHS = ("strong", "type1")
 ALONE: Mapping[str, Any] = {}
+SAME_BITS: tuple[str, ...] = ()
 COLUMNS = Columns(
     problem=(Column("elements", str), Column("order", int), Column("points", int)),
     options=(

@@ -1,0 +1,155 @@
+"""Time of a step by phase: told apart on the ranks of a point, and shown in a study's report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from haloscope.exchange.world import World
+from haloscope.io.atomic import write_text
+from haloscope.scope.regions import Profile
+from haloscope.study.ledger import Record
+from haloscope.study.sweep import Row
+from haloscope.study.table import line_of
+
+NAME = "phases.csv"
+HEADING = "Time by phase"
+REST = "rest"
+"""Of a step that is in no phase."""
+
+MOVEMENT = (
+    "gather",
+    "scatter",
+    "pack",
+    "unpack",
+    "copy planes",
+    "exchange send",
+    "exchange wait",
+    "device to host",
+    "repack",
+    "MPI",
+    "host to device",
+)
+"""Phases of exchanges: what they take is the movement of data between ranks."""
+
+_COLUMNS = ("series", "line", "id", "ranks", "device", "phase", "seconds_per_step", "share")
+_LEAST_SHARE = 0.01
+
+
+class _Finished(Profile):
+    """Adds up regions that end when the device has done what they asked of it."""
+
+    def __init__(self, synchronise: Callable[[], None]) -> None:
+        super().__init__()
+        self._synchronise = synchronise
+
+    def _on_enter(self, number: int) -> None:
+        self._synchronise()
+        super()._on_enter(number)
+
+    def _on_leave(self, number: int) -> None:
+        self._synchronise()
+        super()._on_leave(number)
+
+
+def measure(
+    world: World, synchronise: Callable[[], None], advance: Callable[[int], None], steps: int
+) -> dict[str, float]:
+    """Take steps whose phases wait for the device, one after the other; all ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    synchronise
+        Waits for the device.
+    advance
+        Takes steps.
+    steps
+        How many.
+
+    Returns
+    -------
+    dict
+        Seconds a step of each phase without those inside it, the mean of all ranks; what is left of
+        the step is :data:`REST`. The sum is the mean time of a step.
+    """
+    world.barrier()
+    begin = time.perf_counter()
+    with _Finished(synchronise) as profile:
+        advance(steps)
+        synchronise()
+    taken = time.perf_counter() - begin
+    mine = {name: entry["seconds"] for name, entry in profile.table().items()}
+    mine[REST] = taken - sum(mine.values())
+    found: dict[str, float] = {}
+    for text in world.gather_texts(json.dumps(mine)):
+        for name, seconds in json.loads(text).items():
+            found[name] = found.get(name, 0.0) + seconds / (steps * world.size)
+    return found
+
+
+def write(folder: Path, rows: Sequence[Row], records: Mapping[str, Record]) -> Path:
+    """Write all phases of all points as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row, phases in _told(rows, records):
+        point, whole = row.point, sum(phases.values())
+        about = (row.series, line_of(row), point.id, point.ranks, point.device)
+        for name, seconds in phases.items():
+            writer.writerow((*about, name, f"{seconds:.9g}", f"{seconds / whole:.6g}"))
+    path = folder / NAME
+    write_text(path, out.getvalue())
+    return path
+
+
+def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
+    """A table of the shares of phases, a row for each point; empty where there are none."""
+    told = _told(rows, records)
+    if not told:
+        return ""
+    names = _names(told)
+    head = ["point", "ms a step", "movement of data", *names]
+    lines = [head, ["---"] * len(head)]
+    for row, phases in told:
+        whole = sum(phases.values())
+        line = line_of(row)
+        ranks = f"{row.point.ranks} rank{'s' if row.point.ranks > 1 else ''}"
+        moved = sum(phases.get(name, 0.0) for name in MOVEMENT)
+        shares = [moved, *(phases.get(name, 0.0) for name in names)]
+        label = ", ".join(filter(None, (row.series, line, ranks)))
+        lines.append([label, f"{1e3 * whole:.4g}", *(f"{100 * s / whole:.1f} %" for s in shares)])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return (
+        "Steps of a block of their own, in which the device is waited for wherever a phase begins or "
+        "ends: they take longer than those above, and nothing is hidden behind something else. Means "
+        "of all ranks; a phase is without those inside it, and those below 1 % everywhere are left "
+        f"out.\n\n{text}"
+    )
+
+
+def _told(rows: Sequence[Row], records: Mapping[str, Record]) -> list[tuple[Row, dict[str, float]]]:
+    """Points of which phases are known, each once."""
+    found: dict[str, tuple[Row, dict[str, float]]] = {}
+    for row in rows:
+        phases: Any = records.get(row.point.id, {}).get("phases")
+        if phases:
+            found.setdefault(row.point.id, (row, phases))
+    return list(found.values())
+
+
+def _names(told: Sequence[tuple[Row, dict[str, float]]]) -> list[str]:
+    """Phases that take a hundredth of any point at least, those that take most first."""
+    largest: dict[str, float] = {}
+    for _, phases in told:
+        whole = sum(phases.values())
+        for name, seconds in phases.items():
+            largest[name] = max(largest.get(name, 0.0), seconds / whole)
+    worth_it = [name for name, share in largest.items() if share >= _LEAST_SHARE]
+    return sorted(worth_it, key=lambda name: -largest[name])
