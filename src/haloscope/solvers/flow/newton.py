@@ -97,7 +97,13 @@ class Newton:
         self._residual, self._change = rows.vector(), rows.vector()
         self._counts = rows.device.from_host(np.repeat(owned, UNKNOWNS).astype(np.float64))
 
-    def solve(self, state: Array, past: Array, fixed: NDArray[np.integer]) -> NewtonHistory:
+    def solve(
+        self,
+        state: Array,
+        past: Array,
+        fixed: NDArray[np.integer],
+        load: Array | None = None,
+    ) -> NewtonHistory:
         """Bring a state to where the equations hold; given values are in it from the start.
 
         Parameters
@@ -108,6 +114,8 @@ class Newton:
             See :meth:`FlowEquations.residual`.
         fixed
             Numbers 4 * node + unknown of what is given.
+        load
+            What acts on own elements from outside, added to the residual, 4 a node.
 
         Raises
         ------
@@ -123,6 +131,8 @@ class Newton:
                 self.equations.residual(state, past, self._residual)
             else:
                 self.equations.linearise(state, past, self._residual)
+            if load is not None:
+                self._residual += load
             length = self._complete(given)
             history.residuals.append(length)
             if not math.isfinite(length):
