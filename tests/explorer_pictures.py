@@ -74,9 +74,8 @@ def _two_steps(page: Any) -> None:
     _idle_devices(page)
     page.get_by_role("tab", name="Timeline").click()
     page.get_by_role("combobox", name="Timeline of").select_option("0")
-    page.wait_for_function(
-        "document.querySelector('canvas.timeline').ariaLabel.startsWith('Timeline from')"
-    )
+    # The timeline that is shown first is the other one.
+    page.wait_for_timeout(1500)
     label = page.locator("canvas.timeline").get_attribute("aria-label")
     begin, end = (float(label.split()[place]) for place in (2, 4))
     page.wait_for_timeout(300)

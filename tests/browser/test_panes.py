@@ -110,6 +110,19 @@ def test_panes_can_have_modes_of_their_own(show: Show, before: tuple[Path, Resul
     assert page.get_by_role("combobox", name="Values of all panes").input_value() == "own"
 
 
+def test_path_of_the_greatest_values_opens_from_any_selection(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    """From a call path where the metric is nothing one comes to the greatest values, too."""
+    page = show(before[0], link="m=late_sender&c=program/MPI_Init")
+    hottest = page.get_by_role("button", name="Open the path of the greatest values")
+    assert _value(page, "Call paths", "MPI_Init") == 0
+    hottest.click()
+    chosen = page.get_by_role("tree", name="Call paths", exact=True).locator("[aria-selected=true]")
+    assert "MPI_Sendrecv" in chosen.inner_text()
+    assert float(chosen.get_attribute("data-value")) > 0
+
+
 def test_system_pane_shows_the_selected_metric_and_call_path(
     show: Show, before: tuple[Path, Result]
 ) -> None:

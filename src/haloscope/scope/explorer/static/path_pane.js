@@ -59,7 +59,8 @@ export class PathPane {
     const own = model.nodeOwn(state.view, state.metric, exclusive);
     const whole = model.nodeWhole(state.view, state.metric, exclusive);
     const open = new Set(state.nodesOpen);
-    let node = state.node;
+    // Below the selection; where nothing is below it that counts, from the top.
+    let node = model.nodeBelow[state.node].some((b) => whole[b] !== 0) ? state.node : this.topOf(state.node);
     for (;;) {
       const below = model.nodeBelow[node];
       if (!below.length) break;
@@ -70,6 +71,12 @@ export class PathPane {
     }
     state.set({ nodesOpen: open, node });
     this.reveal();
+  }
+
+  /** The call path without a caller that leads to a node. */
+  topOf(node) {
+    while (this.model.parents[node] >= 0) node = this.model.parents[node];
+    return node;
   }
 
   openAll() {
