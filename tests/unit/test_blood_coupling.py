@@ -250,14 +250,6 @@ def test_vertices_without_a_place_are_left_out():
     assert not force.any()
 
 
-def test_vertices_move_by_their_velocity():
-    positions, velocities = vertices(), vertices(seed=9)
-    moved = positions.copy()
-    whole().opened("roma").advance(moved, velocities, 300)
-    assert np.array_equal(moved[:, :300], (positions + velocities)[:, :300])
-    assert np.array_equal(moved[:, 300:], positions[:, 300:])
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

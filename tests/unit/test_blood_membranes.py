@@ -16,7 +16,7 @@ from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell, sphere
-from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes, Near
 from haloscope.solvers.blood.stretching import measured, stretch
 
 KINDS = ("loop", "linear")
@@ -315,6 +315,8 @@ def test_what_cells_cannot_be_is_refused():
 
 _ON_GPU = """
 #define SHARED(type, name, count) static type name[count]
+#define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
+INLINE double absolute(double a) { return std::fabs(a); }
 struct Arguments {
   const double *positions, *velocities;
   double *result;
@@ -323,7 +325,8 @@ struct Arguments {
   const int *counts, *entries;
   const void *wedges;
   double *scratch;
-  long on_chip, room, capacity, count, V, E, regular;
+  const int *rows, *span, *box;
+  long margin, on_chip, room, capacity, count, V, E, regular;
 };
 """
 _LAUNCHES = """
@@ -331,8 +334,8 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
   return launch(2, THREADS_A_BLOCK, shared, [=] {
     if (what == 0)
       forces(a.positions, a.velocities, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
-             a.entries, (const Wedge *)a.wedges, law, a.scratch, 2, a.on_chip, a.room, a.capacity, a.count, a.V,
-             a.E, a.regular);
+             a.entries, (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, a.box, a.margin, 2, a.on_chip,
+             a.room, a.capacity, a.V, a.E, a.regular);
     if (what == 1)
       energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts, a.entries,
                (const Wedge *)a.wedges, law, a.result, a.capacity, a.count, a.V, a.E, a.regular);
@@ -356,7 +359,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     assert guarded[0] == 0
     assert (guarded[1:] > 0).all()
     energies, _ = cells.energies(count), cells.shapes(count)
-    constants = {"LOOP": int(elements == "loop"), "THREADS_A_BLOCK": threads}
+    constants = {"LOOP": int(elements == "loop"), "THREADS_A_BLOCK": threads, "real": "double"}
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     prelude += Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
     source, built = tmp_path / "membrane.cpp", tmp_path / "membrane.so"
@@ -368,10 +371,10 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xvrewmcbnto"),
+            *((name, ctypes.c_void_p) for name in "xvrewmcbntoaip"),
             *(
                 (name, ctypes.c_long)
-                for name in ("on", "room", "cap", "count", "V", "E", "regular")
+                for name in ("margin", "on", "room", "cap", "count", "V", "E", "regular")
             ),
         ]
 
@@ -379,23 +382,44 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
         _fields_ = [("values", ctypes.c_double * len(cells._law.values))]
 
     E = len(mesh.triangles)
-    room = 6 * E + (12 * E if elements == "loop" else 7 * len(mesh.vertices))
+    V = len(mesh.vertices)
+    room = 6 * E + (12 * E if elements == "loop" else 7 * V) + -(-V // 8)
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
-    def run(what: int, size: int, on_chip: int) -> np.ndarray:
+    def run(
+        what: int,
+        size: int,
+        on_chip: int,
+        rows: tuple[int, ...] = (0, 1, 2),
+        box: tuple[int, ...] = (0,) * 9,
+        margin: int = -1,
+    ) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
         arrays = [cells.positions, cells.velocities, result, *cells._tables, *cells._gather]
-        places = [array.ctypes.data for array in [*arrays, scratch]]
-        given = Arguments(
-            *places, on_chip, room, count, count, len(mesh.vertices), E, cells._regular
-        )
-        shared = ctypes.c_long(8 * (room + 3 * len(mesh.vertices)) if on_chip and what == 0 else 0)
+        chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)), box)]
+        places = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
+        given = Arguments(*places, margin, on_chip, room, count, count, V, E, cells._regular)
+        shared = ctypes.c_long(8 * (room + 3 * V) if on_chip and what == 0 else 0)
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
         return result
 
     for on_chip in (0, 1):
         found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
         assert (found == wanted).all()
+        # Of chosen cells, and on the vertices near a box alone: half of one cell's, none of another's.
+        kept = cells.positions.copy()
+        cells.positions.reshape(3, count, V)[0, 2] += 40.0
+        place = np.moveaxis(cells.positions.reshape(3, count, V), 0, 2)
+        low, high = (np.floor(place[0].min(axis=0) + k) for k in (0.5, 9.5))
+        low[0] = np.floor(np.median(place[0, :, 0]) + 1.5)
+        box = (*low.astype(int), *(high - low).astype(int), 0, 0, 0)
+        some = np.moveaxis(run(0, wanted.size, on_chip, (2, 0), box, 1).reshape(3, count, -1), 0, 2)
+        near = (np.floor(place + 0.5) >= low - 1).all(axis=2) & (place[..., :1] < 20).all(axis=2)
+        assert 0 < near[0].sum() < V
+        assert (some[[0, 2]] == np.where(near[..., None], wanted, 0.0)[[0, 2]]).all()
+        assert not some[2].any()
+        assert np.isnan(some[1]).all()
+        cells.positions[...] = kept
     assert (run(1, 5 * count, 0).reshape(5, count) == list(energies.values())).all()
     assert (run(2, 12 * count, 0) == cells._moments).all()
 
@@ -427,3 +451,30 @@ def test_a_red_cell_stretches_as_measured():
     assert (np.diff(found.transverse) < 0).all()
     stiff = stretch(one_core(), known.force[-1:], shear_modulus=10.0)
     assert stiff.axial[0] < known.axial_range[0][-1]
+
+
+def test_parts_of_the_cells_are_moved_and_strained_by_themselves():
+    mesh, count = red_cell(42), 5
+    cells = membranes(mesh, MembraneLaw(2.5, **ALL), elements="loop", count=count)
+    x = disturbed(mesh, count, 0.2)
+    wanted = forces(cells, x, np.zeros_like(x))
+    cells.velocities[...] = np.random.default_rng(3).standard_normal(cells.velocities.shape)
+    before = cells.positions.copy()
+    cells.forces.fill(-1.0)
+    box = Near(np.array([0, 0, 0, 9, 9, 9, 0, 0, 0], np.int32), 2)
+    for parts in (([3, 0], [4]), ([1], [2, 3, 4])):
+        cells.divide(*(np.array(part) for part in parts))
+        for number, part in enumerate(parts):
+            cells.positions[...] = before
+            cells.forces.fill(-1.0)
+            cells.compute_forces_of(number, box)
+            cells.advance(number)
+            rest = [cell for cell in range(count) if cell not in part]
+            found = cells.on_host(cells.forces, count)
+            assert (found[part] == wanted[part]).all()
+            assert (found[rest] == -1.0).all()
+            moved = cells.on_host(cells.positions, count)
+            speed = cells.on_host(cells.velocities, count)
+            old = np.moveaxis(before.reshape(3, count, -1), 0, 2)
+            assert (moved[part] == (old + speed)[part]).all()
+            assert (moved[rest] == old[rest]).all()

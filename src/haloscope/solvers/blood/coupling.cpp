@@ -19,14 +19,6 @@ INLINE real along_x(const real *phi, const real *sums) {
   return value;
 }
 
-KERNEL advance(real *X, const real *V, long vertices, long count) {
-  FOR_EACH(i, count) {
-    X[i] += V[i];
-    X[vertices + i] += V[vertices + i];
-    X[2 * vertices + i] += V[2 * vertices + i];
-  }
-}
-
 #if ON_GPU
 #include "coupling_gpu.hpp"
 #include "bins.hpp"

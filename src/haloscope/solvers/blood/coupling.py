@@ -181,7 +181,7 @@ class Coupling:
         spreading = "on cores" if device.kind == "cpu" else way
         self._kernels = {
             name: device.kernel(SOURCE, name, constants)
-            for name in ("interpolate", "advance", *_SPREADING[spreading])
+            for name in ("interpolate", *_SPREADING[spreading])
         }
         self._bind_spread = {
             "on cores": self._slabs,
@@ -206,10 +206,6 @@ class Coupling:
             Vertices, the first ones of n.
         """
         self._launch("interpolate", self._gather, velocity, positions, velocities, count)
-
-    def advance(self, positions: Array, velocities: Array, count: int) -> None:
-        """Move vertices for one step: X += V."""
-        self._launch("advance", self._move, positions, velocities, count)
 
     def spread(self, force: Array, positions: Array, forces: Array, count: int) -> None:
         """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X).
@@ -259,12 +255,6 @@ class Coupling:
         blocks = -(-count // in_turn)
         return interpolate.bind(
             *fluid, *vertices, in_turn, extent=(blocks * _WIDTH,), block=(_WIDTH,)
-        )
-
-    def _move(self, positions: Array, velocities: Array, count: int) -> Launch:
-        vertices = vertices_of(positions)
-        return self._kernels["advance"].bind(
-            positions, velocities, vertices, count, extent=(count,)
         )
 
     def _all_in_turn(

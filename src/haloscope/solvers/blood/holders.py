@@ -142,6 +142,8 @@ class Holders:
         for given, arrival, rows, anew in each:
             self._arrange(given, arrival)
             self._share(given, rows, bool(anew))
+            others = arrival.held.holders.sum(axis=1) > 1
+            given.membranes.divide(np.flatnonzero(~others), np.flatnonzero(others))
         return fastest
 
     def _flat_states(self, cells: Membranes, rows: np.ndarray) -> np.ndarray:

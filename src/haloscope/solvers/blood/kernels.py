@@ -60,6 +60,7 @@ class _Unfilled(BloodSolver):
             kind = kind_of(each, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
             membranes.compute_forces(1)
+            membranes.advance(0)
             membranes.energies(1)
         if device.kind == "cpu":
             # Cells are packed on cores, whatever computes the flow.

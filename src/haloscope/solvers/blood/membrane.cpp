@@ -10,12 +10,16 @@
 //   entries      entry i of vertex v at i * V + v, e * 12 + k in ascending order, says that v is vertex k
 //                of Loop element e
 //   wedges       the same of triangles, with their vertices
+//   rows         numbers of cells; those from span[0] up to span[1] are worked on
+//   box, margin  forces of vertices farther than `margin` points from the own box are 0 on GPUs, which
+//                leave the elements around them out; below 0: none are
 //
 // A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
 // added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
 
 #define PARTS_OF_A_CELL 128
 
+#include "own_box.hpp"
 #include "membrane_lanes.hpp"
 #include "membrane.hpp"
 #include "membrane_folds.hpp"
@@ -102,6 +106,18 @@ template <typename T>
 INLINE Vec<T> loop_gradient(Response<T> r, const double *weights) {
   const T m = fused(r.a22, all<T>(weights[2]), fused(r.a11, all<T>(weights[3]), r.a12 * all<T>(-2.0 * weights[4])));
   return fused(all<T>(weights[0]), r.t1, fused(all<T>(weights[1]), r.t2, m * r.m));
+}
+
+KERNEL advance(double *positions, const double *velocities, const int *rows, const int *span, long capacity,
+               long count, long V) {
+  FOR_EACH(i, count * V) {
+    const long row = span[0] + i / V;
+    if (row < span[1])
+      for (long d = 0; d < 3; d++) {
+        const long at = (d * capacity + rows[row]) * V + i % V;
+        positions[at] += velocities[at];
+      }
+  }
 }
 
 #if ON_GPU

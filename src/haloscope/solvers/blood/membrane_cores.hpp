@@ -2,13 +2,14 @@
 // share is read once and a vertex is three aligned vectors. Lanes past the last cell repeat it.
 
 struct Side {  // of the cells side by side
+  const int *rows;
   long capacity, V, first, last;
 };
 
 INLINE void bring(const double *values, Side s, bool relative, Lanes *to) {
   for (long d = 0; d < 3; d++)
     for (long l = 0; l < LANES; l++) {
-      const double *from = values + (d * s.capacity + smaller(s.first + l, s.last)) * s.V;
+      const double *from = values + (d * s.capacity + s.rows[smaller(s.first + l, s.last)]) * s.V;
       const double origin = relative ? *from : 0.0;
       double *lane = (double *)(to + d) + l;
       for (long v = 0; v < s.V; v++) lane[v * 3 * LANES] = from[v] - origin;
@@ -17,7 +18,7 @@ INLINE void bring(const double *values, Side s, bool relative, Lanes *to) {
 INLINE void take_away(const Lanes *from, Side s, double *values) {
   for (long d = 0; d < 3; d++)
     for (long l = 0; l < LANES && s.first + l <= s.last; l++) {
-      double *to = values + (d * s.capacity + s.first + l) * s.V;
+      double *to = values + (d * s.capacity + s.rows[s.first + l]) * s.V;
       const double *lane = (const double *)(from + d) + l;
       for (long v = 0; v < s.V; v++) to[v] = lane[v * 3 * LANES];
     }
@@ -44,14 +45,15 @@ INLINE Lanes in_pairs(Lanes *parts) {
 // velocities and of forces, and 7 of what bends a corner.
 KERNEL forces(const double *positions, const double *velocities, double *result, const int *elements,
               const double *weights, const double *reference, const double *curvature, const int *counts,
-              const int *entries, const Wedge *wedges, Law law, double *scratch, long slots, long on_chip,
-              long room, long capacity, long count, long V, long E, long regular) {
+              const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows,
+              const int *span, const int *, long, long slots, long, long room, long capacity, long V, long E,
+              long regular) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room), *u = x + 3 * V, *f = u + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];
     const bool bent = !LOOP && law.kb != 0;
-    for (long first = slot * LANES; first < count; first += slots * LANES) {
-      const Side side = {capacity, V, first, count - 1};
+    for (long first = span[0] + slot * LANES; first < span[1]; first += slots * LANES) {
+      const Side side = {rows, capacity, V, first, span[1] - 1};
       bring(positions, side, true, x);
       if (law.mu != 0) bring(velocities, side, false, u);
       for (long i = 0; i < PARTS_OF_A_CELL; i++) volumes[i] = areas[i] = Lanes{};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
+from haloscope.device.jit import Constants
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.cell_shapes import CellShapes
 from haloscope.solvers.blood.loop_elements import SUPPORT, loop_elements
@@ -31,6 +33,7 @@ _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 16 * 8
 _WARP = 32
+_EVERYWHERE = -1
 
 
 # Of an element: an equilateral one has 1. Those of crowded cells go down to 0.1.
@@ -102,6 +105,22 @@ class MembraneLaw:
             raise InputError(f"{name} = {value} is not possible; give a number from 0 on")
 
 
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Where forces are asked for: in a box of lattice points, and up to some points from it.
+
+    Attributes
+    ----------
+    box
+        On the device, as :meth:`OwnBox.numbers` gives it.
+    margin
+        In points.
+    """
+
+    box: Array
+    margin: int
+
+
 class Membranes:
     """The cells of one kind that are present: arrays over their vertices, and laws between them.
 
@@ -128,6 +147,8 @@ class Membranes:
         Flat arrays of float64: component d of vertex v of cell c is at
         (d * capacity + c) * vertices + v. Positions are not wrapped. Velocities matter to the
         forces only if the membrane is viscous.
+    parts
+        How many cells :meth:`divide` has put into each part.
     mesh, law, capacity, vertices
         As given; vertices of a cell.
 
@@ -181,10 +202,38 @@ class Membranes:
         self._moments = device.zeros((_MOMENTS * capacity,), "f8")
         self._set_scratch()
         self._launches: dict[tuple[str, int], Launch] = {}
+        self._of_parts: dict[tuple[str, int], Launch] = {}
+        self.parts = (0, 0)
+        self._divided = np.zeros(capacity, np.int32)
+        self._rows = device.from_host(self._divided)
+        # Where each part begins, and where the last one ends.
+        self._spans = device.zeros((len(self.parts) + 1,), np.int32)
 
     def compute_forces(self, count: int) -> None:
         """Set the forces of the first `count` cells from their positions and velocities."""
         self._launch("forces", count)
+
+    def divide(self, *parts: NDArray[np.integer]) -> None:
+        """Say which cells, by their places, belong to the first part and which to the second.
+
+        Launches for the parts stay as they are.
+        """
+        counts = tuple(len(part) for part in parts)
+        found = np.zeros_like(self._divided)
+        found[: sum(counts)] = np.concatenate(parts)
+        if counts != self.parts or not np.array_equal(found, self._divided):
+            self.parts, self._divided = (counts[0], counts[1]), found
+            self._rows[...] = self._device.from_host(found)
+            spans = np.append(0, np.cumsum(counts)).astype(np.int32)
+            self._spans[...] = self._device.from_host(spans)
+
+    def compute_forces_of(self, part: int, near: Near) -> None:
+        """Set the forces of the cells of a part on all vertices near a box; others may be left 0."""
+        self._launch_part("forces", part, lambda rows, span: self._bind_forces(rows, span, near))
+
+    def advance(self, part: int) -> None:
+        """Move the cells of a part for one step: positions += velocities."""
+        self._launch_part("advance", part, self._bind_advance)
 
     def energies(self, count: int) -> dict[str, np.ndarray]:
         """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
@@ -336,6 +385,8 @@ class Membranes:
                 _RESPONSE * E if self._loop else _CORNER_RESPONSE * V
             ) + _TRIANGLE_SHEETS * E
             self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
+            # A byte a vertex.
+            self._room += -(-V // 8)
             shared = 8 * (self._room + 3 * V)
             together = min(_GPU_SHARED // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
             self._on_chip = int(shared + _GPU_STATIC <= _GPU_SHARED)
@@ -344,7 +395,11 @@ class Membranes:
         self._scratch = device.zeros((1 if self._on_chip else self._slots * self._room,), "f8")
 
     def _kernel(self, name: str) -> Kernel:
-        constants = {"LOOP": int(self._loop), "THREADS_A_BLOCK": self._threads}
+        constants: Constants = {
+            "LOOP": int(self._loop),
+            "THREADS_A_BLOCK": self._threads,
+            "real": "double",
+        }
         return self._device.kernel(SOURCE, name, constants)
 
     def _launch(self, name: str, count: int) -> None:
@@ -359,42 +414,57 @@ class Membranes:
             self._launches[name, count] = self._bind(name, count)
         self._launches[name, count]()
 
+    def _launch_part(self, name: str, part: int, bind: Callable[[Array, Array], Launch]) -> None:
+        if (name, part) not in self._of_parts:
+            self._of_parts[name, part] = bind(self._rows, self._spans[part : part + 2])
+        self._of_parts[name, part]()
+
+    def _bind_advance(self, rows: Array, span: Array) -> Launch:
+        return self._kernel("advance").bind(
+            *(self.positions, self.velocities, rows, span, self.capacity),
+            *(self.capacity, self.vertices),
+            extent=(self.capacity * self.vertices,),
+        )
+
+    def _bind_forces(self, rows: Array, span: Array, near: Near | None) -> Launch:
+        box = self._device.zeros((9,), np.int32) if near is None else near.box
+        return self._kernel("forces").bind(
+            *(self.positions, self.velocities, self.forces, *self._shape_tables()),
+            *(self._scratch, rows, span, box, _EVERYWHERE if near is None else near.margin),
+            *(self._slots, self._on_chip, self._room, self.capacity, self.vertices),
+            *(len(self.mesh.triangles), self._regular),
+            extent=(min(self._slots, self.capacity) * self._threads,),
+            block=(self._threads,),
+            shared=self._shared,
+        )
+
+    def _shape_tables(self) -> tuple[Array | ByValue, ...]:
+        """What the kernels of forces and energies know of the shape at rest."""
+        elements, weights, reference, curvature = self._tables
+        return (elements, weights, reference, curvature, *self._gather, self._law)
+
     def _bind(self, name: str, count: int) -> Launch:
         sizes = (self.capacity, count, self.vertices, len(self.mesh.triangles))
-        elements, weights, reference, curvature = self._tables
+        if name == "forces":
+            give = self._device.from_host
+            rows, span = np.arange(count, dtype=np.int32), np.array([0, count], np.int32)
+            return self._bind_forces(give(rows), give(span), None)
         kernel, threads = self._kernel(name), 128
         if name == "moments":
             return kernel.bind(
                 self.positions,
-                elements,
+                self._tables[0],
                 self._moments,
                 *sizes,
                 extent=(count * threads,),
                 block=(threads,),
             )
-        tables = (elements, weights, reference, curvature, *self._gather, self._law)
-        if name == "energies":
-            return kernel.bind(
-                self.positions,
-                *tables,
-                self._energies,
-                *sizes,
-                self._regular,
-                extent=(count * threads,),
-                block=(threads,),
-            )
         return kernel.bind(
             self.positions,
-            self.velocities,
-            self.forces,
-            *tables,
-            self._scratch,
-            self._slots,
-            self._on_chip,
-            self._room,
+            *self._shape_tables(),
+            self._energies,
             *sizes,
             self._regular,
-            extent=(min(self._slots, count) * self._threads,),
-            block=(self._threads,),
-            shared=self._shared,
+            extent=(count * threads,),
+            block=(threads,),
         )

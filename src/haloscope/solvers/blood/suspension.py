@@ -20,7 +20,7 @@ from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes import MembraneLaw, Membranes, Near
 from haloscope.solvers.blood.repulsion import (
     CellsOfKind,
     Repulsion,
@@ -39,6 +39,8 @@ _HAND_OVER = TimedRegion("hand over cells")
 
 MARGIN = 2.0
 """Spacings that a vertex may move before cells are handed over again."""
+# Cells that no other rank holds, and those that others hold, too.
+_ALONE, _SHARED = 0, 1
 # The first steps after the start, in which cells may gain any sound speed.
 _FIRST_STEPS = 4
 
@@ -167,6 +169,7 @@ class Suspension:
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
         )
+        self._near = Near(device.from_host(box.numbers()), part.halo)
         self._reach = part.halo + MARGIN
         self._repulsions: list[Repulsion | WallRepulsion] = []
         if repulsion is not None:
@@ -305,10 +308,19 @@ class Suspension:
 
     def step(self) -> None:
         """Move with the fluid, which has just collided, and set the forces of its next step."""
-        self._move()
+        if not self.due:
+            self.launch_step()
+            self.count_step()
+            return
+        self._interpolate()
+        for given in self.kinds:
+            if given.shared is not None:
+                with _SHARE:
+                    given.shared.swap(given.membranes.velocities)
+            for part in (_ALONE, _SHARED):
+                self._advance(given, part)
         self.count_step()
-        if self._step >= self._due:
-            self.hand_over()
+        self.hand_over()
         self._put_forces()
 
     @property
@@ -320,31 +332,55 @@ class Suspension:
     def bound_to(self) -> tuple[object, ...]:
         """What the launches of a step depend on; others are needed where it differs."""
         return tuple(
-            one for given in self.kinds for one in (given.membranes, given.rows, given.shared)
+            one
+            for given in self.kinds
+            for one in (
+                *(given.membranes, given.rows, given.shared),
+                *(count > 0 for count in given.membranes.parts),
+            )
         )
 
     def launch_step(self) -> None:
-        """Do what :meth:`step` does on the device where no cells are handed over."""
-        self._move()
-        self._put_forces()
+        """Do what :meth:`step` does on the device where no cells are handed over.
+
+        Cells that no other rank holds are moved and strained while velocities of others travel.
+        """
+        self._interpolate()
+        for given in self.kinds:
+            if given.shared is not None:
+                with _SHARE:
+                    given.shared.start(given.membranes.velocities)
+            self._advance(given, _ALONE)
+            self._strain(given, _ALONE)
+            if given.shared is not None:
+                with _SHARE:
+                    given.shared.finish(given.membranes.velocities)
+                self._advance(given, _SHARED)
+        self._put_forces(beside=_ALONE)
 
     def count_step(self) -> None:
         """Take note that a step was done."""
         self._step += 1
 
-    def _move(self) -> None:
-        """Give vertices the fluid's velocities, and move them."""
+    def _interpolate(self) -> None:
+        """Give vertices in the own box the fluid's velocities, and 0 to others."""
         self._flow.fetch_velocities()
-        u, coupling = self._flow.fluid.velocity, self._coupling
         for given in self.kinds:
             m = given.membranes
             with _INTERPOLATE:
-                coupling.interpolate(u, m.positions, m.velocities, given.vertices)
-            if given.shared is not None:
-                with _SHARE:
-                    given.shared.swap(m.velocities)
+                self._coupling.interpolate(
+                    self._flow.fluid.velocity, m.positions, m.velocities, given.vertices
+                )
+
+    def _advance(self, given: Present, part: int) -> None:
+        if given.membranes.parts[part]:
             with _ADVANCE:
-                coupling.advance(m.positions, m.velocities, given.vertices)
+                given.membranes.advance(part)
+
+    def _strain(self, given: Present, part: int) -> None:
+        if given.membranes.parts[part]:
+            with _MEMBRANES:
+                given.membranes.compute_forces_of(part, self._near)
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity."""
@@ -375,11 +411,13 @@ class Suspension:
                 fault = fault or str(error)
         raise_together(self._world, fault)
 
-    def _put_forces(self) -> None:
+    def _put_forces(self, beside: int | None = None) -> None:
+        """Set the forces on the fluid; those of the cells of one part are there already."""
         force = self._flow.fluid.force
         for given in self.kinds:
-            with _MEMBRANES:
-                given.membranes.compute_forces(given.rows)
+            for part in (_ALONE, _SHARED):
+                if part != beside:
+                    self._strain(given, part)
         with _REPULSION:
             cells = [
                 CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
