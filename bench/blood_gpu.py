@@ -338,6 +338,7 @@ class Suspended:
         self.total = self.cells * vertices
         self.hematocrit = self.cells * CELL_VOLUME / spacing**3 / n**3
         self.membranes = m = Membranes(device, mesh, self.cells, LAW)
+        m.divide(np.arange(self.cells), np.arange(0))
         places = m.positions.reshape(3, self.cells, vertices)
         for axis in range(3):
             middle = device.from_host(np.ascontiguousarray(centres[:, axis]))
@@ -354,7 +355,7 @@ class Suspended:
             "interpolate": lambda: first.interpolate(
                 self.fluid.velocity, m.positions, m.velocities, self.total
             ),
-            "advance": lambda: first.advance(m.positions, m.velocities, self.total),
+            "advance": lambda: m.advance(0),
             "membranes": lambda: m.compute_forces(self.cells),
             "repulsion": lambda: self.repulsion.apply(self.kinds),
             "clear force": lambda: force.fill(0),

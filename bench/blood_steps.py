@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--spacing", type=float, default=0.5, help="in um")
     parser.add_argument("--vertices", type=int, default=642)
     parser.add_argument("--cells", type=int, choices=[0, 1], nargs="+", default=[0, 1])
+    parser.add_argument("--delta", default="peskin", help="smoothed delta function")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--transport", nargs="+", default=["auto"])
     parser.add_argument("--set", action="append", default=[], help="table.key=value, repeatable")
@@ -152,6 +153,7 @@ def main() -> None:
                     "periodic": ["x", "y", "z"],
                 },
                 "repulsion": {"range_um": options.spacing},
+                "delta": options.delta,
             }
             if with_cells:
                 table["cells"] = cells(points, options.spacing, options.vertices)

@@ -28,7 +28,7 @@ def test_the_small_study_of_blood_gives_the_bits_of_one_rank(tmp_path):
     grown = [row for row in rows if row["growth"] == "type1" and row["ranks"] == 2]
     assert [row["vessel"] for row in grown] == ["18.0x16.0x32.0 um"] * 2
     assert [row["hematocrit"] for row in grown] == [0.05, 0.1]
-    assert {row["delta"] for row in rows} == {"peskin", "roma"}
+    assert {row["delta"] for row in rows} == {"linear", "roma"}
     with (tmp_path / result["files"]["phases"]).open() as file:
         phases = [row for row in csv.DictReader(file) if row["series"] == "published transport"]
     # On one rank, which has nobody to send to, this is a point of the first series.

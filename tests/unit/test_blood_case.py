@@ -292,7 +292,7 @@ def test_what_is_possible_but_not_sound_is_said():
             ["x_low feeds cells", "no kind of blood.cells has a hematocrit"],
         ),
         (["blood.repulsion.range_um=5.0", _cells(_MIDDLE)], ["at most 3 spacings"]),
-        (["blood.delta=hat"], ["'peskin', 'cosine', 'roma' or 'linear'"]),
+        (["blood.delta=hat"], ["'linear', 'roma', 'cosine' or 'peskin'"]),
     ],
 )
 def test_cells_that_cannot_be_are_told(refusal, settings, words):

@@ -383,7 +383,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     E = len(mesh.triangles)
     V = len(mesh.vertices)
-    room = 6 * E + (12 * E if elements == "loop" else 7 * V) + -(-V // 8)
+    room = 6 * E + (12 * E if elements == "loop" else 7 * V) + 2 * -(-V // 16)
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
     def run(

@@ -131,9 +131,9 @@ class BloodTable(Table):
     """Viscosity of whole blood in place of viscosity_mpa_s; only without cells."""
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""
-    delta: Literal["peskin", "cosine", "roma", "linear"] = "peskin"
-    """How cells and fluid meet: the smoothed delta function, over 4 points (peskin, cosine), 3 (roma)
-    or 2 (linear). The fluid does not pass between membranes nearer than about half of that, so that
+    delta: Literal["linear", "roma", "cosine", "peskin"] = "linear"
+    """How cells and fluid meet: the smoothed delta function, over 2 points (linear), 3 (roma) or 4
+    (cosine, peskin). The fluid does not pass between membranes nearer than about half of that, so that
     in crowds the fewer points, the less too viscous; the more points, the smoother the motion."""
     repulsion: RepulsionTable = RepulsionTable()
     """Force that keeps cells apart and off walls."""

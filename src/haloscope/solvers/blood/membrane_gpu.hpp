@@ -33,7 +33,7 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
                             OnChip &chip, const int *rows, const int *span, const int *numbers, long margin,
                             long slot, long slots, long capacity, long V, long E, long regular) {
   double *const volumes = store + (LOOP ? 12 * E : 7 * V), *const areas = volumes + E, *const folds = areas + E;
-  double *const flags = folds + (law.kf != 0 ? 4 * E : 0), *const places = flags + (V + 7) / 8;
+  double *const flags = folds + (law.kf != 0 ? 4 * E : 0), *const places = flags + (V + 15) / 16 * 2;
   unsigned char *const near = (unsigned char *)flags;
   Pair *const waiting = (Pair *)store;
 #if LOOP

@@ -385,8 +385,8 @@ class Membranes:
                 _RESPONSE * E if self._loop else _CORNER_RESPONSE * V
             ) + _TRIANGLE_SHEETS * E
             self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
-            # A byte a vertex.
-            self._room += -(-V // 8)
+            # A byte a vertex; the next block's room begins at a pair, too.
+            self._room += 2 * -(-V // 16)
             shared = 8 * (self._room + 3 * V)
             together = min(_GPU_SHARED // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
             self._on_chip = int(shared + _GPU_STATIC <= _GPU_SHARED)

@@ -1,0 +1,268 @@
+"""Times the linear algebra and whole time steps of the flow solver beside this machine's memory, in one run.
+
+    python bench/flow_gpu.py --device cuda --json flow.json
+    mpiexec -n 4 python bench/flow_gpu.py --device cuda
+    python bench/flow_gpu.py --device cpu --cells 16
+
+A duct of 2 x 1 x 1 with 2 n x n x n cells of six tetrahedra, by default about as many as the seed's pump
+has (3.7 M), cut along x among the ranks. Flow enters with a parabola's profile and swirls; a time step is
+so many cells long at the entry's highest velocity. Each step takes four Newton iterations, each of them
+reduces the linear residual by 100. Bytes are those that must move: blocks, column numbers, bounds of rows
+and vectors once. Rates are the slowest rank's; fractions are those of a copy on this rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.device import open_device
+from haloscope.device.ceilings import CeilingProbe
+from haloscope.device.interface import Device
+from haloscope.domain.tet_generators import tet_box
+from haloscope.exchange.world import World, open_world
+from haloscope.numerics.block_pattern import OFFSET_TYPES, pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.numerics.node_vectors import NodeVectors
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+from haloscope.solvers.flow.equations import FlowEquations, Medium
+from haloscope.solvers.flow.newton import Newton, NewtonHistory, NewtonSettings
+from haloscope.solvers.flow.stepping import BackwardDifferences
+
+VISCOSITY = 1 / 500
+TURNS, REPEATS = 5, 5
+BATCHES = (2, 3, 5, 8)
+PRECONDITIONERS = {"coloured": ColouredIlu, "points": PointBlocks}
+
+
+class Duct:
+    """A rank's slice: elements, and nodes, of which those that others have, too, come last."""
+
+    def __init__(self, cells: int, world: World) -> None:
+        along = 2 * cells
+        bounds = [along * rank // world.size for rank in range(world.size + 1)]
+        first, end = bounds[world.rank : world.rank + 2]
+        mesh = tet_box((end - first, cells, cells), (first / cells, 0, 0), (end / cells, 1, 1))
+        places = np.rint(mesh.nodes * cells).astype(np.int64)
+        shared = (places[:, 0] == first) & (first > 0) | (places[:, 0] == end) & (end < along)
+        order = np.argsort(shared, kind="stable")
+        new = np.empty(len(order), np.int32)
+        new[order] = np.arange(len(order))
+        self.tets, self.nodes = new[mesh.tets], mesh.nodes[order]
+        side = cells + 1
+        x, y, z = places[order].T
+        self.numbers = (x * side + y) * side + z
+        self.all_nodes, self.all_tets = (along + 1) * side**2, 6 * along * cells**2
+        wall = (y == 0) | (y == cells) | (z == 0) | (z == cells)
+        entry = x == 0
+        self.given = (4 * np.flatnonzero(wall | entry)[:, None] + np.arange(3)).ravel()
+        x, y, z = self.nodes.T
+        state = np.zeros((len(x), 4))
+        state[:, 0] = 16 * y * (1 - y) * z * (1 - z)
+        state[:, 1] = 0.3 * np.sin(2 * np.pi * x) * (np.sin(np.pi * y) * np.sin(np.pi * z)) ** 2
+        state[wall, :3] = 0.0
+        state[entry, 1:3] = 0.0
+        self.start = state.ravel()
+
+
+class Clock:
+    """Medians over turns of what the slowest rank took."""
+
+    def __init__(self, world: World, device: Device) -> None:
+        self._world, self._device = world, device
+
+    def __call__(self, work: Callable[[], Any], turns: int = TURNS) -> float:
+        """Seconds of one turn."""
+
+        def several() -> None:
+            for _ in range(turns):
+                work()
+
+        work()
+        found = []
+        for _ in range(REPEATS):
+            self._device.synchronise()
+            self._world.barrier()
+            found.append(self._device.seconds(several) / turns)
+        return self._world.largest(statistics.median(found))
+
+
+def variants(rows: BlockRows, x: Any, y: Any) -> dict[str, Callable[[], None]]:
+    """Products on a GPU with other numbers of blocks under way."""
+    if rows.device.kind == "cpu":
+        return {}
+    found: dict[str, Callable[[], None]] = {}
+    source = Path(BlockRows.__init__.__code__.co_filename).with_name("block_rows.cpp")
+    for batch in BATCHES:
+        constants = {"B": 4, "K": 4, "BATCH": batch}
+        offset = OFFSET_TYPES[rows.pattern.offsets.itemsize]
+        kernel = rows.device.kernel(source, "multiply", {**constants, "offset": offset})
+        for block in (128, 256):
+            found[f"product, {batch} blocks under way, {block} threads"] = kernel.bind(
+                *(rows.starts, rows.columns, rows.values, x, y),
+                *(rows.all_rows.shares, 96, 0, rows.nodes),
+                extent=(rows.nodes * 8,),
+                block=(block,),
+            )
+    return found
+
+
+def parts_of(
+    rows: BlockRows, shared: SharedNodes, world: World, restart: int
+) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Pieces of linear algebra, and the bytes that each must move."""
+    device, nodes = rows.device, rows.nodes
+    vector = 32 * nodes
+    x, y = rows.vector(), rows.vector()
+    x[:] = device.from_host(np.sin(np.arange(4.0 * nodes)))
+    product = SharedProduct(rows, shared)
+    timed: dict[str, tuple[Callable[[], Any], int]] = {
+        "product": (lambda: rows.multiply(x, y), rows.bytes_of_product),
+        "product and sums over ranks": (lambda: product(x, y), rows.bytes_of_product),
+    }
+    for name, work in variants(rows, x, y).items():
+        timed[name] = (work, rows.bytes_of_product)
+    points, coloured = PointBlocks(rows, shared), ColouredIlu(rows, shared)
+    blocks = rows.pattern.blocks
+    timed["point blocks"] = (lambda: points.apply(x, y), nodes * 136 + 2 * vector)
+    timed["point blocks, update"] = (points.update, 256 * nodes)
+    # Both sweeps read the order and the bounds of rows; the second reads y again.
+    timed["coloured ILU"] = (lambda: coloured.apply(x, y), blocks * 68 + 16 * nodes + 4 * vector)
+    # The blocks are copied, read and written, and packed.
+    timed["coloured ILU, update"] = (coloured.update, blocks * (4 * 128 + 128 + 64))
+    points.update()
+    coloured.update()
+    world_or_none = None if shared.alone else world
+    counts = [count for count in (5, 10, 20, 40, 80) if count <= restart]
+    space = NodeVectors(device, counts[-1] + 1, 4, shared.owned, world_or_none, shared.transport)
+    of_numbers = np.asarray(shared.numbers)[:, None] * 4 + np.arange(4)
+    for number, each in enumerate(space.vectors):
+        each[:] = device.from_host(np.sin((1.0 + 0.37 * number) * of_numbers.ravel()))
+    space.start()
+    for j in range(1, counts[-1] + 1):
+        space.orthonormalise(j)
+    for count in counts:
+        # Two passes through all of them; the new vector is read thrice and written once.
+        moved = (2 * count + 4) * vector
+        timed[f"orthonormalise against {count}"] = (lambda n=count: space.extend(n), moved)
+    return timed
+
+
+def main() -> None:
+    """Print a line for each piece, then how time steps went."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--cells", type=int, default=67, help="across the duct")
+    parser.add_argument("--cfl", type=float, default=1.5)
+    parser.add_argument("--steps", type=int, default=3, help="that are timed, after two")
+    parser.add_argument("--restart", type=int, default=100)
+    parser.add_argument("--preconditioner", choices=PRECONDITIONERS, default="coloured")
+    parser.add_argument("--transport", default="auto")
+    parser.add_argument("--pieces", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    world = open_world()
+    device = open_device(options.device, local_rank=world.local_rank, threads=options.threads)
+
+    def tell(text: str) -> None:
+        if world.is_root:
+            print(text, flush=True)
+
+    begun = time.perf_counter()
+    duct = Duct(options.cells, world)
+    pattern = pattern_of(device, duct.tets, len(duct.nodes))
+    shared = SharedNodes(world, device, duct.numbers, options.transport)
+    rows = BlockRows(device, pattern, 4)
+    equations = FlowEquations(rows, duct.nodes, [Medium(1.0, VISCOSITY)])
+    tell(
+        f"{world.size} x {device.name}: {duct.all_nodes} nodes, {duct.all_tets} tetrahedra, "
+        f"{pattern.blocks / rows.nodes:.2f} blocks and {rows.bytes_of_product / rows.nodes:.0f} "
+        f"bytes a row, set up in {time.perf_counter() - begun:.1f} s"
+    )
+    state, time_step = device.from_host(duct.start), options.cfl / options.cells
+    clock, residual, past = (
+        Clock(world, device),
+        rows.vector(),
+        device.zeros((3 * rows.nodes,), "f8"),
+    )
+    equations.set_time(1.5 / time_step, 1 / time_step)
+    pieces: dict[str, tuple[Callable[[], Any], int]] = {
+        "residual": (lambda: equations.residual(state, past, residual), 0),
+        "residual and matrix": (lambda: equations.linearise(state, past, residual), 0),
+        "given rows": (lambda: rows.fix_rows(duct.given, shared.owned), 0),
+    }
+    copy = CeilingProbe(device).measure(5).copy
+    told: dict[str, Any] = {
+        "device": device.name,
+        "ranks": world.size,
+        "nodes": duct.all_nodes,
+        "tets": duct.all_tets,
+        "copy_gb_s": copy,
+        "pieces": {},
+    }
+    tell(f"copy {copy:.0f} GB/s")
+    seconds = {name: clock(work, 1) for name, (work, _) in pieces.items()}
+    if options.pieces:
+        more = parts_of(rows, shared, world, options.restart)
+        seconds |= {name: clock(work) for name, (work, _) in more.items()}
+        pieces |= more
+        del more
+    for name, (_, moved) in pieces.items():
+        rate = moved / seconds[name] / 1e9
+        told["pieces"][name] = {"ms": 1e3 * seconds[name], "of_copy": rate / copy}
+        share = f"{rate:8.0f} GB/s {rate / copy:6.2f} of copy" if moved else ""
+        tell(f"  {name:42s} {1e3 * seconds[name]:9.3f} ms {share}")
+    del pieces
+
+    settings = NewtonSettings(
+        iterations=4, linear_tolerance=1e-2, linear_iterations=600, restart=options.restart
+    )
+    preconditioner = PRECONDITIONERS[options.preconditioner](rows, shared)
+    newton = Newton(equations, shared, preconditioner, settings)
+    steps = BackwardDifferences(newton, state, time_step)
+    given = device.from_host(duct.start[duct.given])
+
+    def step() -> NewtonHistory:
+        return steps.step(duct.given, given)
+
+    taken, counts, residuals = [], [], []
+    for number in range(2 + options.steps):
+        device.synchronise()
+        world.barrier()
+        begun = time.perf_counter()
+        history = step()
+        device.synchronise()
+        if number >= 2:
+            taken.append(world.largest(time.perf_counter() - begun))
+        counts.append([each.iterations for each in history.linear])
+        residuals.append(history.residuals)
+        ended = sorted({each.reason for each in history.linear})
+        tell(
+            f"  step {number + 1}: GMRES {counts[-1]} ({', '.join(ended)}), residuals "
+            f"{' '.join(f'{each:.1e}' for each in history.residuals)}"
+        )
+    median = statistics.median(taken)
+    told |= {
+        "step_s": median,
+        "steps_per_hour": 3600 / median,
+        "gmres": counts,
+        "residuals": residuals,
+        "preconditioner": options.preconditioner,
+    }
+    tell(f"{median:.3f} s a step, {3600 / median:.0f} steps an hour")
+    if options.json and world.is_root:
+        options.json.write_text(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()
