@@ -439,7 +439,7 @@ def test_elements_are_counted_without_reading_the_file(meshio, tmp_path, monkeyp
         file = meshio.Mesh(file.points, file.cells[-1:])
     path = tmp_path / "ball.msh"
     file.write(path, file_format=kind, binary=binary)
-    monkeypatch.setattr(mesh_files, "_read", None)
+    monkeypatch.setattr(mesh_files, "read_with_meshio", None)
     assert count_elements(path) == mesh.count == 32
 
 

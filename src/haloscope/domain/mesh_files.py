@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import importlib.util
-import io
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.gmsh_counts import check_gmsh_counts, count_gmsh_hexahedra
+from haloscope.domain.gmsh_counts import count_gmsh_hexahedra
 from haloscope.domain.hexes import (
     FACE_CORNERS,
     FACES,
@@ -27,12 +23,12 @@ from haloscope.domain.hexes import (
     point_text,
 )
 from haloscope.domain.mesh_groups import CellGroups, dimension
+from haloscope.domain.meshio_files import block_nodes, read_with_meshio
 from haloscope.domain.node_orders import in_tensor, node_table
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 
 # Corners of a VTK or Gmsh hexahedron in the order of ours.
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
-_LONGEST_REASON = 200
 _UNNAMED_REGION = "volume"
 # Products of three lengths must be numbers, too.
 _LARGEST = 1e30
@@ -136,12 +132,12 @@ def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
-    file = _read(path)
+    file = read_with_meshio(path, checked_alone=False)
     points = np.asarray(file.points, np.float64)
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(f"mesh file {path} has no points in three dimensions")
     kind, blocks = _hexahedra(file, path)
-    cells = np.concatenate([_cells(file, block, len(points), path) for block in blocks])
+    cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
     _require_finite(points, cells, path)
     table = node_table(points, cells, kind)
     if table is None:
@@ -155,7 +151,7 @@ def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
     used = np.zeros(len(points), bool)
     used[cells[:, _CORNERS]] = True
     numbers = np.where(used, np.cumsum(used) - 1, -1)
-    quads, quad_names, surface_names = _named_quads(file, groups, len(points), path)
+    quads, quad_names, surface_names = _named_quads(file, groups, path)
     return FileCells(
         path,
         points,
@@ -180,58 +176,12 @@ def count_elements(path: Path | str) -> int:
         As of :func:`read_mesh`, as far as it is seen.
     """
     path = Path(path)
-    if _is_gmsh(path) and path.is_file():
+    if path.suffix.lower() == ".msh" and path.is_file():
         found = count_gmsh_hexahedra(path)
         if found:
             return found
-    file = _read(path)
+    file = read_with_meshio(path, checked_alone=False)
     return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
-
-
-def require_meshio() -> None:
-    """Refuse to go on without what reads mesh files.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    """
-    try:
-        there = importlib.util.find_spec("meshio") is not None
-    except ValueError:
-        there = False
-    if not there:
-        raise MachineError("reading mesh files needs meshio; run pip install 'haloscope[mesh]'")
-
-
-def _is_gmsh(path: Path) -> bool:
-    return path.suffix.lower() == ".msh"
-
-
-def _read(path: Path) -> Any:
-    require_meshio()
-    if not path.is_file():
-        raise InputError(f"mesh file {path} is not there; give the path of a file")
-    meshio = importlib.import_module("meshio")
-    gmsh = _is_gmsh(path)
-    if gmsh:
-        check_gmsh_counts(path)
-    said = io.StringIO()
-    try:
-        # meshio prints why it fails, and ends the program where no reader accepts the file.
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            return meshio.read(path)
-    except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        spoken = said.getvalue() if kind == "SystemExit" else f"{kind}: {error}"
-        reason = " ".join(spoken.split())[:_LONGEST_REASON]
-        hint = (
-            "in Gmsh, put every volume and outer surface into physical groups and save those alone "
-            "(Mesh.SaveAll = 0) as version 2.2 or 4.1, without parametric nodes"
-            if gmsh
-            else "save it as Gmsh 2.2 or 4.1 (.msh) or VTK (.vtu)"
-        )
-        raise InputError(f"mesh file {path} cannot be read: {reason}; {hint}") from None
 
 
 def _is_hexahedron(kind: str) -> bool:
@@ -266,25 +216,6 @@ def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
     return file.cells[blocks[0]].type, blocks
 
 
-def _cells(file: Any, block: int, points: int, path: Path) -> Integers:
-    """Node numbers of a block, all of which exist."""
-    cells = np.asarray(file.cells[block].data)
-    if cells.ndim != 2 or cells.size == 0 or not np.issubdtype(cells.dtype, np.integer):
-        raise InputError(f"mesh file {path}: cells of type {file.cells[block].type} are damaged")
-    # Unsigned numbers beyond the range of int64 would turn negative, and are caught below.
-    cells = cells.astype(np.int64)
-    wrong = np.flatnonzero((cells.min(axis=1) < 0) | (cells.max(axis=1) >= points))
-    if len(wrong):
-        row = cells[wrong[0]]
-        node = row.min() if row.min() < 0 else row.max()
-        raise InputError(
-            f"mesh file {path}: {len(wrong)} cells of type {file.cells[block].type} use nodes "
-            f"that are not in the file, the first is number {wrong[0]} with node {node} of "
-            f"{points} (both counted from 0)"
-        )
-    return cells
-
-
 def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
     usable = (np.abs(points) <= _LARGEST).all(axis=1)
     bad = np.flatnonzero(~np.asarray(usable)[cells].all(axis=1))
@@ -296,7 +227,7 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
 
 
 def _named_quads(
-    file: Any, groups: CellGroups, points: int, path: Path
+    file: Any, groups: CellGroups, path: Path
 ) -> tuple[Integers, NDArray[np.int32], tuple[str, ...]]:
     """Corners (n, 4) of the quadrilaterals that have a group, that group, and the names."""
     blocks = [
@@ -313,7 +244,7 @@ def _named_quads(
                 "hexahedra are made of quadrilaterals"
             )
     numbers, names = groups.chosen(blocks)
-    corners = [_cells(file, number, points, path)[:, :4] for number in blocks]
+    corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
     quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
     return quads[numbers >= 0], numbers[numbers >= 0], names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import mmap
 import re
@@ -14,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.domain.gmsh_counts import check_gmsh_counts
-from haloscope.domain.mesh_files import require_meshio
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
 
 Integers = NDArray[np.int64]
 
 ENDINGS = (".msh", ".vtu", ".vtk")
-"""Endings of the files that are read."""
+"""Endings of the files whose sizes are looked at before they are read."""
 
 _LONGEST_REASON = 200
 # Bytes at the beginning of a VTK file that hold what kind of grid it is.
@@ -33,8 +33,31 @@ _COUNTED = re.compile(
 _NUMBER = re.compile(rb"-?\d+")
 
 
-def read_with_meshio(path: Path) -> Any:
+def require_meshio() -> None:
+    """Refuse to go on without what reads mesh files.
+
+    Raises
+    ------
+    MachineError
+        meshio is not installed.
+    """
+    try:
+        there = importlib.util.find_spec("meshio") is not None
+    except ValueError:
+        there = False
+    if not there:
+        raise MachineError("reading mesh files needs meshio; run pip install 'haloscope[mesh]'")
+
+
+def read_with_meshio(path: Path, *, checked_alone: bool = True) -> Any:
     """Read a Gmsh (.msh 2.2 or 4.1) or VTK (.vtu, or .vtk with an unstructured grid) file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    checked_alone
+        Refuse other formats, whose sizes nobody looks at before meshio does.
 
     Raises
     ------
@@ -44,7 +67,7 @@ def read_with_meshio(path: Path) -> Any:
         The file is not there, of another format, or damaged.
     """
     ending = path.suffix.lower()
-    if ending not in ENDINGS:
+    if checked_alone and ending not in ENDINGS:
         raise InputError(
             f"mesh file {path} has an unknown ending; {', '.join(ENDINGS)} are read, Gmsh and "
             "meshio convert others"
@@ -57,7 +80,7 @@ def read_with_meshio(path: Path) -> Any:
         raise InputError(f"mesh file {path} is empty")
     if ending == ".msh":
         check_gmsh_counts(path)
-    else:
+    elif ending in ENDINGS:
         _check_vtk(path, legacy=ending == ".vtk")
     said = io.StringIO()
     try:
@@ -112,8 +135,8 @@ def _check_vtk(path: Path, *, legacy: bool) -> None:
                     )
 
 
-def block_nodes(file: Any, block: int, nodes: int, path: Path) -> Integers:
-    """Node numbers of a block of cells of so many nodes each, (cells, nodes).
+def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> Integers:
+    """Node numbers of a block of cells, of so many nodes each if that is given, (cells, nodes).
 
     Raises
     ------
@@ -122,7 +145,8 @@ def block_nodes(file: Any, block: int, nodes: int, path: Path) -> Integers:
     """
     points = len(file.points)
     kind, cells = file.cells[block].type, np.asarray(file.cells[block].data)
-    if cells.shape[1:] != (nodes,) or not np.issubdtype(cells.dtype, np.integer):
+    shape_fits = cells.ndim == 2 and cells.size and cells.shape[1] == (nodes or cells.shape[1])
+    if not (shape_fits and np.issubdtype(cells.dtype, np.integer)):
         raise InputError(f"mesh file {path}: cells of type {kind} are damaged; save it anew")
     # Unsigned numbers beyond the range of int64 turn negative, and are caught below.
     cells = cells.astype(np.int64)

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from haloscope.domain.mesh_files import require_meshio
 from haloscope.domain.mesh_groups import CellGroups, dimension
-from haloscope.domain.meshio_files import block_nodes, read_with_meshio
+from haloscope.domain.meshio_files import block_nodes, read_with_meshio, require_meshio
 from haloscope.domain.tet_faces import NamedTriangles
 from haloscope.domain.tet_geometry import CORNERS, Integers
 from haloscope.domain.tets import TetMesh, make_tet_mesh
@@ -54,7 +53,7 @@ def read_tets(path: Path | str, scale: float = 1.0) -> TetMesh:
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(f"mesh file {path} has no points in three dimensions")
     blocks = _tetrahedra(file, path)
-    tets = np.concatenate([block_nodes(file, block, CORNERS, path) for block in blocks])
+    tets = np.concatenate([block_nodes(file, block, path, CORNERS) for block in blocks])
     groups = CellGroups(file)
     zones, zone_names = groups.chosen(blocks, otherwise=_UNNAMED_ZONE)
     named = _named_triangles(file, groups, path)
@@ -171,6 +170,6 @@ def _named_triangles(file: Any, groups: CellGroups, path: Path) -> NamedTriangle
                 "tetrahedra are made of triangles of 3 nodes"
             )
     numbers, names = groups.chosen(blocks)
-    corners = [block_nodes(file, number, 3, path) for number in blocks]
+    corners = [block_nodes(file, number, path, 3) for number in blocks]
     triangles = np.concatenate([np.empty((0, 3), np.int64), *corners])
     return NamedTriangles(triangles[numbers >= 0], numbers[numbers >= 0], names)
