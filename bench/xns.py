@@ -18,10 +18,12 @@ writes report.md and pictures.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +38,7 @@ from xns_steps import FLOWS  # noqa: E402
 
 from haloscope.device.cpu import available_cores  # noqa: E402
 from haloscope.domain.node_parts import partition_tets, share_nodes  # noqa: E402
+from haloscope.errors import HaloscopeError  # noqa: E402
 from haloscope.exchange.launch import find_mpiexec, start_command  # noqa: E402
 from haloscope.numerics.shared_node_messages import Messages  # noqa: E402
 from haloscope.scope.analyze import analyze, as_json  # noqa: E402
@@ -129,7 +132,8 @@ def timed(options: argparse.Namespace) -> list[Values]:
     found: dict[tuple[int, str], list[Values]] = {}
     for _ in range(options.turns):
         for ranks in counts:
-            for messages in options.messages:
+            # One rank has nobody to send to.
+            for messages in options.messages[: None if ranks > 1 else 1]:
                 command = command_of(ranks, messages, options, "--timed")
                 found.setdefault((ranks, messages), []).append(done_by(command, options.limit))
     rows = []
@@ -155,7 +159,7 @@ def timed(options: argparse.Namespace) -> list[Values]:
     return rows
 
 
-def kept(path: Path, make: Any) -> Any:
+def kept(path: Path, make: Callable[[], Any]) -> Any:
     """What a file holds, or what is made and put into it."""
     if not path.is_file():
         path.write_text(json.dumps(make(), indent=1))
@@ -167,7 +171,7 @@ def main() -> None:
     """All of it, and the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/xns"))
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--messages", nargs="+", default=_KINDS, choices=_KINDS)
     parser.add_argument("--parts", type=int, default=1024, help="most, of the partition alone")
     parser.add_argument("--mesh", default="pump", choices=FLOWS)
@@ -178,20 +182,21 @@ def main() -> None:
     points = options.out / "points"
     points.mkdir(parents=True, exist_ok=True)
     (options.out / "measured").mkdir(exist_ok=True)
-    shares = kept(points / "shares.json", lambda: shares_of(options))
+    shares = kept(points / "shares.json", functools.partial(shares_of, options))
     runs = []
     for ranks in options.ranks:
-        for messages in options.messages:
+        for messages in _KINDS:
             name = f"{ranks:03}-{messages}"
-            folder = options.out / "measured" / name
-            path = points / f"{name}.json"
-            # Its arguments are bound here: it is called at once.
-            runs.append(
-                kept(path, lambda r=ranks, m=messages, f=folder: measured(r, m, f, options))
-            )
-    steps = kept(points / "timed.json", lambda: timed(options)) if options.turns else []
+            folder, path = options.out / "measured" / name, points / f"{name}.json"
+            if messages in options.messages or path.is_file():
+                make = functools.partial(measured, ranks, messages, folder, options)
+                runs.append(kept(path, make))
+    steps = kept(points / "timed.json", functools.partial(timed, options)) if options.turns else []
     write_report(options.out, shares, runs, steps)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HaloscopeError as error:
+        sys.exit(f"{error}, or take --mesh channel")

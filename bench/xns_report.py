@@ -21,6 +21,7 @@ CALLED = {
 # Section 2.2: share of the pairs that have no data to exchange.
 _SEED_RANKS, _SEED_SHARE = 1024, 0.96
 _HOUR = 3600.0
+_BESIDE = 1.2
 
 
 def write_report(
@@ -62,7 +63,7 @@ def of_shares(shares: Sequence[Values]) -> str:
     head = ["parts", "pairs", "with data", "empty", "neighbours, mean", "most", "nodes shared"]
     return (
         f"{first['elements']:,} tetrahedra, {first['nodes']:,} nodes, parts by METIS. The paper: "
-        f"{_SEED_SHARE:.0%} at {_SEED_RANKS:,}.\n\n{table(head, rows)}"
+        f"{100 * _SEED_SHARE:.0f} % at {_SEED_RANKS:,}.\n\n{table(head, rows)}"
     )
 
 
@@ -103,19 +104,20 @@ def of_diagnosis(folder: Path, runs: Sequence[Values]) -> str:
     recorded = {messages: run["totals"]["time"] / most for messages, run in last.items()}
     saved = predicted["seconds"] - predicted["predicted"]
     first = original["findings"][0]
-    receivers = (
-        f"A rank of {most} gets data from {original['senders'][1]:.1f} others on average, from "
-        f"{original['senders'][0]} to {original['most_senders']}."
+    others = ", ".join(
+        f"{CALLED[messages]} it took {seconds:.3g} s"
+        for messages, seconds in recorded.items()
+        if messages != ORIGINAL
     )
     return "\n".join(
         [
             f"On {most} ranks, original:\n",
             *(f"> {line}" for line in original["answer"]),
             f"\n1. {first['text']} {first['cause']} {first['remedy']}\n",
-            receivers,
-            f"\nWhat if no-empty-messages: the step takes {recorded[ORIGINAL] - saved:.3g} s instead "
-            f"of {recorded[ORIGINAL]:.3g}; revised it took {recorded[REVISED]:.3g} s, non-blocking "
-            f"{recorded[NON_BLOCKING]:.3g} s (ranks share cores: {'; '.join(original['notes'])}).\n",
+            f"A rank gets data from {original['senders'][1]:.1f} others on average, from "
+            f"{original['senders'][0]} to {original['most_senders']}.\n",
+            f"What if no-empty-messages: the step takes {recorded[ORIGINAL] - saved:.3g} s instead "
+            f"of {recorded[ORIGINAL]:.3g}; {others}. But {'; '.join(original['notes'])}.\n",
             "Revised:\n",
             *(f"> {line}" for line in revised["answer"]),
             f"\n![original](map-{ORIGINAL}.png)\n![revised](map-{REVISED}.png)\n",
@@ -129,7 +131,7 @@ def of_steps(steps: Sequence[Values]) -> str:
     rows = [
         [
             f"{row['ranks']}",
-            CALLED[row["messages"]],
+            CALLED[row["messages"]] if row["ranks"] > 1 else "none",
             f"{row['timesteps_per_hour']:.0f}",
             f"{min(row['seconds']):.2f} to {max(row['seconds']):.2f}",
             *(f"{row['components'][name]:.2f}" for name in names),
@@ -190,8 +192,9 @@ def draw_messages(path: Path, shares: Sequence[Values], runs: Sequence[Values]) 
     right.set_ylim(bottom=0)
     for axes in (left, middle, right):
         _style(axes, parts if axes is not right else sorted({run["ranks"] for run in runs}))
-    if runs and runs[0]["cores"] < max(run["ranks"] for run in runs):
-        right.axvspan(runs[0]["cores"], max(run["ranks"] for run in runs), color=GRID, alpha=0.4)
+    most = max((run["ranks"] for run in runs), default=0)
+    if runs and runs[0]["cores"] < most:
+        right.axvspan(runs[0]["cores"] * _BESIDE, most, color=GRID, alpha=0.4, lw=0)
         right.set_title("grey: more ranks than cores", fontsize=8, color=MUTED, loc="left")
     save(figure, path)
 
@@ -202,7 +205,7 @@ def draw_rates(path: Path, steps: Sequence[Values]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
     counts = sorted({row["ranks"] for row in steps})
     for number, messages in enumerate(CALLED):
-        line = [row for row in steps if row["messages"] == messages]
+        line = _line(steps, messages)
         rates = [row["timesteps_per_hour"] for row in line]
         down = [rate - _HOUR / max(row["seconds"]) for rate, row in zip(rates, line, strict=True)]
         up = [_HOUR / min(row["seconds"]) - rate for rate, row in zip(rates, line, strict=True)]
@@ -220,11 +223,12 @@ def draw_rates(path: Path, steps: Sequence[Values]) -> None:
     left.set_ylabel("timesteps/hour")
     left.set_ylim(bottom=0)
     for messages, style in ((ORIGINAL, "-"), (REVISED, "--")):
-        line = [row for row in steps if row["messages"] == messages]
+        line = _line(steps, messages)
         for number, name in enumerate(line[0]["components"]):
+            met = [row for row in line if row["components"][name] > 0]
             right.plot(
-                [row["ranks"] for row in line],
-                [row["components"][name] for row in line],
+                [row["ranks"] for row in met],
+                [row["components"][name] for row in met],
                 color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
                 linestyle=style,
                 marker=MARKERS[number],
@@ -237,7 +241,13 @@ def draw_rates(path: Path, steps: Sequence[Values]) -> None:
     for axes in (left, right):
         _style(axes, counts)
     right.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    left.legend(fontsize=7.5, frameon=False, loc="lower left")
     save(figure, path)
+
+
+def _line(steps: Sequence[Values], messages: str) -> list[Values]:
+    """Rows of a kind of messages; one rank has none."""
+    return [row for row in steps if row["messages"] == messages or row["ranks"] == 1]
 
 
 def _style(axes: Any, counts: Sequence[int]) -> None:

@@ -56,6 +56,9 @@ class Placement:
 class Copies(ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
+    `regions` are the phases that are told of: packing, sending, what needs no message, waiting,
+    and putting results in place.
+
     Parameters
     ----------
     device, dtype, transport, stream
@@ -65,6 +68,8 @@ class Copies(ABC):
     fields, placement
         How many fields go together, and where they lie.
     """
+
+    regions = _GATHER, _SEND, _WITHIN, _WAIT, _SCATTER
 
     def __init__(
         self,
@@ -117,9 +122,10 @@ class Copies(ABC):
 
     def _start(self, state: Array, operation: str) -> None:
         self._under_way = operation
-        with _GATHER:
+        pack, send = self.regions[:2]
+        with pack:
             self._bound_gather(state, operation)()
-        with _SEND:
+        with send:
             self._transport.start()
 
     def finish(self, state: Array, into: Array | None = None) -> None:
@@ -135,12 +141,13 @@ class Copies(ABC):
         """
         target = state if into is None else into
         within, after = self._bound_scatter(state, target, self._under_way)
+        inner, wait, place = self.regions[2:]
         if within is not None:
-            with _WITHIN:
+            with inner:
                 within()
-        with _WAIT:
+        with wait:
             self._transport.finish()
-        with _SCATTER:
+        with place:
             after()
 
     def _bound_gather(self, state: Array, operation: str) -> Launch:

@@ -8,23 +8,18 @@ have the same bits.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device, Kernel
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import (
-    FieldByField,
-    GatherScatter,
-    open_gather_scatter,
-)
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
+from haloscope.scope.regions import Region
 
-Sums: TypeAlias = GatherScatter | FieldByField[GatherScatter]
 _SOURCE = Path(__file__).with_name("node_vectors.cpp")
+_PRODUCT = Region("matrix-vector product")
 
 
 class SharedNodes:
@@ -37,7 +32,7 @@ class SharedNodes:
     numbers
         Global number of each node of this rank, from 0, (nodes,).
     transport
-        As for :func:`haloscope.exchange.gather_scatter.open_gather_scatter`.
+        As for :func:`haloscope.numerics.shared_node_messages.open_node_sums`.
 
     Attributes
     ----------
@@ -63,8 +58,8 @@ class SharedNodes:
         self.shared[at] = True
         self.owned = np.ones(len(self.numbers), bool)
         self.owned[at[self._sharing.ranks < world.rank]] = False
-        self._sums: dict[int, Sums] = {}
-        self._kept: dict[int, Kernel] = {}
+        self._sums: dict[int, NodeSums] = {}
+        self._kept: dict[tuple[int, int], tuple[Array, Launch]] = {}
         self._owned = device.from_host(self.owned.astype(np.uint8))
 
     @property
@@ -72,26 +67,32 @@ class SharedNodes:
         """The lowest number of a shared node; the number of nodes if none is."""
         return int(np.argmax(self.shared)) if self.shared.any() else len(self.shared)
 
-    def sums(self, size: int) -> Sums:
+    def sums(self, size: int) -> NodeSums:
         """Sums over the sharers of vectors with `size` numbers a node; all ranks ask for it."""
         if size not in self._sums:
-            opened = open_gather_scatter(
-                *(self.world, self.device, self._sharing, size, np.float64, self.transport),
-                placement=Placement(0, size, 1),
+            self._sums[size] = open_node_sums(
+                self.world, self.device, self._sharing, size, self.transport
             )
-            self._sums[size] = opened
         return self._sums[size]
+
+    def capturable(self, size: int) -> bool:
+        """Whether sums of `size` numbers a node may be captured into a graph."""
+        return self.alone or self.sums(size).capturable
 
     def take_owners(self, vector: Array, size: int) -> None:
         """Give all copies of a node the `size` numbers that its owner has."""
         if self.alone:
             return
-        if size not in self._kept:
-            self._kept[size] = self.device.kernel(_SOURCE, "keep_owned", {"B": size})
-        self._kept[size].bind(
-            *(self._owned, len(self.owned), vector), extent=(len(self.owned) * size,)
-        )()
-        self.sums(size).swap(vector)
+        # Sums remember arrays by identity, too.
+        key = id(vector), size
+        if key not in self._kept:
+            kernel = self.device.kernel(_SOURCE, "keep_owned", {"B": size})
+            launch = kernel.bind(
+                *(self._owned, len(self.owned), vector), extent=(len(self.owned) * size,)
+            )
+            self._kept[key] = (vector, launch)
+        self._kept[key][1]()
+        self.sums(size).gather(vector)
 
 
 class SharedProduct:
@@ -112,17 +113,37 @@ class SharedProduct:
         self._rows = rows
         self._sums = None if shared.alone else shared.sums(rows.size)
         begin = shared.first_shared if overlap else 0
-        self._inner, self._outer = rows.range_of(0, begin), rows.range_of(begin, rows.nodes)
+        self._ranges = rows.range_of(begin, rows.nodes), rows.range_of(0, begin)
+        self._bound: dict[tuple[int, int], tuple[Array, Array, list[Launch | None]]] = {}
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products may be captured into a graph."""
+        return self._sums is None or self._sums.capturable
 
     def __call__(self, x: Array, y: Array) -> None:
         """Multiply; x has the same bits in all copies of a node, and so has y.
 
-        Exchanges remember arrays by identity: give the same objects again and again.
+        Arrays are remembered by identity: give the same objects again and again.
         """
-        if self._sums is None:
-            self._rows.multiply(x, y)
-            return
-        self._rows.multiply(x, y, self._outer)
-        self._sums.start(y)
-        self._rows.multiply(x, y, self._inner)
-        self._sums.finish(y)
+        with _PRODUCT:
+            outer, inner = self._launches(x, y)
+            if outer is not None:
+                outer()
+            if self._sums is not None:
+                self._sums.start(y)
+            if inner is not None:
+                inner()
+            if self._sums is not None:
+                self._sums.finish(y)
+
+    def _launches(self, x: Array, y: Array) -> list[Launch | None]:
+        """The products in the rows from the first shared one on, and in those before."""
+        found = self._bound.get((id(x), id(y)))
+        if found is None:
+            launches = [
+                self._rows.product(x, y, each) if each.first < each.end else None
+                for each in self._ranges
+            ]
+            found = self._bound[id(x), id(y)] = (x, y, launches)
+        return found[2]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 _names: list[str] = []
+# Who is told of regions, in the order in which they came.
+_listeners: list[tuple[Callable[[int], None], Callable[[int], None]]] = []
 # The preloaded recorder's functions, which are told of every region; one pair at most.
 _recorders: list[tuple[Callable[..., None], Callable[..., None]]] = []
 
@@ -50,29 +52,43 @@ def names() -> tuple[str, ...]:
 
 
 def attach(enter: Callable[[int], None], leave: Callable[[int], None]) -> None:
-    """Tell a listener of every region from now on; it replaces the one before.
+    """Tell a listener of every region from now on, and those before it, too.
 
-    The preloaded recorder, where there is one, is told all the same. Attach and detach outside
-    of any region.
+    The preloaded recorder, where there is one, is told all the same. What is attached within a
+    region is to be detached within it.
     """
+    _listeners.append((enter, leave))
+    _install()
+
+
+def detach() -> None:
+    """The last listener listens no more; others, and the preloaded recorder, go on."""
+    if _listeners:
+        _listeners.pop()
+    _install()
+
+
+def _install() -> None:
+    """Make regions tell those who listen now."""
+    if not _listeners:
+        Region.__enter__, Region.__exit__ = _recorders[0] if _recorders else (_NO_ENTER, _NO_EXIT)
+        return
+    told, recorders = tuple(_listeners), tuple(_recorders)
 
     def on_enter(region: Region) -> None:
-        for record, _ in _recorders:
+        for record, _ in recorders:
             record(region)
-        enter(region.number)
+        for enter, _ in told:
+            enter(region.number)
 
     def on_exit(region: Region, *error: object) -> None:
-        leave(region.number)
-        for _, record in _recorders:
+        for _, leave in told:
+            leave(region.number)
+        for _, record in recorders:
             record(region, *error)
 
     Region.__enter__ = on_enter
     Region.__exit__ = on_exit
-
-
-def detach() -> None:
-    """Listen no more; the preloaded recorder, where there is one, goes on."""
-    Region.__enter__, Region.__exit__ = _recorders[0] if _recorders else (_NO_ENTER, _NO_EXIT)
 
 
 def record_with(enter: Callable[..., None], leave: Callable[..., None]) -> None:
@@ -84,7 +100,7 @@ def record_with(enter: Callable[..., None], leave: Callable[..., None]) -> None:
         Take the place of the region's ``__enter__`` and ``__exit__``.
     """
     _recorders[:] = [(enter, leave)]
-    detach()
+    _install()
 
 
 class Profile:

@@ -96,6 +96,7 @@ def open_transport(
     from haloscope.exchange.transports.peer import PeerTransport
     from haloscope.exchange.transports.repacked import RepackedTransport
     from haloscope.exchange.transports.staged import StagedTransport
+    from haloscope.exchange.transports.turns import AllPairsTransport, BlockingTransport
 
     kinds: dict[str, Any] = {
         "host": HostTransport,
@@ -104,6 +105,9 @@ def open_transport(
         "nccl": NcclTransport,
         "peer": PeerTransport,
         "repacked": RepackedTransport,
+        # For studies of the flow solver, which has names of its own for them (flow.messages).
+        "blocking": BlockingTransport,
+        "all-pairs": AllPairsTransport,
     }
     if name not in kinds:
         raise InputError(f"transport {name!r} is not known; give auto or one of {', '.join(NAMES)}")

@@ -16,8 +16,8 @@ class Requests:
     """Persistent sends and receives of a plan over two buffers, and the copy to self."""
 
     def __init__(self, world: World, plan: Plan, outgoing: Array, incoming: Array) -> None:
-        sends = list(_slices(plan.sends, outgoing))
-        receives = list(_slices(plan.receives, incoming))
+        sends = list(slices(plan.sends, outgoing))
+        receives = list(slices(plan.receives, incoming))
         own_out = [part for rank, part in sends if rank == world.rank]
         own_in = [part for rank, part in receives if rank == world.rank]
         self._own = list(zip(own_out, own_in, strict=True))
@@ -65,7 +65,8 @@ def _free(requests: list[Any]) -> None:
         request.Free()
 
 
-def _slices(messages: Sequence[Message], array: Array) -> Iterator[tuple[int, Array]]:
+def slices(messages: Sequence[Message], array: Array) -> Iterator[tuple[int, Array]]:
+    """The other rank of each message, and where it lies in an array that holds all of them."""
     start = 0
     for message in messages:
         yield message.rank, array[start : start + message.size]
