@@ -30,6 +30,7 @@ def test_point_blocks_take_the_same_iterations_and_residuals_on_any_ranks(told):
         assert np.allclose(found["history"], one["history"], rtol=1e-6, atol=0)
 
 
-def test_ilu_of_overlapping_parts_stays_better_than_point_blocks(told):
+@pytest.mark.parametrize("name", ["ilu", "coloured"])
+def test_ilu_of_overlapping_parts_stays_better_than_point_blocks(told, name):
     for ranks in (1, 2, 3):
-        assert told[ranks]["ilu"]["iterations"] < 0.6 * told[ranks]["points"]["iterations"]
+        assert told[ranks][name]["iterations"] < 0.6 * told[ranks]["points"]["iterations"]

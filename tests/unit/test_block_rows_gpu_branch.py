@@ -17,6 +17,7 @@ from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.exchange.world import World
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.node_vectors import NodeVectors
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
@@ -31,16 +32,25 @@ _WORDS = """
        i += (long)gridDim.x * blockDim.x)
 #define PARTS(k, n) FOR_EACH(k, n)
 struct alignas(16) double2 { double x, y; };
-static double2 __ldcs(const double2 *p) { return *p; }
+struct alignas(8) float2 { float x, y; };
+template <typename T>
+static T __ldcs(const T *p) { return *p; }
 static void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 static double absolute(double a) { return std::fabs(a); }
-static double __shfl_xor_sync(unsigned, double value, int mask) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  exchanged[warp][0][lane] = value;
+static double larger(double a, double b) { return a > b ? a : b; }
+static double of_lane(double value, int lane) {
+  const int warp = threadIdx.x / 32;
+  exchanged[warp][0][threadIdx.x % 32] = value;
   warps[warp]->arrive_and_wait();
-  const double other = exchanged[warp][0][lane ^ mask];
+  const double other = exchanged[warp][0][lane];
   warps[warp]->arrive_and_wait();
   return other;
+}
+static double __shfl_xor_sync(unsigned, double value, int mask) {
+  return of_lane(value, threadIdx.x % 32 ^ mask);
+}
+static double __shfl_sync(unsigned, double value, int lane, int width) {
+  return of_lane(value, threadIdx.x % 32 / width * width + lane);
 }
 """
 _KERNEL = re.compile(r"^KERNEL (\w+)\(([^)]*)\) \{", re.MULTILINE)
@@ -101,6 +111,7 @@ def test_rows_have_the_bits_of_cores(devices, size):
     points, elements = kuhn_box((3, 2, 2))
     nodes, results = len(points), []
     matrices = random(len(elements), 4, 4, size, size)
+    matrices[:, range(4), range(4)] += 4 * size * np.eye(size)
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], elements, nodes), size)
         rows.assemble(device.from_host(matrices))
@@ -110,10 +121,16 @@ def test_rows_have_the_bits_of_cores(devices, size):
         # Neither a whole number of blocks nor of warps.
         rows.multiply(x, y, rows.range_of(1, nodes))
         rows.assemble_vector(device.from_host(random(len(elements), 4, size)), v)
-        preconditioner = PointBlocks(rows, SharedNodes(World(), device, np.arange(nodes)))
+        shared = SharedNodes(World(), device, np.arange(nodes))
+        preconditioner = PointBlocks(rows, shared)
         preconditioner.update()
         preconditioner.apply(x, z)
         results.append([rows.values, y, z, v])
+        if size == 4:  # many launches, each of which starts threads
+            factors, w = ColouredIlu(rows, shared), rows.vector()
+            factors.update()
+            factors.apply(x, w)
+            results[-1].append(w)
     for found, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
         assert np.array_equal(found, wanted)

@@ -18,7 +18,7 @@ from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.flexible_gmres import FlexibleGmres, LinearSolution, NoPreconditioner
-from haloscope.numerics.node_vectors import NodeVectors
+from haloscope.numerics.node_vectors import _PROJECT, NodeVectors
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
@@ -193,7 +193,7 @@ def test_inner_products_are_exact_but_for_one_rounding(device, rest):
     terms = np.abs(a * b).sum()
     assert abs(exact) < max(rest, 1e-15) * terms
     space.vectors[0][:], space.vectors[1][:] = a, b
-    space._step(1, 0, project=True)
+    space._step(1, _PROJECT)
     space._reduce(1, 0)
     assert space._products[2] == float(sum(Fraction(q) ** 2 for q in b))
     assert abs(space._products[0] - exact) <= 1e-29 * terms

@@ -1,79 +1,119 @@
 // Incomplete factors of block sparse rows without fill, and the two sweeps that apply them. Cores only.
 //
-//   F: the matrix's blocks, replaced by L below the diagonal, U above it, and on it the inverses
+//   order       rows as they are eliminated: those of slices, of which none has a block in another's
+//               rows, one slice after the other, and last the rows between them
+//   bounds      where each slice begins in it, where the rows between begin, and its end
+//   lower       L: blocks lower_starts[p] .. lower_starts[p + 1] belong to the row order[p]
+//   upper       from the last row on, each with those of U and then the inverse of its diagonal:
+//               blocks upper_starts[n - 1 - p] .. upper_starts[n - p] belong to the row order[p]
+//   columns     their nodes, those last that a sweep comes by last; sources: their numbers in the matrix
 //
-// Rows follow one another on one core. Levels of rows that need not wait for each other were tried:
-// on two cores they gained a sixth at best, as their rows lie apart, and lost much where the cores
-// had other work too. A rank a core gains all.
+// Slices are worked out side by side; what comes out does not depend on who does. Levels of rows that
+// need not wait for each other would do for one slice, too, but their rows lie apart: on two cores
+// they gained a sixth at best.
 
 #include "small_blocks.hpp"
 
 #if !ON_GPU
-// c = c - a b, or a b where `only`.
-INLINE void block_product(const double *a, const double *b, bool only, double *c) {
-  double result[ENTRIES];
-  for (int m = 0; m < ENTRIES; m++) result[m] = only ? 0 : c[m];
-  const double sign = only ? 1 : -1;
-  for (int column = 0; column < B; column++)
+#include "block_columns.hpp"
+
+// c = a b, or c - a b.
+template <bool subtracts>
+INLINE void block_product(const double *a, const stored *b, double *c) {
+  Column columns[B];
+  for (int k = 0; k < B; k++) columns[k] = column_at(a + k * B);
+  for (int n = 0; n < B; n++) {
+    Column sum = subtracts ? column_at(c + n * B) : Column{};
     for (int k = 0; k < B; k++) {
-      const double factor = sign * b[column * B + k];
-      PRAGMA(omp simd) for (int r = 0; r < B; r++)
-          result[column * B + r] = fused(a[k * B + r], factor, result[column * B + r]);
+      const double factor = b[n * B + k];
+      sum = fused(columns[k], subtracts ? -factor : factor, sum);
     }
-  for (int m = 0; m < ENTRIES; m++) c[m] = result[m];
+    store_column(sum, c + n * B);
+  }
 }
 
-// Row by row (Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 10.4).
-KERNEL factorise(const int *starts, const int *columns, const int *diagonal, long n, double *F,
-                 long *singular) {
-  for (long i = 0; i < n; i++) {
-    for (long k = starts[i]; k < diagonal[i]; k++) {
-      const long row = columns[k];
-      double *factor = F + k * ENTRIES;
-      block_product(factor, F + (long)diagonal[row] * ENTRIES, true, factor);
-      long m = k + 1;
-      for (long other = diagonal[row] + 1; other < starts[row + 1]; other++) {
-        while (m < starts[i + 1] && columns[m] < columns[other]) m++;
-        if (m == starts[i + 1]) break;
-        if (columns[m] == columns[other])
-          block_product(factor, F + other * ENTRIES, false, F + m * ENTRIES);
+struct Factors {
+  const int *order;
+  const int *lower_starts, *lower_columns, *lower_sources;
+  const int *upper_starts, *upper_columns, *upper_sources;
+  stored *lower, *upper;
+};
+
+// Rows of A from begin to end, one after the other (Saad, Iterative Methods for Sparse Linear Systems,
+// 2003, algorithm 10.4). row: room for the longest. place: of each node 0, or 1 + its place in the row.
+INLINE void eliminate(const Factors &f, const int *positions, const double *A, long n, long begin, long end,
+                      double *row, int *place, long *singular) {
+  for (long p = begin; p < end; p++) {
+    const long low = f.lower_starts[p], lows = f.lower_starts[p + 1] - low;
+    const long up = f.upper_starts[n - 1 - p], blocks = lows + f.upper_starts[n - p] - up;
+    for (long k = 0; k < blocks; k++) {
+      const int source = k < lows ? f.lower_sources[low + k] : f.upper_sources[up + k - lows];
+      for (int c = 0; c < B; c++)
+        store_column(column_at(A + (long)source * ENTRIES + c * B), row + k * ENTRIES + c * B);
+      place[k < lows ? f.lower_columns[low + k] : f.upper_columns[up + k - lows]] = (int)k + 1;
+    }
+    for (long k = 0; k < lows; k++) {
+      double *factor = row + k * ENTRIES;
+      const long other = n - 1 - positions[f.lower_columns[low + k]];
+      const long first = f.upper_starts[other], last = f.upper_starts[other + 1];
+      block_product<false>(factor, f.upper + (last - 1) * ENTRIES, factor);
+      for (long u = first; u < last - 1; u++) {
+        const int at = place[f.upper_columns[u]];
+        if (at) block_product<true>(factor, f.upper + u * ENTRIES, row + (at - 1) * ENTRIES);
       }
     }
-    if (!invert(F + (long)diagonal[i] * ENTRIES)) ++*singular;
-  }
-}
-
-// The blocks of F in the order of a sweep.
-KERNEL pack(const double *F, const int *sources, long count, stored *blocks) {
-  BLOCKS(k, count) {
-    const double *from = F + (long)sources[k] * ENTRIES;
-    THREADS(m, ENTRIES) blocks[k * ENTRIES + m] = (stored)from[m];
-  }
-}
-
-// y = x - L y; blocks packed[i] .. packed[i + 1] belong to row i.
-KERNEL sweep_down(long n, const int *packed, const int *columns, const stored *blocks,
-                  const double *x, double *y) {
-  for (long i = 0; i < n; i++) {
-    double sum[B];
-    row_product(columns, blocks, y, packed[i], packed[i + 1], sum);
-    for (int r = 0; r < B; r++) y[i * B + r] = x[i * B + r] - sum[r];
-  }
-}
-
-// y = inverse diagonal times (y - U y), from the last row on; the diagonal comes first.
-KERNEL sweep_up(long n, const int *packed, const int *columns, const stored *blocks, double *y) {
-  for (long p = 0; p < n; p++) {
-    const long i = n - 1 - p;
-    double sum[B], result[B] = {};
-    row_product(columns, blocks, y, packed[p] + 1, packed[p + 1], sum);
-    const stored *inverse = blocks + (long)packed[p] * ENTRIES;
-    for (int c = 0; c < B; c++) {
-      const double rest = y[i * B + c] - sum[c];
-      PRAGMA(omp simd) for (int r = 0; r < B; r++)
-          result[r] = fused((double)inverse[c * B + r], rest, result[r]);
+    if (!invert(row + (blocks - 1) * ENTRIES)) atomic_add(singular, 1L);
+    for (long k = 0; k < blocks; k++) {
+      place[k < lows ? f.lower_columns[low + k] : f.upper_columns[up + k - lows]] = 0;
+      stored *to = k < lows ? f.lower + (low + k) * ENTRIES : f.upper + (up + k - lows) * ENTRIES;
+      for (int c = 0; c < B; c++) store_column(column_at(row + k * ENTRIES + c * B), to + c * B);
     }
-    for (int r = 0; r < B; r++) y[i * B + r] = result[r];
   }
+}
+
+// rows: room for `longest` blocks, and places: for n numbers that are 0, for each slice.
+KERNEL factorise(const int *order, const int *positions, const int *bounds, long slices, long n,
+                 const int *lower_starts, const int *lower_columns, const int *lower_sources, stored *lower,
+                 const int *upper_starts, const int *upper_columns, const int *upper_sources, stored *upper,
+                 const double *A, double *rows, long longest, int *places, long *singular) {
+  const Factors f = {order,        lower_starts,  lower_columns, lower_sources, upper_starts,
+                     upper_columns, upper_sources, lower,         upper};
+  BLOCKS(s, slices)
+  eliminate(f, positions, A, n, bounds[s], bounds[s + 1], rows + s * longest * ENTRIES, places + s * n, singular);
+  eliminate(f, positions, A, n, bounds[slices], n, rows, places, singular);
+}
+
+// y = x - L y.
+INLINE void sweep_down(const int *order, const int *starts, const int *columns, const stored *blocks,
+                       long begin, long end, const double *x, double *y) {
+  for (long p = begin; p < end; p++) {
+    const long i = order[p];
+    const Column sum = row_sum(columns, blocks, y, starts[p], starts[p + 1]);
+    store_column(column_at(x + i * B) - sum, y + i * B);
+  }
+}
+
+// y = inverse diagonal times (y - U y), from the last row on.
+INLINE void sweep_up(const int *order, const int *starts, const int *columns, const stored *blocks, long n,
+                     long begin, long end, double *y) {
+  for (long p = end - 1; p >= begin; p--) {
+    const long i = order[p], last = starts[n - p] - 1;
+    const Column rest = column_at(y + i * B) - row_sum(columns, blocks, y, starts[n - 1 - p], last);
+    const stored *inverse = blocks + last * ENTRIES;
+    Column s[B];
+    for (int c = 0; c < B; c++) s[c] = column_at(inverse + c * B) * rest[c];
+    add_in_pairs<1>(s);
+    store_column(s[0], y + i * B);
+  }
+}
+
+KERNEL solve(const int *order, const int *bounds, long slices, long n, const int *lower_starts,
+             const int *lower_columns, const stored *lower, const int *upper_starts,
+             const int *upper_columns, const stored *upper, const double *x, double *y) {
+  BLOCKS(s, slices)
+  sweep_down(order, lower_starts, lower_columns, lower, bounds[s], bounds[s + 1], x, y);
+  sweep_down(order, lower_starts, lower_columns, lower, bounds[slices], n, x, y);
+  sweep_up(order, upper_starts, upper_columns, upper, n, bounds[slices], n, y);
+  BLOCKS(s, slices) sweep_up(order, upper_starts, upper_columns, upper, n, bounds[s], bounds[s + 1], y);
 }
 #endif

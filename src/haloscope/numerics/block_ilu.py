@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter
-from haloscope.exchange.sharing import ranges
+from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 
+Integers = NDArray[np.integer]
+
 _SOURCE = Path(__file__).with_name("block_ilu.cpp")
+# Whatever the number of threads, so that it does not change what is computed.
+_SLICES = 2
 
 
 class BlockIlu:
@@ -28,7 +33,9 @@ class BlockIlu:
     Schwarz: Cai and Sarkis, SIAM J. Sci. Comput. 21, 1999, 792). Its quality depends on the ranks
     and on the numbering of nodes.
 
-    It computes on one core whatever the number of threads: take a rank a core.
+    Rows are eliminated from both ends of that numbering, and last the few between (a twisted
+    factorisation: van der Vorst, Parallel Comput. 5, 1987, 45), so that two cores have work,
+    and each step of the elimination is one of all rows: slices are no blocks of their own.
 
     Parameters
     ----------
@@ -39,6 +46,14 @@ class BlockIlu:
     single
         Store the factors in single precision, which halves what an application reads; it computes
         in double.
+    slices
+        Of the numbering, that are worked out side by side. Results depend on it, and not on the
+        number of threads.
+
+    Attributes
+    ----------
+    order
+        Nodes as they are eliminated, (nodes,).
 
     Raises
     ------
@@ -46,7 +61,9 @@ class BlockIlu:
         The matrix is not on cores.
     """
 
-    def __init__(self, rows: BlockRows, shared: SharedNodes, *, single: bool = True) -> None:
+    def __init__(
+        self, rows: BlockRows, shared: SharedNodes, *, single: bool = True, slices: int = _SLICES
+    ) -> None:
         if rows.device.kind != "cpu":
             raise InputError(
                 "block ILU(0) is for cores: its sweeps have too little to do at once for a GPU; "
@@ -54,12 +71,34 @@ class BlockIlu:
             )
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
-        self._factors = device.empty(rows.values.shape, np.float64)
         self._sums: Any = None if shared.alone else self._open_sums()
-        self._stored = np.dtype(np.float32 if single else np.float64)
-        self._down = self._sweep(pattern.starts[:-1], pattern.diagonal, backwards=False)
-        self._sweep_down, self._sweep_up = (self._kernel(f"sweep_{way}") for way in ("down", "up"))
-        self._up = self._sweep(pattern.diagonal, pattern.starts[1:], backwards=True)
+        # What is factorised: a copy where sums go in.
+        self._matrix = rows.values
+        if self._sums is not None:
+            self._matrix = device.empty(rows.values.shape, np.float64)
+        self.order, bounds = _order_of_elimination(pattern, slices)
+        positions = np.empty_like(self.order)
+        positions[self.order] = np.arange(pattern.nodes)
+        self._slices, self._bounds = slices, device.from_host(bounds.astype(np.int32))
+        self._order = device.from_host(self.order.astype(np.int32))
+        self._positions = device.from_host(positions.astype(np.int32))
+        stored = np.dtype(np.float32 if single else np.float64)
+        row, column = positions[pattern.rows], positions[pattern.columns]
+        below = column < row
+        last = pattern.nodes - 1
+        self._lower = self._part(np.flatnonzero(below), row, column, stored)
+        self._upper = self._part(np.flatnonzero(~below), last - row, last - column, stored)
+        longest = int(np.diff(pattern.starts).max(initial=0))
+        self._room = device.empty((slices * longest * rows.size**2,), np.float64)
+        self._longest = longest
+        self._places = device.zeros((slices * pattern.nodes,), np.int32)
+        constants: dict[str, int | float | str] = {
+            "B": rows.size,
+            "stored": "float" if single else "double",
+        }
+        self._factorise, self._solve = (
+            device.kernel(_SOURCE, name, constants) for name in ("factorise", "solve")
+        )
 
     def update(self) -> None:
         """Factorise the matrix as it is now.
@@ -69,14 +108,17 @@ class BlockIlu:
         SolutionError
             A diagonal block has no inverse.
         """
-        rows = self._rows
-        self._factors[...] = rows.values
+        rows, lower, upper = self._rows, self._lower, self._upper
         if self._sums is not None:
-            self._sums.swap(self._factors)
+            self._matrix[...] = rows.values
+            self._sums.swap(self._matrix)
         singular = np.zeros(1, np.int64)
-        self._kernel("factorise").bind(
-            *(rows.starts, rows.columns, rows.diagonal, rows.nodes, self._factors, singular),
-            extent=(1,),
+        self._factorise.bind(
+            *(self._order, self._positions, self._bounds, self._slices, rows.nodes),
+            *(lower.starts, lower.columns, lower.sources, lower.blocks),
+            *(upper.starts, upper.columns, upper.sources, upper.blocks),
+            *(self._matrix, self._room, self._longest, self._places, singular),
+            extent=(self._slices,),
         )()
         if self._shared.world.any(bool(singular[0])):
             raise SolutionError(
@@ -84,23 +126,17 @@ class BlockIlu:
                 "this rank; look for unknowns without an equation, such as a pressure without a "
                 "reference"
             )
-        for sweep in (self._down, self._up):
-            self._kernel("pack").bind(
-                *(self._factors, sweep.sources, len(sweep.sources), sweep.blocks),
-                extent=(len(sweep.sources),),
-            )()
 
     def apply(self, x: Array, y: Array) -> None:
         """Solve with the factors; shared nodes take their owners' values."""
-        nodes, down, up = self._rows.nodes, self._down, self._up
-        self._sweep_down.bind(*(nodes, down.packed, down.columns, down.blocks, x, y), extent=(1,))()
-        self._sweep_up.bind(*(nodes, up.packed, up.columns, up.blocks, y), extent=(1,))()
+        lower, upper = self._lower, self._upper
+        self._solve.bind(
+            *(self._order, self._bounds, self._slices, self._rows.nodes),
+            *(lower.starts, lower.columns, lower.blocks),
+            *(upper.starts, upper.columns, upper.blocks, x, y),
+            extent=(self._slices,),
+        )()
         self._shared.take_owners(y, self._rows.size)
-
-    def _kernel(self, name: str) -> Any:
-        stored = "float" if self._stored == np.float32 else "double"
-        constants: dict[str, int | float | str] = {"B": self._rows.size, "stored": stored}
-        return self._rows.device.kernel(_SOURCE, name, constants)
 
     def _open_sums(self) -> Any:
         """Sums of the blocks between shared nodes over the ranks that have both."""
@@ -115,26 +151,44 @@ class BlockIlu:
             placement=Placement(0, size**2, 1),
         )
 
-    def _sweep(self, first: np.ndarray, end: np.ndarray, *, backwards: bool) -> _Sweep:
-        device, size = self._rows.device, self._rows.size
-        if backwards:
-            first, end = first[::-1], end[::-1]
-        sources = ranges(first, end - first)
-        lists = (np.append(0, np.cumsum(end - first)), self._rows.pattern.columns[sources], sources)
-        packed, columns, sources = (device.from_host(part.astype(np.int32)) for part in lists)
-        blocks = device.empty((len(columns), size, size), self._stored)
-        return _Sweep(packed, columns, sources, blocks)
+    def _part(
+        self, chosen: Integers, row: Integers, column: Integers, stored: np.dtype[Any]
+    ) -> _Part:
+        """The chosen blocks in the order of their rows and columns."""
+        rows, device = self._rows, self._rows.device
+        sources = chosen[np.lexsort((column[chosen], row[chosen]))]
+        counts = np.bincount(row[sources], minlength=rows.nodes)
+        lists = (np.append(0, np.cumsum(counts)), rows.pattern.columns[sources], sources)
+        starts, columns, numbers = (device.from_host(each.astype(np.int32)) for each in lists)
+        blocks = device.empty((len(sources), rows.size, rows.size), stored)
+        return _Part(starts, columns, numbers, blocks)
 
 
 @dataclass(frozen=True)
-class _Sweep:
-    """The blocks of a sweep in the order in which it reads them.
+class _Part:
+    """The blocks on one side of the diagonal; see block_ilu.cpp."""
 
-    Blocks `packed[p]` to `packed[p + 1]` belong to the p-th row that is solved for, and are those of
-    the matrix with the numbers `sources`.
-    """
-
-    packed: Array
+    starts: Array
     columns: Array
     sources: Array
     blocks: Array
+
+
+def _order_of_elimination(pattern: BlockPattern, slices: int) -> tuple[Integers, Integers]:
+    """Nodes as they are eliminated, and where slices begin in that order, the rest, and its end.
+
+    A node that shares an element with one of an earlier slice is of the rest. The slices of the
+    first half are eliminated upwards, the others downwards.
+    """
+    bounds = pattern.equal_shares(0, pattern.nodes, slices)
+    of_node = np.repeat(np.arange(slices), np.diff(bounds))
+    between = np.zeros(pattern.nodes, bool)
+    rows = pattern.rows
+    between[rows[of_node[rows] > of_node[pattern.columns]]] = True
+    parts = []
+    for number in range(slices):
+        own = np.arange(bounds[number], bounds[number + 1])
+        own = own[~between[own]]
+        parts.append(own if 2 * number < slices else own[::-1])
+    parts.append(np.flatnonzero(between))
+    return np.concatenate(parts), np.append(0, np.cumsum([len(part) for part in parts]))

@@ -12,8 +12,10 @@
 #if ON_GPU
 // A lane has two equations of one column, so that ENTRIES / 2 lanes read a block as a whole.
 #define ROW_LANES (ENTRIES / 2)
-// Blocks of a row that a lane has under way at once, also the last few.
-#define BATCH 4
+// Blocks of a row that a lane has under way at once, also the last few; a bench tries others.
+#ifndef BATCH
+#define BATCH 5
+#endif
 
 KERNEL multiply(const int *__restrict__ starts, const int *__restrict__ columns,
                 const double *__restrict__ A, const double *__restrict__ x,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device, Kernel
+from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.errors import InputError
 from haloscope.numerics.block_pattern import OFFSET_TYPES, BlockPattern
 
@@ -112,14 +112,17 @@ class BlockRows:
     def multiply(self, x: Array, y: Array, rows: RowRange | None = None) -> None:
         """``y = A x`` in the given rows, by default in all; the rest of y is left as it is."""
         chosen = rows or self.all_rows
-        if chosen.first == chosen.end:
-            return
-        self._multiply.bind(
+        if chosen.first < chosen.end:
+            self.product(x, y, chosen)()
+
+    def product(self, x: Array, y: Array, rows: RowRange) -> Launch:
+        """Bind :meth:`multiply` to two arrays, to be launched again and again."""
+        return self._multiply.bind(
             *(self.starts, self.columns, self.values, x, y),
-            *(chosen.shares, _PARTS, chosen.first, chosen.end),
-            extent=((chosen.end - chosen.first) * self.size**2 // 2,),
+            *(rows.shares, _PARTS, rows.first, rows.end),
+            extent=((rows.end - rows.first) * self.size**2 // 2,),
             block=(_GPU_BLOCK,),
-        )()
+        )
 
     def assemble(self, matrices: Array) -> None:
         """Sum stored element matrices, in the order of elements.
@@ -155,15 +158,18 @@ class BlockRows:
             Whether this rank owns each node, (nodes,): other ranks' parts of a fixed row are zero,
             so that the sum is the identity's. By default it owns all.
         """
+        if len(unknowns):
+            self.fixing(unknowns, owned)()
+
+    def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
+        """Bind :meth:`fix_rows` to at least one unknown, to be launched again and again."""
         chosen = np.asarray(unknowns, np.int32)
-        if len(chosen) == 0:
-            return
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // self.size]
-        self.kernel("fix").bind(
+        return self.kernel("fix").bind(
             *(self.starts, self.diagonal, self.device.from_host(chosen)),
             *(self.device.from_host(np.asarray(ones, np.float64)), len(chosen), self.values),
             extent=(len(chosen),),
-        )()
+        )
 
     def take_diagonal(self, blocks: Array) -> None:
         """Copy the rows' own blocks to an array (nodes, size, size)."""

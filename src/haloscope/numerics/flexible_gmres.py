@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Graph
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.numerics.node_vectors import NodeVectors
+from haloscope.numerics.node_vectors import Floats, NodeVectors
+from haloscope.scope.regions import Region
 
+_PRECONDITIONING = Region("preconditioner")
 Product = Callable[[Array, Array], None]
 """Puts A x into y; both have the same bits in all copies of a node."""
 
@@ -27,7 +30,11 @@ _STAGNATION = 0.999
 
 
 class Preconditioner(Protocol):
-    """An approximate inverse; it may change from one application to the next."""
+    """An approximate inverse; it may change from one application to the next.
+
+    Where it has an attribute `capturable` that is true it does the same launches on the same arrays
+    in each application, and nothing on the host: a GPU replays them. So may a product.
+    """
 
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse's product with x into y, complete in all copies of a node."""
@@ -85,6 +92,8 @@ class FlexibleGmres:
         Most iterations m of a cycle; 2 m + 1 vectors are kept.
     world
         The ranks; without it this is the only one.
+    transport
+        How sums travel between GPUs, as for :class:`NodeVectors`.
 
     Raises
     ------
@@ -99,14 +108,27 @@ class FlexibleGmres:
         owned: np.ndarray,
         restart: int = 30,
         world: World | None = None,
+        transport: str = "auto",
     ) -> None:
         if restart < 1:
             raise InputError(
                 f"a restart after {restart} iterations is not possible; give at least 1"
             )
         self.restart = restart
-        self._space = NodeVectors(device, restart + 1, size, owned, world)
-        self._directions = NodeVectors(device, restart, size, owned, world)
+        self._space = NodeVectors(device, restart + 1, size, owned, world, transport)
+        self._directions = NodeVectors(device, restart, size, owned, world, transport)
+        self._device = device
+        # Iterations of a cycle that were done before, and those that a GPU has recorded.
+        self._recorded_with: tuple[Product, Preconditioner] | None = None
+        self._met: set[int] = set()
+        self._graphs: dict[int, Graph] = {}
+        # A GPU computes one iteration more while the host looks at the last: it never waits.
+        self._ahead = 0 if device.kind == "cpu" else 1
+
+    def length(self, vector: Array) -> float:
+        """Length of a vector with complete copies of nodes: rounded once, whoever has which node."""
+        self._space.vectors[0][:] = vector
+        return self._space.start()
 
     def solve(
         self,
@@ -189,15 +211,21 @@ class FlexibleGmres:
         wanted: float,
         steps: int,
     ) -> _Cycle:
-        """Extend the space until the residual is short enough, and find the best solution in it."""
-        V, Z = self._space.vectors, self._directions.vectors
+        """Extend the space until the residual is short enough, and find the best solution in it.
+
+        What was computed ahead of the iteration that ends it is left aside.
+        """
         problem = _LeastSquares(length)
         lengths: list[float] = []
         finite, complete = True, False
-        for j in range(steps):
-            preconditioner.apply(V[j], Z[j])
-            product(Z[j], V[j + 1])
-            column = self._space.orthonormalise(j + 1)
+        under_way: deque[Callable[[], Floats]] = deque()
+        for j in range(steps + self._ahead):
+            if j < steps:
+                self._iterate(product, preconditioner, j)
+                under_way.append(self._space.fetch(j + 1))
+            if len(under_way) <= self._ahead and j < steps:
+                continue
+            column = under_way.popleft()()
             finite = bool(np.isfinite(column).all())
             if not finite:
                 lengths.append(math.nan)
@@ -208,6 +236,33 @@ class FlexibleGmres:
             if complete or lengths[-1] <= wanted:
                 break
         return _Cycle(lengths, problem.solve(), finite, complete)
+
+    def _iterate(self, product: Product, preconditioner: Preconditioner, j: int) -> None:
+        """Add vector j + 1; a GPU records that when it is done for the second time, and replays it."""
+        V, Z = self._space.vectors, self._directions.vectors
+
+        def work() -> None:
+            with _PRECONDITIONING:
+                preconditioner.apply(V[j], Z[j])
+            product(Z[j], V[j + 1])
+            self._space.launch(j + 1)
+
+        if self._recorded_with != (product, preconditioner):
+            self._recorded_with, self._met, self._graphs = (product, preconditioner), set(), {}
+        if j in self._graphs:
+            self._graphs[j].replay()
+        elif j in self._met and self._may_record(product, preconditioner):
+            self._graphs[j] = self._device.graph(work)
+            self._graphs[j].replay()
+        else:
+            # The first time arrays are bound, which a graph does not allow.
+            self._met.add(j)
+            work()
+
+    def _may_record(self, product: Product, preconditioner: Preconditioner) -> bool:
+        """Whether all parts say of themselves that they work on a GPU alone, on the same arrays."""
+        parts = (product, preconditioner, self._space)
+        return self._ahead > 0 and all(getattr(part, "capturable", False) for part in parts)
 
 
 @dataclass(frozen=True)

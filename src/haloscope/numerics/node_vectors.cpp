@@ -72,33 +72,82 @@ INLINE void chunk_products(const double *vectors, long stride, long count, const
 }
 #endif
 
-// Steps of an orthogonalisation of w = vectors[count] against those before it; each is left out
-// where its flag is 0.
-//   subtract: w -= sum of products[2 * v] * vectors[v]
-//   normalise: w /= sqrt(products[2 * count] - sum of products[2 * v]^2), its length after that;
-//              w = 0 where that is no more than limit * before[2 * count]
-//   project: parts = the products of vectors 0 .. count with w over each chunk
+// Steps of an orthogonalisation of w = vectors[count] against those before it. `first` and `second`
+// are the products of vectors 0 .. count with w before the first and before the second turn.
+//   PROJECT: parts = the products of vectors 0 .. count with w over each chunk
+//   FIRST:   w -= sum of first[2 * v] * vectors[v]; then as PROJECT if there is a second turn
+//   SECOND:  w -= sum of second[2 * v] * vectors[v]; nothing if there is no second turn
+// After its last turn w is divided by its length, or is 0 where that was rounding.
+//
+// state[2 * count]: how large the Frobenius norm of V^T V - I may be, squared; state[2 * count + 1]:
+// turns. A turn that leaves `left` of |w|^2 = `whole` gives the new unit vector parts along the others
+// of at most (ROUNDING |w| + |V^T V - I| |V^T w|) / sqrt(left). Where that could pass 10^-8 there is a
+// second turn: up to the root of a rounding a space is as good as orthonormal (H. D. Simon, Math.
+// Comput. 42, 1984, 115). The bound grows far faster than the norm; but a second turn sees what V^T V - I
+// has made of V^T w, and the norm is taken as ten times that from then on. Where a turn leaves less than
+// a tenth of |w| Pythagoras loses digits, and there is a second one, too.
+#define PROJECT 0
+#define FIRST 1
+#define SECOND 2
+#define TENTH_SQUARED 0.01
+#define SEMI_SQUARED 1e-16
+#define ROUNDING_SQUARED 1e-30
+#define SAFETY_SQUARED 100
+
+// Square of w's parts along the others, and of what is left of w without them.
+INLINE double along(const double *products, long count) {
+  double sum = 0;
+  for (long v = 0; v < count; v++) sum = sum + products[2 * v] * products[2 * v];
+  return sum;
+}
+
+INLINE double left_of(const double *products, long count) {
+  double left = products[2 * count];
+  for (long v = 0; v < count; v++) left = left - products[2 * v] * products[2 * v];
+  return left;
+}
+
+// What may be lost after a first turn, by what was lost before.
+INLINE double loss_of(double before, double whole, double left) {
+  return before + 2 * (ROUNDING_SQUARED * whole + before * (whole - left)) / left;
+}
+
+// What is taken as lost after a second turn: `seen` of parts that the first had taken out.
+INLINE double loss_seen(double seen, double parts) {
+  return larger(ROUNDING_SQUARED, SAFETY_SQUARED * seen / parts);
+}
+
 KERNEL orthogonalise(double *vectors, long stride, long count, const unsigned char *owned,
-                     const double *before, const double *products, double limit, long subtract,
-                     long normalise, long project, double *parts) {
+                     const double *first, const double *second, double limit, long step,
+                     double *state, double *parts) {
   const long chunks = stride / CHUNK;
+  if (step == SECOND && state[2 * count + 1] < 2) return;
+  const double *products = step == SECOND ? second : first;
+  const double whole = products[2 * count], left = step == PROJECT ? 0 : left_of(products, count);
+  double loss = ROUNDING_SQUARED;
+  if (count && step == FIRST) loss = loss_of(state[2 * count - 2], whole, left);
+  if (count && step == SECOND) loss = loss_seen(along(second, count), along(first, count));
+  // The second also where the first is not a number.
+  const bool again = step == FIRST && count > 0 && !(loss <= SEMI_SQUARED && left >= TENTH_SQUARED * whole);
+  const bool project = step == PROJECT || again;
+  const double scale = left <= limit * first[2 * count] ? 0 : 1 / square_root(left);
   BLOCKS(b, chunks) {
+    if (step != PROJECT && b == 0) THREADS(i, 1) {
+      state[2 * count] = loss;
+      if (step == FIRST) state[2 * count + 1] = again ? 2 : 1;
+    }
     SHARED(double, with, CHUNK);
     PRIVATE(double, value, CHUNK);
     double *chunk = vectors + b * CHUNK, *w = chunk + count * stride;
     THREADS(i, CHUNK) MINE(value, i) = w[i];
-    if (subtract)
+    if (step != PROJECT) {
       for (long v = 0; v < count; v++) {
         const double factor = -products[2 * v];
         THREADS(i, CHUNK) MINE(value, i) = fused(factor, chunk[v * stride + i], MINE(value, i));
       }
-    if (normalise) {
-      double left = products[2 * count];
-      for (long v = 0; v < count; v++) left = left - products[2 * v] * products[2 * v];
-      const double scale = left <= limit * before[2 * count] ? 0 : 1 / square_root(left);
-      THREADS(i, CHUNK) MINE(value, i) *= scale;
+      if (!project) THREADS(i, CHUNK) MINE(value, i) *= scale;
+      THREADS(i, CHUNK) w[i] = MINE(value, i);
     }
-    if (subtract || normalise) THREADS(i, CHUNK) w[i] = MINE(value, i);
     if (project) {
       THREADS(i, CHUNK) with[i] = owned[(b * CHUNK + i) / B] ? MINE(value, i) : 0;
       // Also for w itself, which a warp reads as others have written it.
@@ -132,6 +181,18 @@ KERNEL add_parts(const double *parts, long chunks, long count, double *products)
       products[2 * v + 1] = (high[0] - sum) + low[0];
     }
     BARRIER();
+  }
+}
+
+// products[v] = the pair that the pairs of all ranks add to, in their order; a row of `table` each.
+KERNEL add_ranks(const double *table, long row, long ranks, long count, double *products) {
+  FOR_EACH(v, count) {
+    double high = 0, low = 0;
+    for (long r = 0; r < ranks; r++)
+      add_pair(table[r * row + 2 * v], table[r * row + 2 * v + 1], high, low);
+    const double sum = high + low;
+    products[2 * v] = sum;
+    products[2 * v + 1] = (high - sum) + low;
   }
 }
 

@@ -1,14 +1,17 @@
-"""Orthonormal vectors on nodes that ranks may share, made with two reductions a vector."""
+"""Orthonormal vectors on nodes that ranks may share, made with one or two reductions a vector."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.exchange.list_finding import Lists
+from haloscope.exchange.lists import OneWay, open_lists
 from haloscope.exchange.world import World
 
 Floats = NDArray[np.float64]
@@ -16,9 +19,12 @@ Floats = NDArray[np.float64]
 _SOURCE = Path(__file__).with_name("node_vectors.cpp")
 # As in node_vectors.cpp.
 _CHUNK, _LANES, _WIDTH = 512, 256, 32
+_PROJECT, _FIRST, _SECOND = range(3)
 # A new vector shorter than this many roundings of what it is left from is nothing new.
 _ROUNDINGS = 1000.0
 _LIMIT = (_ROUNDINGS * float(np.finfo(np.float64).eps)) ** 2
+# Columns that may be on their way to the host at once.
+_UNDER_WAY = 2
 
 
 class NodeVectors:
@@ -29,10 +35,14 @@ class NodeVectors:
     together, so that but for a rare last bit they depend neither on the number of ranks nor on who
     holds which node. Every rank gets the same bits.
 
-    Orthogonalisation is classical Gram-Schmidt twice (Giraud, Langou and Rozloznik, Comput. Math.
-    Appl. 50, 2005). All products of a turn are one reduction, and the length of what is left comes
-    from the second one by Pythagoras (as in Swirydowicz, Langou, Ananthan, Yang and Thomas, Numer.
-    Linear Algebra Appl. 28, 2021), so that there are two reductions a vector.
+    Orthogonalisation is classical Gram-Schmidt (Giraud, Langou and Rozloznik, Comput. Math. Appl. 50,
+    2005), with a second turn where after the first the vectors might not be orthonormal to the root
+    of a rounding; see node_vectors.cpp. All products of a turn are one reduction, and the length of
+    what is left comes from the last one by Pythagoras (as in Swirydowicz, Langou, Ananthan, Yang and
+    Thomas, Numer. Linear Algebra Appl. 28, 2021).
+
+    Ranks on GPUs reduce there, without the host: each gives its sums to all others, and all add them
+    in the same order.
 
     Parameters
     ----------
@@ -46,6 +56,8 @@ class NodeVectors:
         Whether this rank counts each of its nodes, (nodes,).
     world
         The ranks; without it this is the only one.
+    transport
+        How sums travel between GPUs, as for :func:`haloscope.exchange.lists.open_lists`.
 
     Attributes
     ----------
@@ -60,7 +72,9 @@ class NodeVectors:
         size: int,
         owned: np.ndarray,
         world: World | None = None,
+        transport: str = "auto",
     ) -> None:
+        self._transport = transport
         self._device, self._world = device, world or World()
         self._values = len(owned) * size
         # An odd number of chunks: rows that lay a multiple of 128 KiB apart would share sets of
@@ -74,27 +88,37 @@ class NodeVectors:
         padded[: len(owned)] = owned
         self._owned = device.from_host(padded)
         self._parts = device.zeros((2 * count * self._chunks,), np.float64)
-        # Pairs (sum, what its rounding left) of the first and of the second turn.
-        self._products = device.zeros((4 * count,), np.float64)
-        self._turns = [self._products[: 2 * count], self._products[2 * count :]]
+        # Pairs (sum, what its rounding left) of the first and of the second turn, and of each vector
+        # how much orthogonality may be lost, and its turns.
+        self._products = device.zeros((6 * count,), np.float64)
+        self._turns = [self._products[: 2 * count], self._products[2 * count : 4 * count]]
+        self._state = self._products[4 * count :]
         self._staging = device.staging(2 * count, np.float64)
+        self._columns = [device.staging(6 * count, np.float64) for _ in range(_UNDER_WAY)]
         constants = {"B": size}
         self._orthogonalise = device.kernel(_SOURCE, "orthogonalise", constants)
         self._add_parts = device.kernel(_SOURCE, "add_parts", constants)
+        self._add_ranks = device.kernel(_SOURCE, "add_ranks", constants)
         self._combine = device.kernel(_SOURCE, "combine", constants)
         self._subtract = device.kernel(_SOURCE, "subtract_from", constants)
         self._count = count
+        self._on_host = self._world.size > 1 and device.kind == "cpu"
+        self._steps: dict[tuple[int, int], Launch] = {}
+        self._reductions: dict[tuple[int, int], list[Launch]] = {}
+        # Sums of all ranks, a row each, on a GPU.
+        self._table: Array | None = None
+        self._exchange: OneWay | None = None
 
     def start(self) -> float:
         """Give the first vector the length 1; returns what it had. One reduction."""
-        self._step(0, 0, project=True)
+        self._step(0, _PROJECT)
         self._reduce(0, 0)
         square = float(self._device.to_host(self._turns[0][:1])[0])
-        self._step(0, 0, normalise=True)
+        self._step(0, _FIRST)
         return math.sqrt(square) if square >= 0 else math.nan
 
     def orthonormalise(self, count: int) -> Floats:
-        """Make vector `count` orthogonal to the `count` before it, and 1 long. Two reductions.
+        """Make vector `count` orthogonal to the `count` before it, and 1 long.
 
         Returns
         -------
@@ -102,23 +126,46 @@ class NodeVectors:
             How much it held of each of the others, and last the length of the rest: 0 where that
             was rounding, and not finite where the vector was not. A rest of 0 leaves zeros.
         """
-        self._step(count, 0, project=True)
+        return self.extend(count)()
+
+    def extend(self, count: int) -> Callable[[], Floats]:
+        """As :meth:`orthonormalise`, but a GPU goes on meanwhile; two of these may be under way.
+
+        Returns
+        -------
+        function
+            Waits for the result, and returns it.
+        """
+        self.launch(count)
+        return self.fetch(count)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether :meth:`launch` may be captured into a graph, once it has been called."""
+        alone = self._world.size == 1
+        return alone or (self._exchange is not None and self._exchange.capturable)
+
+    def launch(self, count: int) -> None:
+        """Do the work of :meth:`orthonormalise`."""
+        self._step(count, _PROJECT)
         self._reduce(count, 0)
-        self._step(count, 0, subtract=True, project=True)
-        self._reduce(count, 1)
-        self._step(count, 1, subtract=True, normalise=True)
-        # The one copy to the host if there is one rank.
-        pairs = self._device.to_host(self._products).reshape(2, self._count, 2)
-        first, second = pairs[:, : count + 1, 0]
-        # In the kernel's own order.
-        square = float(second[count])
-        for product in second[:count].tolist():
-            square -= product * product
-        small = square <= _LIMIT * float(first[count])
-        length = 0.0 if small else math.sqrt(square) if square >= 0 else math.nan
-        if not math.isfinite(float(first[count])):
-            length = math.nan
-        return np.append(first[:count] + second[:count], length)
+        self._step(count, _FIRST)
+        # A GPU finds out by itself; on cores nothing is sent in vain.
+        if not self._on_host or self._state[2 * count + 1] == _SECOND:
+            self._reduce(count, 1)
+            self._step(count, _SECOND)
+
+    def fetch(self, count: int) -> Callable[[], Floats]:
+        """Ask for the result of the last :meth:`launch`; see :meth:`extend`."""
+        place = self._columns[count % _UNDER_WAY]
+        # The one copy to the host where there is no rank on cores beside this one.
+        wait = self._device.copy_out(self._products, place)
+
+        def column() -> Floats:
+            wait()
+            return _column(place.reshape(3, self._count, 2)[:, : count + 1], count)
+
+        return column
 
     def add_to(self, result: Array, factors: Floats) -> None:
         """``result += sum of factors[v] * vector v``; result has the size of a vector."""
@@ -134,40 +181,88 @@ class NodeVectors:
         own = self.vectors[vector]
         self._subtract.bind(given, self._values, own, extent=(self._values,))()
 
-    def _step(
-        self,
-        count: int,
-        turn: int,
-        *,
-        subtract: bool = False,
-        normalise: bool = False,
-        project: bool = False,
-    ) -> None:
-        limit = _LIMIT if count else 0.0
-        self._orthogonalise.bind(
-            *(self._flat, self._stride, count, self._owned, self._turns[0], self._turns[turn]),
-            *(limit, int(subtract), int(normalise), int(project), self._parts),
-            extent=(self._stride,),
-            block=(_CHUNK,),
-        )()
+    def _step(self, count: int, step: int) -> None:
+        if (count, step) not in self._steps:
+            limit = _LIMIT if count else 0.0
+            self._steps[count, step] = self._orthogonalise.bind(
+                *(self._flat, self._stride, count, self._owned, *self._turns),
+                *(limit, step, self._state, self._parts),
+                extent=(self._stride,),
+                block=(_CHUNK,),
+            )
+        self._steps[count, step]()
 
     def _reduce(self, count: int, turn: int) -> None:
         """Products of vectors 0 to `count` with the last of them, over all ranks."""
-        self._add_parts.bind(
-            *(self._parts, self._chunks, count + 1, self._turns[turn]),
+        if (count, turn) not in self._reductions:
+            self._reductions[count, turn] = self._bind_reduction(count, turn)
+        first, *rest = self._reductions[count, turn]
+        first()
+        if self._exchange is not None:
+            self._exchange.swap(self._table)
+        for launch in rest:
+            launch()
+        if self._on_host:
+            self._reduce_on_host(self._turns[turn][: 2 * (count + 1)])
+
+    def _bind_reduction(self, count: int, turn: int) -> list[Launch]:
+        """What adds this rank's parts, and what adds those of all ranks to the same on each GPU."""
+        world, own = self._world, self._turns[turn]
+        row = 2 * self._count
+        alone = world.size == 1 or self._on_host
+        if not alone:
+            if self._table is None:
+                self._table = self._device.zeros((world.size * row,), np.float64)
+                self._exchange = self._open_exchange(row)
+            own = self._table[world.rank * row : (world.rank + 1) * row]
+        add = self._add_parts.bind(
+            *(self._parts, self._chunks, count + 1, own),
             extent=((count + 1) * _LANES,),
             block=(_LANES,),
-        )()
-        if self._world.size == 1:
-            return
-        sums = self._turns[turn][: 2 * (count + 1)]
+        )
+        if alone:
+            return [add]
+        rest = self._add_ranks.bind(
+            *(self._table, row, world.size, count + 1, self._turns[turn]), extent=(count + 1,)
+        )
+        return [add, rest]
+
+    def _open_exchange(self, row: int) -> OneWay:
+        """Each rank's row of the table to all others."""
+        world, places = self._world, np.arange(self._world.size * row).reshape(-1, row)
+        others = [rank for rank in range(world.size) if rank != world.rank]
+        lists = Lists(
+            tuple((rank, places[world.rank]) for rank in others),
+            tuple((rank, places[rank]) for rank in others),
+        )
+        opened = open_lists(world, self._device, lists, np.float64, self._transport)
+        opened.forward.prepare(self._table)
+        return opened.forward
+
+    def _reduce_on_host(self, sums: Array) -> None:
         own = self._device.to_host(sums)
         # Each rank adds the pairs of all in the same way; a sum over ranks would round in any order.
         pairs = self._world.alltoall(np.tile(own, (self._world.size, 1)))
-        total = self._staging[: 2 * (count + 1)]
-        for product in range(count + 1):
+        total = self._staging[: len(own)]
+        for product in range(len(own) // 2):
             terms = pairs[:, 2 * product : 2 * product + 2].reshape(-1)
             finite = bool(np.isfinite(terms).all())
             total[2 * product] = math.fsum(terms.tolist()) if finite else math.nan
             total[2 * product + 1] = 0.0
         self._device.copy_in(sums, total)
+
+
+def _column(found: Floats, count: int) -> Floats:
+    """Parts along others and the length of the rest, from a copy of what kernels left."""
+    first, second = found[:2, :, 0]
+    parts, last = first[:count].copy(), first
+    if found[2, count, 1] == _SECOND:
+        parts += second[:count]
+        last = second
+    square, whole = float(last[count]), float(first[count])
+    # In the kernel's own order.
+    for product in last[:count].tolist():
+        square -= product * product
+    small = square <= _LIMIT * whole
+    length = 0.0 if small else math.sqrt(square) if square >= 0 else math.nan
+    return np.append(parts, length if math.isfinite(whole) else math.nan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haloscope.device.interface import Array
+from haloscope.device.interface import Array, Launch
 from haloscope.errors import SolutionError
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
@@ -26,10 +26,13 @@ class PointBlocks:
         Who shares which nodes.
     """
 
+    capturable = True
+
     def __init__(self, rows: BlockRows, shared: SharedNodes) -> None:
         self._rows, self._world = rows, shared.world
         self._sums = None if shared.alone else shared.sums(rows.size**2)
         self._inverse = BlockRows(rows.device, _diagonal(rows.nodes), rows.size)
+        self._bound: dict[tuple[int, int], tuple[Array, Array, Launch]] = {}
 
     def update(self) -> None:
         """Take the blocks of the matrix as they are now.
@@ -51,8 +54,12 @@ class PointBlocks:
             )
 
     def apply(self, x: Array, y: Array) -> None:
-        """Put the inverse blocks' products with x into y."""
-        self._inverse.multiply(x, y)
+        """Put the inverse blocks' products with x into y; arrays are remembered by identity."""
+        found = self._bound.get((id(x), id(y)))
+        if found is None:
+            launch = self._inverse.product(x, y, self._inverse.all_rows)
+            found = self._bound[id(x), id(y)] = (x, y, launch)
+        found[2]()
 
 
 def _diagonal(nodes: int) -> BlockPattern:

@@ -1,0 +1,98 @@
+"""The inverse of a small matrix of blocks with all its entries: the last level of several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from haloscope.device.interface import Array, Kernel
+from haloscope.errors import SolutionError
+from haloscope.numerics.block_pattern import BlockPattern
+from haloscope.numerics.block_rows import BlockRows
+
+_SOURCE = Path(__file__).with_name("two_level.cpp")
+
+
+class DenseBlocks:
+    """The inverse of block rows that one rank has alone, for some hundreds of unknowns.
+
+    Blocks are eliminated in their order, by Gauss and Jordan, with row pivots within blocks only:
+    as safe as block ILU(0), which it equals if all blocks are there.
+
+    Parameters
+    ----------
+    rows
+        The matrix.
+    """
+
+    capturable = True
+
+    def __init__(self, rows: BlockRows) -> None:
+        self._rows, nodes = rows, rows.nodes
+        every = np.arange(nodes, dtype=np.int32)
+        starts = np.arange(nodes + 1, dtype=np.int32)
+        self._inverse = BlockRows(
+            rows.device,
+            BlockPattern(
+                nodes,
+                starts * nodes,
+                np.tile(every, nodes),
+                every * (nodes + 1),
+                every.reshape(-1, 1),
+                starts,
+                every,
+                np.zeros((nodes, 1), np.uint8),
+            ),
+            rows.size,
+        )
+        self._singular = rows.device.zeros((1,), np.int64)
+        device, entries = rows.device, rows.size**2
+        kernels = {name: _kernel(rows, name) for name in ("spread", "scale_row", "eliminate")}
+        values = self._inverse.values
+        many, team = (entries * nodes,), (entries,)
+        self._spread = kernels["spread"].bind(
+            *(rows.starts, rows.columns, rows.values, nodes, values), extent=many, block=team
+        )
+        self._steps = [
+            (
+                kernels["scale_row"].bind(
+                    *(values, nodes, k, self._singular), extent=(64,), block=(64,)
+                ),
+                kernels["eliminate"].bind(*(values, nodes, k), extent=many, block=team),
+            )
+            for k in range(nodes)
+        ]
+        self._device = device
+
+    def update(self) -> None:
+        """Invert the matrix as it is now.
+
+        Raises
+        ------
+        SolutionError
+            A block that comes up as a pivot has no inverse.
+        """
+        self._singular[...] = 0
+        self._spread()
+        for scale_row, eliminate in self._steps:
+            scale_row()
+            eliminate()
+        if int(self._device.to_host(self._singular)[0]):
+            raise SolutionError(
+                "the coarse matrix of the preconditioner is singular; look for unknowns without an "
+                "equation, such as a pressure without a reference"
+            )
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the inverse's product with x into y."""
+        self._inverse.multiply(x, y)
+
+
+def _kernel(rows: BlockRows, name: str) -> Kernel:
+    constants: dict[str, int | float | str] = {
+        "B": rows.size,
+        "stored": "double",
+        "slot": "unsigned char",
+    }
+    return rows.device.kernel(_SOURCE, name, constants)

@@ -1,0 +1,222 @@
+"""Fields at the nodes of tetrahedra shared out over ranks: gathered for files, read back, looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.node_parts import NodePart
+from haloscope.errors import InputError
+from haloscope.exchange.block_fields import arrays_of
+from haloscope.exchange.rows import give_rows
+from haloscope.exchange.world import World
+from haloscope.io.vtkhdf_tets import TetWriter
+from haloscope.numerics.plane_samples import PlaneRaster, joined, plane_raster
+from haloscope.numerics.tet_points import TetLocator, TetPoints
+
+Position = tuple[float, float, float]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_ZONE = "zone"
+# Rows of files that are read, and elements that are sent, at once.
+_AT_ONCE = 1 << 20
+
+
+class NodeFields:
+    """Where the values of fields at nodes lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (nodes,). A rank's own values are those of the nodes that it
+    owns, ascending in their global numbers; all ranks make one.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    part
+        This rank's nodes and elements.
+
+    Attributes
+    ----------
+    own_nodes
+        int64: places of the own nodes in this rank's arrays.
+    """
+
+    def __init__(self, world: World, part: NodePart) -> None:
+        self._world, self._part = world, part
+        owned = np.flatnonzero(part.owned)
+        self.own_nodes: Integers = owned[np.argsort(part.node_numbers[owned])]
+        self._numbers = part.node_numbers[self.own_nodes]
+        self._tets = np.argsort(part.tet_numbers)
+        self.shape = (part.whole_nodes,)
+        self.parts = [world.size]
+        own = len(part.tets)
+        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
+        self._locator: TetLocator | None = None
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        return f"{self._part.whole_tets} tetrahedra, {self._part.whole_nodes} nodes"
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        return f"{self._world.size} parts of {self._fewest} to {self._most} tetrahedra"
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Nodes `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        some = slice(*np.searchsorted(self._numbers, (begin, end)))
+        return self._on_root(owned[some], self._numbers[some], begin, end)
+
+    def _on_root(
+        self, values: np.ndarray, numbers: Integers, begin: int, end: int
+    ) -> np.ndarray | None:
+        """Rows `begin` to `end` on rank 0, from those of each rank and their numbers."""
+        to_root = np.zeros(len(numbers), np.int64)
+        (found_numbers, found), _ = give_rows(self._world, [numbers, values], to_root)
+        if not self._world.is_root:
+            return None
+        result = np.empty((end - begin, *values.shape[1:]), values.dtype)
+        result[found_numbers - begin] = found
+        return result
+
+    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        parts = []
+        for begin in range(0, self.shape[0], _AT_ONCE):
+            end = min(begin + _AT_ONCE, self.shape[0])
+            some = self._numbers[slice(*np.searchsorted(self._numbers, (begin, end)))]
+            if len(some):
+                first = int(some[0])
+                parts.append(read((slice(first, int(some[-1]) + 1),))[some - first])
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of own values."""
+        yield self._numbers.astype(np.uint64)
+
+    @property
+    def locator(self) -> TetLocator:
+        """Finds points in own elements."""
+        if self._locator is None:
+            part = self._part
+            self._locator = TetLocator(part.nodes, part.tets, part.tet_numbers)
+        return self._locator
+
+    def locate(self, positions: Sequence[Position]) -> tuple[Integers, TetPoints]:
+        """Find points in elements of this rank; each is in one element of one rank.
+
+        Returns
+        -------
+        points, found
+            Numbers of the points that are this rank's; and where all lie, as far as it knows.
+        """
+        found = self.locator.find(np.asarray(positions, np.float64))
+        none = self._part.whole_tets
+        lowest = np.array(
+            [
+                -self._world.largest(-float(number))
+                for number in np.where(found.inside, found.elements, none)
+            ]
+        )
+        return np.flatnonzero(found.inside & (found.elements == lowest)), found
+
+    def require_inside(self, what: str, position: Position) -> None:
+        """Refuse a point outside the mesh.
+
+        Raises
+        ------
+        InputError
+            Says where it is and how far the mesh is.
+        """
+        mine, _ = self.locate([position])
+        if self._world.any(len(mine) > 0):
+            return
+        distances = np.linalg.norm(self._part.nodes - np.array(position), axis=1)
+        near = -self._world.largest(-float(distances.min()))
+        x, y, z = position
+        raise InputError(
+            f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
+            "node; give a point inside"
+        )
+
+    def sample(self, positions: Sequence[Position], values: Floats) -> Floats:
+        """Values (points, ...) of fields (nodes of this rank, ...), the same on every rank."""
+        mine, found = self.locate(positions)
+        result = np.zeros((len(positions), *values.shape[1:]))
+        result[mine] = found.values(values)[mine]
+        return self._world.sum(result)
+
+    def sample_plane(
+        self, axis: str, offset: float | None, points: int, values: Floats
+    ) -> tuple[PlaneRaster, Floats | None]:
+        """Sample fields (nodes of this rank, components) on a plane across an axis.
+
+        Returns
+        -------
+        raster, samples
+            On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        """
+        world, nodes = self._world, self._part.nodes
+        lower = -np.array([world.largest(float(at)) for at in (-nodes).max(axis=0)])
+        upper = np.array([world.largest(float(at)) for at in nodes.max(axis=0)])
+        raster = plane_raster(lower, upper, axis, offset, points)
+        found = self.locator.find(raster.points)
+        flat = np.where(found.inside[:, None], found.values(values), np.nan)
+        own = np.ascontiguousarray(flat.T).reshape(-1, *raster.shape)
+        if not world.is_root:
+            world.send(own, 0)
+            return raster, None
+        parts = [own, *(world.receive(own.shape, own.dtype, r) for r in range(1, world.size))]
+        return raster, joined(parts)
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF tetrahedra, gathered on rank 0 piece by piece.
+
+        Parameters
+        ----------
+        path
+            The file.
+        values
+            Gives this rank's own values of each field.
+        vectors
+            Three fields that become one vector, by its name.
+        time
+            Of the fields; goes into the file.
+        """
+        part = self._part
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    TetWriter(path, nodes=part.whole_nodes, elements=part.whole_tets, time=time)
+                )
+                writer.create(_ZONE, np.int32, per_element=True)
+            for begin in range(0, part.whole_nodes, _AT_ONCE):
+                end = min(begin + _AT_ONCE, part.whole_nodes)
+                places = self.collect(part.nodes[self.own_nodes], begin, end)
+                if writer is not None and places is not None:
+                    writer.place(begin, places)
+            for begin in range(0, part.whole_tets, _AT_ONCE):
+                end = min(begin + _AT_ONCE, part.whole_tets)
+                numbers = part.tet_numbers[self._tets]
+                some = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
+                numbers = part.tet_numbers[some]
+                corners = part.node_numbers[part.tets[some]]
+                nodes = self._on_root(corners, numbers, begin, end)
+                zones = self._on_root(part.zones[some].astype(np.int32), numbers, begin, end)
+                if writer is not None and nodes is not None and zones is not None:
+                    writer.connect(begin, nodes)
+                    writer.write(_ZONE, begin, zones)
+            for name, begin, piece in arrays_of(self, values, vectors, writer, axis=1):
+                if writer is not None:
+                    writer.write(name, begin, piece)

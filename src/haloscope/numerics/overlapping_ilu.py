@@ -1,0 +1,165 @@
+"""Block ILU(0) of each rank's nodes and of their neighbours on other ranks, on cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.device.interface import Array
+from haloscope.errors import SolutionError
+from haloscope.exchange.copies import Placement
+from haloscope.exchange.gather_scatter import open_gather_scatter
+from haloscope.exchange.rows import all_rows
+from haloscope.exchange.world import World
+from haloscope.numerics.block_ilu import BlockIlu
+from haloscope.numerics.block_pattern import BlockPattern
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.shared_nodes import SharedNodes
+
+_VECTORS = Path(__file__).with_name("node_vectors.cpp")
+
+
+class OverlappingIlu:
+    """Block ILU(0) of the matrix restricted to a rank's nodes and those next to them.
+
+    One layer of nodes more than :class:`haloscope.numerics.block_ilu.BlockIlu`, which is used for
+    the factors: a rank's own nodes then all have their whole rows, and counts of iterations hardly
+    grow with ranks beside a coarse space. It costs one more message to each neighbour an
+    application. On one rank both are the same.
+
+    Parameters
+    ----------
+    rows
+        This rank's part of the matrix, on cores.
+    shared
+        Who shares which nodes; all ranks make one together.
+    single
+        As for :class:`haloscope.numerics.block_ilu.BlockIlu`.
+
+    Raises
+    ------
+    InputError
+        The matrix is not on cores.
+    """
+
+    def __init__(self, rows: BlockRows, shared: SharedNodes, *, single: bool = True) -> None:
+        self._rows, self._shared = rows, shared
+        self._wide: _Wide | None = None
+        if shared.alone:
+            self._ilu = BlockIlu(rows, shared, single=single)
+            return
+        self._wide = wide = _Wide(rows, shared)
+        alone = SharedNodes(World(), rows.device, np.arange(wide.rows.nodes))
+        self._ilu = BlockIlu(wide.rows, alone, single=single)
+        self._right, self._left = wide.rows.vector(), wide.rows.vector()
+
+    def update(self) -> None:
+        """Factorise the matrix as it is now.
+
+        Raises
+        ------
+        SolutionError
+            A diagonal block has no inverse; on all ranks alike.
+        """
+        if self._wide is not None:
+            self._wide.update()
+        fault = ""
+        try:
+            self._ilu.update()
+        except SolutionError as error:
+            fault = str(error)
+        faults = [text for text in self._shared.world.gather_texts(fault) if text]
+        if faults:
+            raise SolutionError(faults[0])
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Solve with the factors; shared nodes take their owners' values."""
+        if self._wide is None:
+            self._ilu.apply(x, y)
+            return
+        own = len(x)
+        self._right[:own] = x
+        self._wide.complete(self._right)
+        self._ilu.apply(self._right, self._left)
+        y[:] = self._left[:own]
+        self._shared.take_owners(y, self._rows.size)
+
+
+class _Wide:
+    """The matrix of a rank's nodes and their neighbours, with what all ranks' elements add to it.
+
+    Its first nodes are the rank's own, in their order. What several ranks may hold a part of lies
+    between nodes that are shared or some rank's neighbours.
+    """
+
+    def __init__(self, rows: BlockRows, shared: SharedNodes) -> None:
+        world, device, numbers = shared.world, rows.device, shared.numbers
+        pattern, entries, own = rows.pattern, rows.size**2, rows.nodes
+        # Numbers of nodes are below `count` in all that follows.
+        count = int(world.largest(float(numbers.max(initial=-1)))) + 1
+        row, column = numbers[pattern.rows], numbers[pattern.columns]
+        at_edge = shared.shared[pattern.rows]
+        told = all_rows(world, (row * count + column)[at_edge])
+        next_to = told[np.isin(told // count, numbers)] % count
+        extra = np.setdiff1d(next_to, numbers)
+        all_extra = np.unique(all_rows(world, extra))
+        several = np.union1d(all_extra, np.unique(all_rows(world, numbers[shared.shared])))
+        both = np.isin(row, several) & np.isin(column, several)
+        told = np.unique(all_rows(world, (row * count + column)[both]))
+        self.numbers = wide = np.append(numbers, extra)
+        told = told[np.isin(told // count, wide) & np.isin(told % count, wide)]
+        order = np.argsort(wide)
+        nodes = len(wide)
+        places = (order[np.searchsorted(wide, part, sorter=order)] for part in divmod(told, count))
+        elsewhere = next(places) * nodes + next(places)
+        here = pattern.rows.astype(np.int64) * nodes + pattern.columns
+        keys = np.union1d(here, elsewhere)
+        starts = np.append(0, np.cumsum(np.bincount(keys // nodes, minlength=nodes)))
+        every = np.arange(nodes, dtype=np.int32)
+        self.rows = BlockRows(
+            device,
+            BlockPattern(
+                nodes,
+                starts.astype(np.int32),
+                (keys % nodes).astype(np.int32),
+                np.searchsorted(keys, every * np.int64(nodes + 1)).astype(np.int32),
+                every.reshape(-1, 1),
+                np.arange(nodes + 1, dtype=np.int32),
+                every,
+                np.zeros((nodes, 1), np.uint8),
+            ),
+            rows.size,
+        )
+        self._given, self._own = rows.values, np.searchsorted(keys, here)
+        first, second = wide[keys // nodes], wide[keys % nodes]
+        inside = np.isin(first, several) & np.isin(second, several)
+        self._sums: Any = open_gather_scatter(
+            *(world, device, np.where(inside, first * count + second + 1, 0), entries, np.float64),
+            shared.transport,
+            placement=Placement(0, entries, 1),
+        )
+        wanted = np.isin(wide, all_extra)
+        counted = np.append(shared.owned, np.zeros(nodes - own, bool)) | ~wanted
+        self._counted = device.from_host(counted.astype(np.uint8))
+        self._keep = device.kernel(_VECTORS, "keep_owned", {"B": rows.size})
+        self._values: Any = open_gather_scatter(
+            *(world, device, np.where(wanted, wide + 1, 0), rows.size, np.float64),
+            shared.transport,
+            placement=Placement(0, rows.size, 1),
+        )
+
+    def update(self) -> None:
+        """Take the matrix as it is now."""
+        values = self.rows.values
+        values[...] = 0.0
+        values[self._own] = self._given
+        self._sums.swap(values)
+
+    def complete(self, vector: Array) -> None:
+        """Give the neighbours' places what their owners have."""
+        self._keep.bind(
+            *(self._counted, self.rows.nodes, vector), extent=(self.rows.nodes * self.rows.size,)
+        )()
+        self._values.swap(vector)

@@ -1,0 +1,351 @@
+"""Two-level preconditioner: what groups of nodes have in common is solved for first, the rest smoothed.
+
+The coarse matrix is treated in the same way, level by level, until it is small enough to invert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from haloscope.device.interface import Array, Kernel
+from haloscope.errors import InputError
+from haloscope.exchange.copies import Placement
+from haloscope.exchange.gather_scatter import open_gather_scatter
+from haloscope.exchange.sharing import find_sharing
+from haloscope.exchange.world import World
+from haloscope.numerics.block_pattern import OFFSET_TYPES, BlockPattern
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coarse_space import coarse_space
+from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.numerics.dense_blocks import DenseBlocks
+from haloscope.numerics.galerkin_lists import Blocks, GalerkinLists, galerkin_lists
+from haloscope.numerics.overlapping_ilu import OverlappingIlu
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
+from haloscope.numerics.shared_nodes import SharedNodes
+
+_SOURCE = Path(__file__).with_name("two_level.cpp")
+_GPU_BLOCK = 256
+
+
+class Smoother(Protocol):
+    """A preconditioner that follows the matrix."""
+
+    def update(self) -> None:
+        """Take the matrix as it is now."""
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the approximate inverse's product with x into y, complete in all copies."""
+
+
+MakeSmoother = Callable[[BlockRows, SharedNodes], Smoother]
+
+
+def points_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
+    """Point blocks, which do not depend on the ranks and suit any device."""
+    return PointBlocks(rows, shared)
+
+
+def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
+    """Block ILU(0): overlapping on cores, coloured elsewhere.
+
+    With point blocks instead, coarse matrices of more than some thousand nodes are not solved well
+    enough.
+    """
+    if rows.device.kind == "cpu":
+        return OverlappingIlu(rows, shared)
+    return ColouredIlu(rows, shared)
+
+
+class TwoLevel:
+    """A correction on a coarse space of functions, and then a smoother for what it leaves.
+
+    With the functions P of :class:`haloscope.numerics.coarse_space.CoarseSpace`, one set for each
+    unknown of a node, and a smoother M it applies ::
+
+        z = C^-1 P' x,   C = P' A P
+        y = P z + M (x - A P z)
+
+    (the multiplicative combination "coarse first", A-DEF2 without its last part: Tang, Nabben,
+    Vuik and Erlangga, J. Sci. Comput. 39, 2009, 340). A P is kept, which has fewer blocks than A,
+    so that an application costs less than a product with A beside the smoother's. Unknowns whose
+    row is the identity's are left to the smoother, which must solve for those exactly.
+
+    C is the same on all ranks, and each solves for it alone: by a two-level preconditioner of C,
+    and so on until at most `most` nodes are left, which a dense inverse takes. A rank's own C
+    costs about 1/`size` of the whole matrix, whatever the number of ranks.
+
+    The coarse space does not depend on the ranks. With a smoother that does not either, such as
+    point blocks, nothing does but for rounding.
+
+    Parameters
+    ----------
+    rows
+        This rank's part of the matrix.
+    shared
+        Who shares which nodes; all ranks make one together.
+    positions
+        Of each node in m, (nodes, 3).
+    size
+        Nodes of a group, about. Smaller groups take fewer iterations and a larger C.
+    make_smoother
+        Makes the smoother of each level.
+    single
+        Store A P in single precision.
+    most
+        Nodes of a coarse matrix that is inverted.
+
+    Attributes
+    ----------
+    space
+        The coarse functions.
+    coarse_rows
+        The matrix C, of which each rank has all.
+
+    Raises
+    ------
+    InputError
+        A group has fewer than 2 nodes.
+    """
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        shared: SharedNodes,
+        positions: np.ndarray,
+        *,
+        size: int = 32,
+        make_smoother: MakeSmoother = usual_smoother,
+        single: bool = True,
+        most: int = 48,
+    ) -> None:
+        if size < 2:
+            raise InputError(f"groups of {size} nodes are not possible; give 2 or more")
+        self._rows, self._shared = rows, shared
+        device, pattern = rows.device, rows.pattern
+        self.space = space = coarse_space(pattern, shared, positions, size)
+        self._smoother = make_smoother(rows, shared)
+        self._stored = np.dtype(np.float32 if single else np.float64)
+
+        lists = galerkin_lists(pattern, shared, space)
+        self.coarse_rows = BlockRows(device, _pattern(lists.coarse), rows.size)
+        alone = SharedNodes(World(), device, np.arange(space.groups))
+        self._coarse: Smoother
+        if space.groups <= max(most, 1):
+            self._coarse = DenseBlocks(self.coarse_rows)
+        elif 2 * space.groups > pattern.nodes:
+            # Nodes hang together so little that more levels would not get much smaller.
+            self._coarse = make_smoother(self.coarse_rows, alone)
+        else:
+            self._coarse = TwoLevel(
+                *(self.coarse_rows, alone, space.positions),
+                size=size,
+                make_smoother=make_smoother,
+                single=single,
+                most=most,
+            )
+        blocks = len(lists.product.columns)
+        self._free, self._rest = rows.vector(), rows.vector()
+        self._right, self._left = self.coarse_rows.vector(), self.coarse_rows.vector()
+        self._product = device.empty((blocks, rows.size, rows.size), self._stored)
+        self._sums: Any = None if shared.alone else self._open_sums(lists.product)
+        self._over_ranks = (
+            None if shared.alone else _CoarseSums(shared, self.coarse_rows, self._right)
+        )
+        self._prepare(lists)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether applications may be captured into a graph."""
+        parts = (self._smoother, self._coarse)
+        return all(getattr(part, "capturable", False) for part in parts) and (
+            self._over_ranks is None or self._over_ranks.capturable
+        )
+
+    def update(self) -> None:
+        """Take the matrix as it is now.
+
+        Raises
+        ------
+        SolutionError
+            The smoother or the last coarse matrix meets singular blocks.
+        """
+        self._couplings()
+        if self._sums is not None:
+            self._shared.sums(self._rows.size).swap(self._free)
+        self._mark()
+        self._smoother.update()
+        self._project()
+        if self._sums is not None:
+            self._sums.swap(self._product)
+        self._galerkin()
+        if self._over_ranks is not None:
+            self._over_ranks.sum_values()
+        self._fill()
+        self._coarse.update()
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the approximate inverse's product with x into y, complete in all copies of a node."""
+        self._restrict(x)
+        if self._over_ranks is not None:
+            self._over_ranks.sum_right()
+        self._coarse.apply(self._right, self._left)
+        self._subtract(x)
+        self._smoother.apply(self._rest, y)
+        self._prolong(y)
+
+    def _prepare(self, lists: GalerkinLists) -> None:
+        """Bring lists to the device and bind what always works on the same arrays."""
+        rows, space, coarse = self._rows, self.space, self.coarse_rows
+        device, size, entries = rows.device, rows.size, rows.size**2
+        nodes, groups, free = rows.nodes, space.groups, self._free
+        functions = device.from_host(space.columns)
+        weights = device.from_host(space.weights)
+        p_starts = device.from_host(space.starts.astype(np.int32))
+        ap_starts = device.from_host(lists.product.starts)
+        ap_columns = device.from_host(lists.product.columns)
+        slots, coarse_slots = (
+            device.from_host(each) for each in (lists.product_slots, lists.coarse_slots)
+        )
+        slot_starts, coarse_slot_starts = (
+            device.from_host(each) for each in (lists.product_slot_starts, lists.coarse_slot_starts)
+        )
+        own = tuple(
+            device.from_host(each) for each in (lists.function_starts, lists.nodes, lists.factors)
+        )
+        kernel, product = self._kernel, self._product
+        self._couplings = kernel("couplings").bind(
+            *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes * size,)
+        )
+        self._mark = kernel("mark").bind(nodes, free, extent=(nodes * size,))
+        self._project = kernel("project", slots).bind(
+            *(rows.starts, rows.columns, rows.values, p_starts, weights, free),
+            *(slots, slot_starts, ap_starts, nodes, product),
+            extent=(nodes * entries,),
+        )
+        self._galerkin = kernel("galerkin", coarse_slots).bind(
+            *(*own, free, ap_starts, product, coarse_slots, coarse_slot_starts),
+            *(coarse.starts, groups, coarse.values),
+            extent=(groups * entries,),
+        )
+        self._fill = kernel("fill").bind(
+            *(coarse.starts, coarse.diagonal, groups, coarse.values), extent=(groups * size,)
+        )
+        restrict, subtract, prolong = (
+            kernel(name) for name in ("restrict_vector", "subtract_product", "prolong")
+        )
+        right, left, rest = self._right, self._left, self._rest
+
+        def restrict_from(x: Array) -> None:
+            restrict.bind(*(*own, free, x, groups, right), extent=(groups * size,))()
+
+        def subtract_from(x: Array) -> None:
+            subtract.bind(
+                *(ap_starts, ap_columns, product, left, x, nodes, rest),
+                extent=(nodes * entries // 2,),
+                block=(_GPU_BLOCK,),
+            )()
+
+        def prolong_to(y: Array) -> None:
+            prolong.bind(
+                *(p_starts, functions, weights, free, left, nodes, y), extent=(nodes * size,)
+            )()
+
+        self._restrict, self._subtract, self._prolong = restrict_from, subtract_from, prolong_to
+
+    def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
+        constants: dict[str, int | float | str] = {
+            "B": self._rows.size,
+            "stored": "float" if self._stored == np.float32 else "double",
+            "slot": OFFSET_TYPES[1 if slots is None else slots.itemsize],
+        }
+        return self._rows.device.kernel(_SOURCE, name, constants)
+
+    def _open_sums(self, product: Blocks) -> Any:
+        """Sums of the shared nodes' blocks of A P over those who have them."""
+        shared, groups, entries = self._shared, self.space.groups, self._rows.size**2
+        node = np.repeat(np.arange(self._rows.nodes), np.diff(product.starts))
+        ids = np.where(shared.shared[node], shared.numbers[node] * groups + product.columns + 1, 0)
+        return open_gather_scatter(
+            *(shared.world, self._rows.device, ids, entries, self._stored, shared.transport),
+            placement=Placement(0, entries, 1),
+        )
+
+
+def _pattern(blocks: Blocks) -> BlockPattern:
+    """Of rows that come from no elements."""
+    nodes = len(blocks.starts) - 1
+    every = np.arange(nodes, dtype=np.int32)
+    row = np.repeat(every, np.diff(blocks.starts))
+    return BlockPattern(
+        nodes,
+        blocks.starts,
+        blocks.columns,
+        np.flatnonzero(row == blocks.columns).astype(np.int32),
+        every.reshape(-1, 1),
+        np.arange(nodes + 1, dtype=np.int32),
+        every,
+        np.zeros((nodes, 1), np.uint8),
+    )
+
+
+class _CoarseSums:
+    """Sums of all ranks' coarse matrices and vectors, in the order of ranks: the same bits on all.
+
+    Between GPUs they go through what carries the sums over shared nodes, without the host.
+    """
+
+    def __init__(self, shared: SharedNodes, coarse: BlockRows, right: Array) -> None:
+        self._world, self._device = shared.world, coarse.device
+        self._values, self._right = coarse.values.reshape(-1), right
+        self._of_values: NodeSums | None = None
+        self._of_right: NodeSums | None = None
+        if self._device.kind == "cpu":
+            return
+        # Finding the fastest anew, with so many values, would take long.
+        transport = shared.sums(coarse.size).transport
+        nodes, blocks = (np.arange(1, n + 1) for n in (coarse.nodes, coarse.pattern.blocks))
+        self._of_right, self._of_values = (
+            open_node_sums(
+                *(self._world, self._device, find_sharing(self._world, numbers), size, transport)
+            )
+            for numbers, size in ((nodes, coarse.size), (blocks, coarse.size**2))
+        )
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the sum of vectors may be captured into a graph."""
+        return self._of_right is not None and self._of_right.capturable
+
+    def sum_values(self) -> None:
+        """Of the matrices."""
+        if self._of_values is not None:
+            self._of_values.swap(self._values)
+            return
+        self._values[...] = _sum_in_order(self._world, self._values)
+
+    def sum_right(self) -> None:
+        """Of the right-hand sides."""
+        if self._of_right is not None:
+            self._of_right.swap(self._right)
+            return
+        self._right[...] = _sum_in_order(self._world, self._right)
+
+
+def _sum_in_order(world: World, own: np.ndarray) -> np.ndarray:
+    """Sums of all ranks' numbers (n,), each added in the order of ranks, the same bits on all.
+
+    Each rank adds a part for all, so that it sends and receives twice what it gave.
+    """
+    parts = np.zeros((world.size, -(-len(own) // world.size)))
+    parts.reshape(-1)[: len(own)] = own
+    came = world.alltoall(parts)
+    total = came[0].copy()
+    for part in came[1:]:
+        total += part
+    whole: np.ndarray = world.alltoall(np.tile(total, (world.size, 1))).reshape(-1)
+    return whole[: len(own)]

@@ -1,0 +1,78 @@
+"""Claims about orthogonalisation by ranks on GPUs: sums meet on the devices, and have the bits of one rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from thread_gpus import ThreadGpu, on_ranks
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import Constants
+from haloscope.exchange.world import World
+from haloscope.numerics.flexible_gmres import FlexibleGmres
+from haloscope.numerics.node_vectors import NodeVectors
+
+NODES, COUNT = 400, 6
+
+
+class _Gpu(ThreadGpu):
+    """Packs and unpacks as GPUs do; the vectors' own kernels are those of cores."""
+
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
+        if file.name == "gather_scatter.cpp":
+            return super().kernel(file, name, constants)
+        return CpuDevice.kernel(self, file, name, constants)
+
+
+def _work(device: CpuDevice, nodes: np.ndarray, owned: np.ndarray, world: World | None) -> Any:
+    """Columns of an orthogonalisation, the last vector by global numbers, and a solution's history."""
+    given = np.random.default_rng(1).standard_normal((COUNT, NODES, 4))
+    given[4] = given[3] + 1e-9 * given[4]  # the second turn has something to do
+    space = NodeVectors(device, COUNT, 4, owned, world, "peer")
+    for vector, values in zip(space.vectors, given[:, nodes], strict=True):
+        vector[:] = values.ravel()
+    numbers = [space.start()]
+    for j in range(1, COUNT):
+        numbers += space.orthonormalise(j).tolist()
+    gmres = FlexibleGmres(device, 4, owned, 8, world, "peer")
+    scale = 1.0 + np.arange(4.0 * NODES).reshape(-1, 4)[nodes].ravel() % 7
+    b, x = device.from_host(given[0, nodes].ravel()), device.zeros((4 * len(nodes),), "f8")
+
+    class Scaling:
+        capturable = True
+
+        def apply(self, x: Any, y: Any) -> None:
+            y[:] = x
+
+        def __call__(self, x: Any, y: Any) -> None:
+            y[:] = scale * x
+
+    same = Scaling()
+    # The second and the third time iterations are recorded and replayed.
+    for _ in range(3):
+        solved = gmres.solve(same, same, b, x, tolerance=1e-6, most_iterations=40)
+    assert bool(gmres._graphs) == (device.kind != "cpu")
+    return numbers, np.array(space.vectors[-1]).reshape(-1, 4), solved, gmres.length(b)
+
+
+def test_two_gpus_have_the_bits_of_one_rank(tmp_path):
+    wanted = _work(CpuDevice(threads=1), np.arange(NODES), np.ones(NODES, bool), None)
+    parts = [np.arange(250), np.arange(230, NODES)]
+
+    def on_rank(world: World) -> Any:
+        nodes = parts[world.rank]
+        owned = np.ones(len(nodes), bool) if world.rank == 0 else nodes >= 250
+        folder = tmp_path / str(world.rank)
+        folder.mkdir()
+        return _work(_Gpu(folder), nodes, owned, world)
+
+    for nodes, found in zip(parts, on_ranks(2, on_rank), strict=True):
+        assert found[0] == wanted[0]
+        assert np.array_equal(found[1], wanted[1][nodes])
+        # One iteration more was under way when it ended, and is not counted.
+        assert found[2].converged
+        assert found[2].iterations == wanted[2].iterations
+        assert found[2].history == wanted[2].history
+        assert found[3] == wanted[3]

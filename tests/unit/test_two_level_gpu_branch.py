@@ -1,0 +1,43 @@
+"""Claims that the two-level preconditioner's GPU branches give the bits of cores, tried on cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_branches import ThreadsGpu
+from kuhn_boxes import LinearFlow
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.exchange.world import World
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.two_level import TwoLevel, points_smoother
+
+
+@pytest.mark.parametrize("size", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_all_levels_have_the_bits_of_cores(tmp_path, size):
+    flow = LinearFlow((3, 2, 2), size)
+    nodes, cores, results = len(flow.points), CpuDevice(threads=1), []
+    pattern = pattern_of(cores, flow.elements, nodes)
+    matrices, vectors = flow.parts(np.arange(len(flow.elements)))
+    for device in (ThreadsGpu(tmp_path), cores):
+        rows = BlockRows(device, pattern, size)
+        rows.assemble(device.from_host(matrices))
+        rows.fix_rows(flow.unknowns(flow.boundary[::2]))
+        x, y = rows.vector(), rows.vector()
+        rows.assemble_vector(device.from_host(vectors), x)
+        two = TwoLevel(
+            *(rows, SharedNodes(World(), device, np.arange(nodes)), flow.points),
+            size=3,
+            make_smoother=points_smoother,
+            single=False,
+            most=4,
+        )
+        two.update()
+        two.apply(x, y)
+        assert isinstance(two._coarse, TwoLevel)
+        results.append((two.coarse_rows.values, y))
+    for found, wanted in zip(*results, strict=True):
+        assert np.abs(wanted).max() > 0
+        assert np.array_equal(found, wanted)
