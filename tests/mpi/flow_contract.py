@@ -1,12 +1,16 @@
-"""Steps Ethier and Steinman's flow on the ranks that it is started with, and prints how it went."""
+"""Steps Ethier and Steinman's flow on the ranks that it is started with, and prints how it went.
+
+flow_contract.py [DEVICE [TRANSPORT]]
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 
-from haloscope.device.cpu import CpuDevice
+from haloscope.device import open_device
 from haloscope.domain.shared_node_parts import node_part_on_ranks
 from haloscope.domain.tet_generators import tet_box
 from haloscope.exchange.world import open_world
@@ -24,11 +28,14 @@ VISCOSITY, TIME_STEP, CELLS = 0.01, 0.01, 6
 
 def main() -> None:
     """Two steps; rank 0 prints iterations, residuals and the whole state by global numbers."""
-    world, device = open_world(), CpuDevice(threads=1)
+    world = open_world()
+    name = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    transport = sys.argv[2] if len(sys.argv) > 2 else "auto"
+    device = open_device(name, local_rank=world.local_rank, threads=1)
     part, _ = node_part_on_ranks(
         world, lambda: tet_box((CELLS,) * 3, (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
     )
-    shared = SharedNodes(world, device, part.node_numbers)
+    shared = SharedNodes(world, device, part.node_numbers, transport)
     rows = BlockRows(device, pattern_of(device, part.tets, len(part.nodes)), 4)
     equations = FlowEquations(rows, part.nodes, [Medium(1.0, VISCOSITY)])
     settings = NewtonSettings(iterations=3, linear_tolerance=1e-6, restart=40)
@@ -42,10 +49,12 @@ def main() -> None:
         return ethier_steinman(part.nodes, time, VISCOSITY)
 
     before = np.ascontiguousarray(at(-TIME_STEP)[:, :3]).ravel()
-    steps = BackwardDifferences(newton, at(0.0).ravel(), TIME_STEP, before)
-    histories = [steps.step(given, at(k * TIME_STEP).ravel()[given]) for k in (1, 2)]
+    begin, give = device.from_host(at(0.0).ravel()), device.from_host
+    steps = BackwardDifferences(newton, begin, TIME_STEP, give(before))
+    histories = [steps.step(given, give(at(k * TIME_STEP).ravel()[given])) for k in (1, 2)]
     whole = np.zeros((part.whole_nodes, 4))
-    whole[part.node_numbers[shared.owned]] = steps.state.reshape(-1, 4)[shared.owned]
+    state = device.to_host(steps.state).reshape(-1, 4)
+    whole[part.node_numbers[shared.owned]] = state[shared.owned]
     whole = world.sum(whole.ravel())
     if world.is_root:
         print(

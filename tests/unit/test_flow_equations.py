@@ -93,6 +93,24 @@ def test_the_residual_is_the_weak_form(medium, lsic):
     assert np.array_equal(found, again)
 
 
+def test_each_element_has_the_medium_of_its_zone():
+    """Neighbours in a vector of a core lie in other zones."""
+    random, device = np.random.default_rng(4), CpuDevice(threads=2)
+    mesh = tet_box((2, 2, 1), (0, 0, 0), (1.0, 0.7, 0.6))
+    nodes, tets, zones = mesh.nodes, mesh.tets, random.integers(3, size=len(mesh.tets))
+    media = list(MEDIA.values())
+    state, past = random.standard_normal((len(nodes), 4)), random.standard_normal((len(nodes), 3))
+    rows = BlockRows(device, pattern_of(device, tets, len(nodes)), 4)
+    equations = FlowEquations(rows, nodes, media, zones)
+    equations.set_time(ALPHA, BY_DT)
+    wanted = np.zeros((len(nodes), 4))
+    for tet, zone in zip(tets, zones, strict=True):
+        np.add.at(wanted, tet, weak_form(nodes[tet], media[zone], state[tet], past[tet], True))
+    found = rows.vector()
+    equations.residual(state.ravel(), past.ravel(), found)
+    assert np.abs(found - wanted.ravel()).max() < 1e-12
+
+
 @pytest.mark.parametrize("medium", MEDIA.values(), ids=MEDIA)
 def test_the_matrix_holds_the_derivatives_but_those_of_tau(medium):
     random, device = np.random.default_rng(2), CpuDevice(threads=1)

@@ -40,7 +40,7 @@ class Flow:
     def solve(self):
         self.equations.set_time(0.0, 0.0)
         self.state[self.given.numbers] = self.given.values(0.0)
-        self.newton.solve(self.state, self.past, self.given.numbers, self.given.load)
+        self.newton.solve(self.state, self.past, self.given.numbers, self.given.loads(0.0))
         return self.state.reshape(-1, 4)
 
     def force(self, name, centre=(0.0, 0.0, 0.0)):

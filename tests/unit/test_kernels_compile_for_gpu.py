@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
 from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.world import World
+from haloscope.numerics import two_level
 from haloscope.numerics.basis import gll_nodes
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov import KrylovSpace
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.blood import packing
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
@@ -39,7 +43,9 @@ from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.flow import loaded_equations
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.flow.space_time import SlabEquations
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -245,14 +251,29 @@ def test_block_rows_and_flexible_gmres_compile(size):
     points.update()
     for name in ("assemble", "assemble_vector", "fix"):
         rows.kernel(name)
+    for single in (True, False):
+        ColouredIlu(rows, shared, single=single).update()
     FlexibleGmres(device, size, shared.owned)
     device.kernel(_SOURCES / "numerics" / "node_vectors.cpp", "keep_owned", {"B": size})
     names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
-    vectors = ("orthogonalise", "add_parts", "combine", "subtract_from", "keep_owned")
+    vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "keep_owned")
+    factors = ("factorise", "invert_rows", "pack", "sweep_down", "sweep_up")
     assert device.kernels == {
+        *(("coloured_ilu.cpp", name) for name in factors),
         *(("block_rows.cpp", name) for name in names),
         *(("node_vectors.cpp", name) for name in vectors),
     }
+
+
+@pytest.mark.parametrize(("size", "single"), [(2, True), (4, True), (4, False), (8, False)])
+def test_the_two_level_preconditioner_compiles(size, single):
+    device = _AbsentGpu()
+    rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), size)
+    shared = SharedNodes(World(), device, np.arange(4))
+    TwoLevel(rows, shared, np.eye(4)[:, :3], size=2, most=1, single=single)
+    source = Path(two_level.__file__).with_suffix(".cpp").read_text()
+    names = {name for file, name in device.kernels if file == "two_level.cpp"}
+    assert names == set(re.findall(r"^KERNEL (\w+)", source, re.MULTILINE))
 
 
 @pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
@@ -261,6 +282,25 @@ def test_the_flow_equations_compile(carreau):
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 4)
     FlowEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
     assert {("flow.cpp", name) for name in ("residuals", "linearise")} <= device.kernels
+
+
+@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+def test_space_time_slabs_compile(carreau):
+    device = _AbsentGpu()
+    rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 8)
+    SlabEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    assert {("space_time.cpp", name) for name in ("slab_residuals", "linearise_slab")} <= (
+        device.kernels
+    )
+
+
+def test_what_acts_on_the_boundaries_of_flow_compiles():
+    device = _AbsentGpu()
+    backflow = ("add_backflow", "add_backflow_derivatives")
+    for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
+        device.kernel(loaded_equations.SOURCE, name, {})
+    source = loaded_equations.SOURCE.read_text()
+    assert source.count("KERNEL ") == len(device.kernels)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -292,7 +332,9 @@ def test_every_word_of_the_dialect_compiles(real):
 def test_no_kernel_file_is_left_out():
     tested = {
         "block_rows.cpp",
+        "boundaries.cpp",
         "cavity.cpp",
+        "coloured_ilu.cpp",
         "coupling.cpp",
         "driven.cpp",
         "flow.cpp",
@@ -307,6 +349,8 @@ def test_no_kernel_file_is_left_out():
         "packing.cpp",
         "reduce.cpp",
         "repulsion.cpp",
+        "space_time.cpp",
+        "two_level.cpp",
         "pack.cpp",
         "gather_scatter.cpp",
         "ceilings.cpp",

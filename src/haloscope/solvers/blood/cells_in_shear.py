@@ -28,6 +28,9 @@ RED_CELL_MODULUS = 2.5
 """In uN/m, with the Skalak law."""
 _DATA = "capsules_in_shear.csv"
 _TAU = 2.0
+# Of a capsule, in moduli of shear over its radius. What is inside stays there: without it interpolation
+# loses 0.5 % at a strain of 10 and a radius of 16 spacings.
+_VOLUME_MODULUS = 50.0
 # Looks at a turning membrane in a unit of strain, and how far from the plane of the flow vertices
 # may lie, in radii.
 _LOOKS = 4
@@ -156,7 +159,7 @@ def capsule(
         "shear_modulus_un_m": modulus / MICRO,
         "area_ratio": 1.0,
         "bending_modulus_j": 0.0,
-        "volume_modulus_pa": 0.0,
+        "volume_modulus_pa": _VOLUME_MODULUS * modulus / (CAPSULE_RADIUS * MICRO),
         "area_modulus_un_m": 0.0,
     }
     flow = shear(

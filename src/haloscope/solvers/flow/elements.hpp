@@ -1,4 +1,5 @@
-// The stabilised flow equations on one tetrahedron: residual, and its derivatives by the unknowns.
+// The stabilised flow equations on a tetrahedron: the residual at its first node, and its derivatives
+// by the unknowns of all four. T is a number, or a vector of those of several elements.
 //
 // Legend: N_a linear shape function of node a, B_a its gradient, V volume; u velocity, w velocity of
 // the frame, c = u - w what convects, p pressure, rho density, mu viscosity, f body force per mass,
@@ -18,181 +19,226 @@
 #define UNKNOWNS 4
 #define METRIC (5.0 / 6)
 
-// What is the same for all elements of a zone; see Python's ELEMENT_VALUES.
+// What is the same for all elements of a zone; see Python's FlowEquations.
+template <typename T>
 struct Medium {
-  double rho, mu, alpha;
-  double by_dt;                   // 1 over the time step; 0 in steady flow
-  double f[3], omega[3], centre[3];
-  double C_I;                     // of the viscous part of tau
-  double lsic;                    // 1 or 0: with or without that term
-  double mu_inf, lambda2, power;  // Carreau: viscosity at high shear, squared time, (n - 1)/2
+  T rho, mu, alpha;
+  T by_dt;                   // 1 over the time step; 0 in steady flow
+  T f[3], omega[3], centre[3];
+  T C_I;                     // of the viscous part of tau
+  T lsic;                    // 1 or 0: with or without that term
+  T mu_inf, lambda2, power;  // Carreau: viscosity at high shear, squared time, (n - 1)/2
 };
 
+template <typename T>
 struct Tet {
-  double B[NODES][3], V;
+  T B[NODES][3], V;
 };
 
+template <typename T>
 struct Fields {
-  double u[NODES][3], p[NODES], past[NODES][3];
+  T x[NODES][3], u[NODES][3], p[NODES], past[NODES][3];
 };
 
 // Unknowns inside an element, all that its rows share.
+template <typename T>
 struct Inside {
-  double c[NODES][3], mean[3];  // convecting velocity, and its mean
-  double G[3][3];               // G[i][j] = du_i/dx_j
-  double r[NODES][3];           // r at the nodes, between which it is linear
-  double plain[NODES][3];       // r without grad p
-  double div, p, tau, tau_C, mu, mu_slope;
-  double advect[NODES];         // mean . B_b
+  T c[NODES][3], mean[3];  // convecting velocity, and its mean
+  T G[3][3];               // G[i][j] = du_i/dx_j
+  T L[3][3];               // G and what turns with the frame: du_i/dx_j + (omega x)_ij
+  T r[NODES][3], sums[3];  // r at the nodes, between which it is linear; their sums
+  T plain[NODES][3];       // r without grad p
+  T div, p, tau, tau_by_rho, tau_C, mu, mu_slope;
 };
 
-INLINE Tet tet_of(const double x[NODES][3]) {
-  Tet t;
-  double e[3][3];
+template <typename T>
+INLINE T dot3(const T *a, const T *b) { return fused(a[2], b[2], fused(a[1], b[1], a[0] * b[0])); }
+
+template <typename T>
+INLINE T sum_of_nodes(T a, T b, T c, T d) { return (a + b) + (c + d); }
+
+template <typename T>
+INLINE Tet<T> tet_of(const T x[NODES][3]) {
+  Tet<T> t;
+  T e[3][3], n[3][3];
   for (int k = 0; k < 3; k++)
     for (int d = 0; d < 3; d++) e[k][d] = x[k + 1][d] - x[0][d];
-  double n[3][3];
   for (int k = 0; k < 3; k++) {
-    const double *a = e[(k + 1) % 3], *b = e[(k + 2) % 3];
+    const T *a = e[(k + 1) % 3], *b = e[(k + 2) % 3];
     n[k][0] = a[1] * b[2] - a[2] * b[1];
     n[k][1] = a[2] * b[0] - a[0] * b[2];
     n[k][2] = a[0] * b[1] - a[1] * b[0];
   }
-  const double six = e[0][0] * n[0][0] + e[0][1] * n[0][1] + e[0][2] * n[0][2];
-  t.V = six / 6;
+  const T six = dot3(e[0], n[0]), by_six = 1 / six;
+  t.V = six * (1.0 / 6);
   for (int d = 0; d < 3; d++) {
-    for (int k = 0; k < 3; k++) t.B[k + 1][d] = n[k][d] / six;
-    t.B[0][d] = -((n[0][d] + n[1][d]) + n[2][d]) / six;
+    for (int k = 0; k < 3; k++) t.B[k + 1][d] = n[k][d] * by_six;
+    t.B[0][d] = -((n[0][d] + n[1][d]) + n[2][d]) * by_six;
   }
   return t;
 }
 
-INLINE double dot3(const double *a, const double *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
-
-// sum over c of the integral of N_a N_c, times q at c.
-INLINE double weighed(double V, const double q[NODES][3], int a, int i) {
-  return V / 20 * (((q[0][i] + q[1][i]) + (q[2][i] + q[3][i])) + q[a][i]);
-}
-
-#if ON_GPU
-INLINE double raised(double a, double power) { return pow(a, power); }
-#else
-INLINE double raised(double a, double power) { return __builtin_pow(a, power); }
-#endif
-
 // Viscosity at a squared shear rate, and its derivative by that (Carreau; lambda 0: Newtonian).
-INLINE void viscosity(const Medium &m, double rate2, double *mu, double *slope) {
-  *mu = m.mu, *slope = 0;
+template <typename T>
+INLINE void viscosity(const Medium<T> &m, T rate2, T *mu, T *slope) {
+  *mu = m.mu, *slope = T{};
 #if CARREAU
-  const double base = 1 + m.lambda2 * rate2, thin = (m.mu - m.mu_inf) * raised(base, m.power);
+  const T base = 1 + m.lambda2 * rate2, thin = (m.mu - m.mu_inf) * raised(base, m.power);
   *mu = m.mu_inf + thin;
   *slope = m.power * m.lambda2 * thin / base;
 #endif
 }
 
-INLINE Inside inside_of(const Medium &m, const Tet &t, const double x[NODES][3], const Fields &q) {
-  Inside in;
-  double grad_p[3] = {0, 0, 0};
+template <typename T>
+INLINE Inside<T> inside_of(const Medium<T> &m, const Tet<T> &t, const Fields<T> &q) {
+  Inside<T> in;
+  T grad_p[3];
+  // Gradients of all four shape functions add to zero.
   for (int i = 0; i < 3; i++) {
-    for (int j = 0; j < 3; j++) {
-      in.G[i][j] = 0;
-      for (int b = 0; b < NODES; b++) in.G[i][j] += t.B[b][j] * q.u[b][i];
-    }
-    for (int b = 0; b < NODES; b++) grad_p[i] += t.B[b][i] * q.p[b];
+    const T d[3] = {q.u[1][i] - q.u[0][i], q.u[2][i] - q.u[0][i], q.u[3][i] - q.u[0][i]};
+    for (int j = 0; j < 3; j++)
+      in.G[i][j] = in.L[i][j] = fused(t.B[3][j], d[2], fused(t.B[2][j], d[1], t.B[1][j] * d[0]));
   }
-  const double *o = m.omega;
+  const T d[3] = {q.p[1] - q.p[0], q.p[2] - q.p[0], q.p[3] - q.p[0]};
+  for (int j = 0; j < 3; j++) grad_p[j] = fused(t.B[3][j], d[2], fused(t.B[2][j], d[1], t.B[1][j] * d[0]));
+  const T *o = m.omega;
+  in.L[0][1] -= o[2], in.L[0][2] += o[1], in.L[1][0] += o[2];
+  in.L[1][2] -= o[0], in.L[2][0] -= o[1], in.L[2][1] += o[0];
   for (int b = 0; b < NODES; b++) {
-    const double s[3] = {x[b][0] - m.centre[0], x[b][1] - m.centre[1], x[b][2] - m.centre[2]};
-    const double *u = q.u[b];
+    const T s[3] = {q.x[b][0] - m.centre[0], q.x[b][1] - m.centre[1], q.x[b][2] - m.centre[2]};
+    const T *u = q.u[b];
     in.c[b][0] = u[0] - (o[1] * s[2] - o[2] * s[1]);
     in.c[b][1] = u[1] - (o[2] * s[0] - o[0] * s[2]);
     in.c[b][2] = u[2] - (o[0] * s[1] - o[1] * s[0]);
-    const double turn[3] = {o[1] * u[2] - o[2] * u[1], o[2] * u[0] - o[0] * u[2], o[0] * u[1] - o[1] * u[0]};
+    const T turn[3] = {o[1] * u[2] - o[2] * u[1], o[2] * u[0] - o[0] * u[2], o[0] * u[1] - o[1] * u[0]};
     for (int i = 0; i < 3; i++) {
-      in.plain[b][i] = m.rho * (m.alpha * u[i] + q.past[b][i] + dot3(in.c[b], in.G[i]) + turn[i] - m.f[i]);
+      const T udot = fused(m.alpha, u[i], q.past[b][i]);
+      in.plain[b][i] = m.rho * (udot + dot3(in.c[b], in.G[i]) + (turn[i] - m.f[i]));
       in.r[b][i] = in.plain[b][i] + grad_p[i];
     }
   }
-  in.p = ((q.p[0] + q.p[1]) + (q.p[2] + q.p[3])) / 4;
+  in.p = sum_of_nodes(q.p[0], q.p[1], q.p[2], q.p[3]) * 0.25;
   in.div = in.G[0][0] + in.G[1][1] + in.G[2][2];
-  for (int i = 0; i < 3; i++) in.mean[i] = ((in.c[0][i] + in.c[1][i]) + (in.c[2][i] + in.c[3][i])) / 4;
-  double rate2 = 0;  // 2 eps : eps
+  for (int i = 0; i < 3; i++) {
+    in.mean[i] = sum_of_nodes(in.c[0][i], in.c[1][i], in.c[2][i], in.c[3][i]) * 0.25;
+    in.sums[i] = sum_of_nodes(in.r[0][i], in.r[1][i], in.r[2][i], in.r[3][i]);
+  }
+  T rate2 = T{};  // 2 eps : eps
+#if CARREAU
   for (int i = 0; i < 3; i++)
-    for (int j = 0; j < 3; j++) rate2 += (in.G[i][j] + in.G[j][i]) * (in.G[i][j] + in.G[j][i]) / 2;
+    for (int j = 0; j < 3; j++) rate2 += (in.G[i][j] + in.G[j][i]) * (in.G[i][j] + in.G[j][i]) * 0.5;
+#endif
   viscosity(m, rate2, &in.mu, &in.mu_slope);
   // The metric of the map from a unit tetrahedron depends on which corner comes first. The sum of all
   // B_k B_k does not; with 5/6 of it errors are those of the former (Ethier and Steinman's flow).
-  double cGc = 0, GG = 0, trace = 0;
-  for (int b = 0; b < NODES; b++) in.advect[b] = dot3(in.mean, t.B[b]);
-  for (int a = 0; a < NODES; a++) {
-    cGc += in.advect[a] * in.advect[a];
-    trace += dot3(t.B[a], t.B[a]);
-    for (int b = 0; b < NODES; b++) {
-      const double g = dot3(t.B[a], t.B[b]);
-      GG += g * g;
+  T M[3][3], GG = T{};
+  for (int i = 0; i < 3; i++)
+    for (int j = i; j < 3; j++) {
+      M[i][j] = t.B[0][i] * t.B[0][j];
+      for (int b = 1; b < NODES; b++) M[i][j] = fused(t.B[b][i], t.B[b][j], M[i][j]);
+      M[j][i] = M[i][j];
+      GG = fused(i == j ? M[i][j] : M[i][j] + M[i][j], M[i][j], GG);
     }
-  }
-  const double nu = in.mu / m.rho;
-  in.tau = 1 / square_root(4 * m.by_dt * m.by_dt + METRIC * cGc + m.C_I * nu * nu * (METRIC * METRIC * GG));
-  in.tau_C = m.lsic / (in.tau * (METRIC * trace));
+  const T Mc[3] = {dot3(M[0], in.mean), dot3(M[1], in.mean), dot3(M[2], in.mean)};
+  const T nu = in.mu / m.rho;
+  in.tau = 1 / square_root(4 * m.by_dt * m.by_dt + METRIC * dot3(in.mean, Mc) +
+                           m.C_I * nu * nu * ((METRIC * METRIC) * GG));
+  in.tau_by_rho = in.tau / m.rho;
+  in.tau_C = m.lsic / (in.tau * (METRIC * (M[0][0] + M[1][1] + M[2][2])));
   return in;
 }
 
-// The four equations of node a.
-INLINE void residual(const Medium &m, const Tet &t, const Inside &in, int a, double R[UNKNOWNS]) {
-  const double *B = t.B[a];
-  double s[NODES];
-  for (int b = 0; b < NODES; b++) s[b] = dot3(in.c[b], B);
-  const double S = (s[0] + s[1]) + (s[2] + s[3]), push = t.V * (m.rho * in.tau_C * in.div - in.p);
-  double sums[3];
-  for (int i = 0; i < 3; i++) {
-    sums[i] = (in.r[0][i] + in.r[1][i]) + (in.r[2][i] + in.r[3][i]);
-    double along = S * sums[i], stress = 0;
-    for (int b = 0; b < NODES; b++) along += s[b] * in.r[b][i];
-    for (int j = 0; j < 3; j++) stress += (in.G[i][j] + in.G[j][i]) * B[j];
-    R[i] = weighed(t.V, in.plain, a, i) + t.V * in.mu * stress + push * B[i] + in.tau * (t.V / 20) * along;
-  }
-  R[3] = t.V / 4 * (in.div + in.tau / m.rho * dot3(B, sums));
+// The streamline test function of the first node, at the nodes: tau c.grad N_0 times V/20, and its sum.
+template <typename T>
+struct Streamline {
+  T at[NODES], sum;
+};
+
+template <typename T>
+INLINE Streamline<T> streamline_of(const Tet<T> &t, const Inside<T> &in) {
+  Streamline<T> s;
+  const T share = in.tau * (t.V * 0.05);
+  for (int b = 0; b < NODES; b++) s.at[b] = share * dot3(in.c[b], t.B[0]);
+  s.sum = sum_of_nodes(s.at[0], s.at[1], s.at[2], s.at[3]);
+  return s;
 }
 
-// Its derivatives by the unknowns of node b, all but tau's.
-INLINE void derivatives(const Medium &m, const Tet &t, const Inside &in, int a, int b,
-                        double K[UNKNOWNS][UNKNOWNS]) {
-  const double *A = t.B[a], *B = t.B[b], V = t.V, share = V / 20;
-  const double *o = m.omega;
-  const double turn[3][3] = {{0, -o[2], o[1]}, {o[2], 0, -o[0]}, {-o[1], o[0], 0}};
-  // Integrals of the test function, streamline part included, with N_b and with c . B_b.
-  double s[NODES], test = 0, convected = 0;
-  for (int d = 0; d < NODES; d++) s[d] = dot3(in.c[d], A);
-  const double sum_s = (s[0] + s[1]) + (s[2] + s[3]);
-  for (int d = 0; d < NODES; d++) {
-    const double weight = (d == a ? 2 * share : share) + in.tau * share * (sum_s + s[d]);
-    test += d == b ? weight : 0.0;
-    convected += weight * dot3(in.c[d], B);
-  }
-  const double near = dot3(A, B), stiff = V * in.mu, squeeze = V * m.rho * in.tau_C;
+// The four equations of the first node.
+template <typename T>
+INLINE void residual(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in, const Streamline<T> &s,
+                     T R[UNKNOWNS]) {
+  const T *A = t.B[0], share = t.V * 0.05, stiff = t.V * in.mu;
+  const T push = t.V * (m.rho * in.tau_C * in.div - in.p);
   for (int i = 0; i < 3; i++) {
-    const double pulled = share * (((in.r[0][i] + in.r[1][i]) + (in.r[2][i] + in.r[3][i])) + in.r[b][i]);
+    const T plain = sum_of_nodes(in.plain[0][i], in.plain[1][i], in.plain[2][i], in.plain[3][i]);
+    T along = s.sum * in.sums[i], stress = (in.G[i][0] + in.G[0][i]) * A[0];
+    for (int b = 0; b < NODES; b++) along = fused(s.at[b], in.r[b][i], along);
+    for (int j = 1; j < 3; j++) stress = fused(in.G[i][j] + in.G[j][i], A[j], stress);
+    R[i] = fused(share, plain + in.plain[0][i], fused(stiff, stress, fused(push, A[i], along)));
+  }
+  R[3] = t.V * 0.25 * (in.div + in.tau_by_rho * dot3(A, in.sums));
+}
+
+// What the blocks of the first node's row share.
+template <typename T>
+struct Row {
+  T weight[NODES];   // integral of the test function, streamline part included, with N_b
+  T convecting[3];   // and with c: times grad N_b it is that with c.grad N_b
+  T squeezed[3];     // of the divergence
+  T along[3];        // of the continuity equation
+  T back[3];         // of the pressure
+  T share, stiff, pull, advect, leak;
+};
+
+template <typename T>
+INLINE Row<T> row_of(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in, const Streamline<T> &s) {
+  Row<T> w;
+  const T *A = t.B[0], share = t.V * 0.05, pull = t.V * in.tau;
+  for (int b = 0; b < NODES; b++)
+    w.weight[b] = m.rho * ((b == 0 ? share + share : share) + (s.sum + s.at[b]));
+  for (int d = 0; d < 3; d++) {
+    w.convecting[d] = w.weight[0] * in.c[0][d];
+    for (int b = 1; b < NODES; b++) w.convecting[d] = fused(w.weight[b], in.c[b][d], w.convecting[d]);
+    w.squeezed[d] = t.V * m.rho * in.tau_C * A[d];
+    w.back[d] = t.V * -0.25 * A[d];
+    T along = m.alpha * A[d];
+    for (int i = 0; i < 3; i++) along = fused(A[i], in.L[i][d], along);
+    w.along[d] = pull * 0.25 * along;
+  }
+  w.stiff = t.V * in.mu;
+  w.pull = pull;
+  w.share = in.tau * share;
+  w.advect = pull * dot3(in.mean, A);
+  w.leak = t.V * in.tau_by_rho;
+  return w;
+}
+
+// Its derivatives by the unknowns of node b, all but tau's: K[unknown][equation].
+template <typename T>
+INLINE void derivatives(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in, const Row<T> &w, int b,
+                        T K[UNKNOWNS][UNKNOWNS]) {
+  const T *A = t.B[0], *B = t.B[b];
+  const T near = dot3(A, B), weight = w.weight[b];
+  const T own = fused(weight, m.alpha, fused(w.stiff, near, dot3(w.convecting, B)));
+  const T convected = w.pull * dot3(in.mean, B);
+  for (int i = 0; i < 3; i++) {
+    const T pulled = fused(w.stiff, B[i], w.share * (in.sums[i] + in.r[b][i]));
     for (int j = 0; j < 3; j++) {
-      double k = m.rho * test * (in.G[i][j] + turn[i][j]) + in.tau * A[j] * pulled + stiff * A[j] * B[i] +
-                 squeeze * A[i] * B[j];
-      if (i == j) k += m.rho * (test * m.alpha + convected) + stiff * near;
-#if CARREAU
-      double by_a = 0, by_b = 0;
-      for (int n = 0; n < 3; n++) {
-        by_a += (in.G[i][n] + in.G[n][i]) * A[n];
-        by_b += (in.G[j][n] + in.G[n][j]) * B[n];
-      }
-      k += 2 * V * in.mu_slope * by_a * by_b;
-#endif
-      K[i][j] = k;
+      K[j][i] = fused(weight, in.L[i][j], fused(A[j], pulled, w.squeezed[i] * B[j]));
+      if (i == j) K[j][i] += own;
     }
-    K[i][3] = V * (in.tau * in.advect[a] * B[i] - A[i] / 4);
+    K[3][i] = fused(w.advect, B[i], w.back[i]);
+    K[i][3] = fused(t.V * 0.25, B[i], fused(convected, A[i], w.along[i]));
   }
-  for (int j = 0; j < 3; j++) {
-    double along = m.alpha * A[j];
-    for (int i = 0; i < 3; i++) along += A[i] * (in.G[i][j] + turn[i][j]);
-    K[3][j] = V * (B[j] / 4 + in.tau * (along / 4 + in.advect[b] * A[j]));
+  K[3][3] = w.leak * near;
+#if CARREAU
+  T by_a[3], by_b[3];
+  for (int i = 0; i < 3; i++) {
+    const T strain[3] = {in.G[i][0] + in.G[0][i], in.G[i][1] + in.G[1][i], in.G[i][2] + in.G[2][i]};
+    by_a[i] = 2 * t.V * in.mu_slope * dot3(strain, A);
+    by_b[i] = dot3(strain, B);
   }
-  K[3][3] = in.tau / m.rho * V * near;
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < 3; j++) K[j][i] = fused(by_a[i], by_b[j], K[j][i]);
+#endif
 }

@@ -22,6 +22,8 @@ VISCOUS_CONSTANT = 36.0
 """C_I of the viscous part of tau."""
 _SOURCE = Path(__file__).with_name("flow.cpp")
 _MOST_ZONES = 256
+# Threads of a GPU that have a row, as in flow.cpp.
+_TEAM = 32
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,25 @@ class Medium:
     carreau: Carreau | None = None
 
 
+def medium_values(
+    media: Sequence[Medium], alpha: float = 0.0, by_dt: float = 0.0, *, lsic: bool = True
+) -> Floats:
+    """Numbers of all media, one after the other, as elements.hpp's Medium has them.
+
+    alpha and by_dt are those of :meth:`FlowEquations.set_time`.
+    """
+    found: list[float] = []
+    for medium in media:
+        law = medium.carreau
+        found += [medium.density, medium.viscosity, alpha, by_dt]
+        found += [*medium.force, *medium.rotation, *medium.centre]
+        found += [VISCOUS_CONSTANT, float(lsic)]
+        found += [0.0] * 3 if law is None else [
+            law.at_high_shear, law.time**2, (law.exponent - 1) / 2
+        ]  # fmt: skip
+    return np.array(found)
+
+
 class FlowEquations:
     """Residual and derivatives of the stabilised equations; see elements.hpp.
 
@@ -98,8 +119,9 @@ class FlowEquations:
         elements = len(rows.pattern.element_nodes)
         of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
         self._zones = give(of_elements.astype(np.uint8))
-        self._nodes = give(np.ascontiguousarray(nodes, np.float64).ravel())
-        self._media = give(self._values(0.0, 0.0))
+        self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
+        self._past = self.device.zeros((4 * len(nodes),), np.float64)
+        self._media = give(medium_values(self.media, lsic=lsic))
         carreau = any(medium.carreau is not None for medium in media)
         constants: dict[str, int | float | str] = {
             "CARREAU": int(carreau),
@@ -107,7 +129,7 @@ class FlowEquations:
         }
         self._kernels = {
             name: self.device.kernel(_SOURCE, name, constants)
-            for name in ("residuals", "linearise")
+            for name in ("spread", "residuals", "linearise")
         }
 
     def set_time(self, alpha: float, by_dt: float) -> None:
@@ -115,20 +137,8 @@ class FlowEquations:
 
         Both in 1/s; 0 in steady flow.
         """
-        self._media[...] = self.device.from_host(self._values(alpha, by_dt))
-
-    def _values(self, alpha: float, by_dt: float) -> Floats:
-        """Of all media, as the kernels' Medium has them."""
-        found = []
-        for medium in self.media:
-            law = medium.carreau
-            found += [medium.density, medium.viscosity, alpha, by_dt]
-            found += [*medium.force, *medium.rotation, *medium.centre]
-            found += [VISCOUS_CONSTANT, float(self.lsic)]
-            found += [0.0] * 3 if law is None else [
-                law.at_high_shear, law.time**2, (law.exponent - 1) / 2
-            ]  # fmt: skip
-        return np.array(found)
+        values = medium_values(self.media, alpha, by_dt, lsic=self.lsic)
+        self._media[...] = self.device.from_host(values)
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
         """Put the residual of a state into an array of 4 a node.
@@ -143,18 +153,27 @@ class FlowEquations:
             Result.
         """
         rows = self.rows
+        self._spread(past)
         self._kernels["residuals"].bind(
-            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(self._nodes, state, self._past, rows.element_nodes, self._zones, self._media),
             *(rows.node_starts, rows.node_places, rows.nodes, residual),
-            extent=(rows.nodes,),
+            extent=(rows.nodes * _TEAM,),
+            block=(_TEAM,),
         )()
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and put its derivatives by all unknowns but through tau in the matrix."""
         rows = self.rows
+        self._spread(past)
         self._kernels["linearise"].bind(
-            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(self._nodes, state, self._past, rows.element_nodes, self._zones, self._media),
             *(rows.node_starts, rows.node_places, rows.offsets, rows.starts, rows.nodes),
             *(rows.values, residual),
-            extent=(rows.nodes,),
+            extent=(rows.nodes * _TEAM,),
+            block=(_TEAM,),
         )()
+
+    def _spread(self, past: Array) -> None:
+        """Keep the past in fours, which cores and GPUs load at once."""
+        nodes = self.rows.nodes
+        self._kernels["spread"].bind(past, nodes, self._past, extent=(nodes,))()

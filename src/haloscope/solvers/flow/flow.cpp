@@ -1,77 +1,257 @@
 // The rows of the flow equations that belong to a node: gathered from its elements, one after the other.
 //
-// X nodes' positions [n][3]; q unknowns u, v, w, p [n][4]; past what udot has beside alpha u [n][3].
+// X nodes' positions [n][4]; q unknowns u, v, w, p [n][4]; past what udot has beside alpha u [n][4];
+// the last of four is of no meaning in X and past.
 // nodes of elements [E][4]; zones: of an element, the number of its medium. places, starts of nodes,
 // offsets: numerics/block_pattern.py; values: numerics/block_rows.py, [block][unknown][equation].
 // Constants: CARREAU (1: viscosity falls with the shear rate), offset (type of offsets).
+//
+// What an element's rows share is computed again for each of them. The row's node a comes first: the
+// element's node b is taken for number b ^ a, which leaves its orientation. Cores compute as many of a
+// node's elements at once as a vector has lanes, GPUs one a thread; sums run in the order of elements
+// on all of them.
 
+#include "lanes.hpp"
 #include "elements.hpp"
 
-struct Element {
-  double x[NODES][3];
-  Tet tet;
-  Inside inside;
+#define BLOCK (UNKNOWNS * UNKNOWNS)
+
+struct Mesh {
+  const double *X, *q, *past;
+  const int *elements;
+  const unsigned char *zones;
+  const Medium<double> *media;
+  const int *node_starts, *places;
 };
 
-INLINE Element element_at(const double *X, const double *q, const double *past, const int *nodes,
-                          const Medium &medium) {
-  Element e;
-  Fields f;
+// All that the row of an element's first node needs.
+template <typename T>
+struct Strip {
+  Medium<T> medium;
+  Tet<T> tet;
+  Inside<T> inside;
+  Streamline<T> streamline;
+};
+
+template <typename T>
+INLINE void open_strip(const Fields<T> &f, Strip<T> &s) {
+  s.tet = tet_of(f.x);
+  s.inside = inside_of(s.medium, s.tet, f);
+  s.streamline = streamline_of(s.tet, s.inside);
+}
+
+// The place of a node's element: the element, and the numbers of its nodes with that node first.
+struct Place {
+  long element;
+  int first;
+};
+INLINE Place place_at(const Mesh &mesh, long t) {
+  return {mesh.places[t] / NODES, mesh.places[t] % NODES};
+}
+INLINE long node_of(const Mesh &mesh, Place at, int b) {
+  return mesh.elements[NODES * at.element + (at.first ^ b)];
+}
+
+// What has three numbers a node, as four.
+KERNEL spread(const double *three, long nodes, double *four) {
+  PARTS(i, nodes) for (int d = 0; d < 3; d++) four[4 * i + d] = three[3 * i + d];
+}
+
+#if ON_GPU
+// Threads that have a row; each computes a place of it, and then adds up an entry of every other block.
+#define TEAM 32
+#define PITCH (NODES * BLOCK + UNKNOWNS + 1)
+// Blocks of a row for which shared memory has room; longer ones are added up where they belong.
+#define ROOM 40
+
+INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
+  const Place at = place_at(mesh, t);
+  Fields<double> f;
   for (int b = 0; b < NODES; b++) {
-    const long n = nodes[b];
+    const long n = 4 * node_of(mesh, at, b);
     for (int d = 0; d < 3; d++) {
-      e.x[b][d] = X[3 * n + d];
-      f.u[b][d] = q[UNKNOWNS * n + d];
-      f.past[b][d] = past[3 * n + d];
+      f.x[b][d] = mesh.X[n + d];
+      f.u[b][d] = mesh.q[n + d];
+      f.past[b][d] = mesh.past[n + d];
     }
-    f.p[b] = q[UNKNOWNS * n + 3];
+    f.p[b] = mesh.q[n + 3];
   }
-  e.tet = tet_of(e.x);
-  e.inside = inside_of(medium, e.tet, e.x, f);
-  return e;
+  s.medium = mesh.media[mesh.zones[at.element]];
+  open_strip(f, s);
+}
+
+// R = that before plus those of `count` places.
+INLINE void add_residuals(const double *parts, int pitch, int count, bool first, double *R) {
+  THREADS(k, UNKNOWNS) {
+    double sum = first ? 0 : R[k];
+    for (int l = 0; l < count; l++) sum += parts[l * pitch + k];
+    R[k] = sum;
+  }
 }
 
 KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium *media, const int *node_starts,
+                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                  const int *places, long nodes, double *R) {
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
+  BLOCKS(i, nodes) {
+    SHARED(double, parts, TEAM * UNKNOWNS);
+    const long begin = node_starts[i], end = node_starts[i + 1];
+    for (long t = begin; t < end; t += TEAM) {
+      const int count = (int)smaller((long)TEAM, end - t);
+      THREADS(l, count) {
+        Strip<double> s;
+        take_place(mesh, t + l, s);
+        residual(s.medium, s.tet, s.inside, s.streamline, parts + l * UNKNOWNS);
+      }
+      BARRIER();
+      add_residuals(parts, UNKNOWNS, count, t == begin, R + UNKNOWNS * i);
+      BARRIER();
+    }
+  }
+}
+
+KERNEL linearise(const double *X, const double *q, const double *past, const int *elements,
+                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
+                 const int *places, const offset *offsets, const int *starts, long nodes,
+                 double *values, double *R) {
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
+  BLOCKS(i, nodes) {
+    SHARED(double, parts, TEAM * PITCH);
+    SHARED(double, sums, ROOM * BLOCK);
+    SHARED(int, columns, TEAM * NODES);
+    const long begin = node_starts[i], end = node_starts[i + 1];
+    const int blocks = starts[i + 1] - starts[i];
+    double *row = values + (long)starts[i] * BLOCK, *sum = blocks <= ROOM ? sums : row;
+    THREADS(m, TEAM) for (int n = m; n < blocks * BLOCK; n += TEAM) sum[n] = 0;
+    for (long t = begin; t < end; t += TEAM) {
+      const int count = (int)smaller((long)TEAM, end - t);
+      THREADS(l, count) {
+        Strip<double> s;
+        take_place(mesh, t + l, s);
+        double *to = parts + l * PITCH;
+        residual(s.medium, s.tet, s.inside, s.streamline, to + NODES * BLOCK);
+        const Row<double> shared = row_of(s.medium, s.tet, s.inside, s.streamline);
+        for (int b = 0; b < NODES; b++)
+          derivatives(s.medium, s.tet, s.inside, shared, b,
+                      reinterpret_cast<double(*)[UNKNOWNS]>(to + b * BLOCK));
+        const int first = places[t + l] % NODES;
+        for (int b = 0; b < NODES; b++) columns[NODES * l + b] = offsets[NODES * (t + l) + (first ^ b)];
+      }
+      BARRIER();
+      THREADS(m, TEAM) {
+        for (int l = 0; l < count; l++) {
+          // An element's blocks are four different ones: all are read before one is written.
+          int n[NODES];
+          double value[NODES];
+          for (int b = 0; b < NODES; b++) {
+            const int column = columns[NODES * l + b];
+            n[b] = column % 2 == m / BLOCK ? column * BLOCK + m % BLOCK : -1;
+            value[b] = parts[l * PITCH + b * BLOCK + m % BLOCK];
+          }
+          for (int b = 0; b < NODES; b++)
+            if (n[b] >= 0) value[b] = sum[n[b]] + value[b];
+          for (int b = 0; b < NODES; b++)
+            if (n[b] >= 0) sum[n[b]] = value[b];
+        }
+      }
+      add_residuals(parts + NODES * BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
+      BARRIER();
+    }
+    if (blocks <= ROOM)
+      THREADS(m, TEAM) for (int n = m; n < blocks * BLOCK; n += TEAM) row[n] = sums[n];
+  }
+}
+#else
+// The places t to t + count; lanes beyond count repeat the last one.
+INLINE void take_places(const Mesh &mesh, long t, int count, Strip<Lanes> &s) {
+  const Medium<double> *media[LANES];
+  bool same = true;
+  long nodes[NODES][LANES];
+  for (int lane = 0; lane < LANES; lane++) {
+    const Place at = place_at(mesh, t + (lane < count ? lane : count - 1));
+    for (int b = 0; b < NODES; b++) nodes[b][lane] = 4 * node_of(mesh, at, b);
+    media[lane] = mesh.media + mesh.zones[at.element];
+    same &= media[lane] == media[0];
+  }
+  Fields<Lanes> f;
+  for (int b = 0; b < NODES; b++) {
+    const double *from[LANES];
+    Lanes x[4], q[4], past[4];
+    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.X + nodes[b][lane];
+    gather_four(from, x);
+    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.q + nodes[b][lane];
+    gather_four(from, q);
+    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.past + nodes[b][lane];
+    gather_four(from, past);
+    for (int d = 0; d < 3; d++) f.x[b][d] = x[d], f.u[b][d] = q[d], f.past[b][d] = past[d];
+    f.p[b] = q[3];
+  }
+  constexpr int numbers = sizeof(Medium<double>) / sizeof(double);
+  Lanes *to = reinterpret_cast<Lanes *>(&s.medium);
+  if (same)
+    for (int n = 0; n < numbers; n++) to[n] = all<Lanes>(reinterpret_cast<const double *>(media[0])[n]);
+  else
+    for (int n = 0; n < numbers; n++)
+      for (int lane = 0; lane < LANES; lane++)
+        to[n][lane] = reinterpret_cast<const double *>(media[lane])[n];
+  open_strip(f, s);
+}
+
+INLINE void add_residual(const Strip<Lanes> &s, int count, double sum[UNKNOWNS]) {
+  Lanes R[UNKNOWNS];
+  residual(s.medium, s.tet, s.inside, s.streamline, R);
+  for (int lane = 0; lane < count; lane++)
+    for (int k = 0; k < UNKNOWNS; k++) sum[k] += R[k][lane];
+}
+
+KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
+                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
+                 const int *places, long nodes, double *R) {
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};
-    for (long t = node_starts[i]; t < node_starts[i + 1]; t++) {
-      const long e = places[t] / NODES;
-      const int a = places[t] % NODES;
-      const Medium &medium = media[zones[e]];
-      const Element at = element_at(X, q, past, elements + NODES * e, medium);
-      double r[UNKNOWNS];
-      residual(medium, at.tet, at.inside, a, r);
-      for (int k = 0; k < UNKNOWNS; k++) sum[k] += r[k];
+    for (long t = node_starts[i]; t < node_starts[i + 1]; t += LANES) {
+      const int count = (int)smaller((long)LANES, node_starts[i + 1] - t);
+      Strip<Lanes> s;
+      take_places(mesh, t, count, s);
+      add_residual(s, count, sum);
     }
     for (int k = 0; k < UNKNOWNS; k++) R[UNKNOWNS * i + k] = sum[k];
   }
 }
 
 KERNEL linearise(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium *media, const int *node_starts,
+                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                  const int *places, const offset *offsets, const int *starts, long nodes,
                  double *values, double *R) {
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};
-    const long size = UNKNOWNS * UNKNOWNS, begin = starts[i] * size, end = starts[i + 1] * size;
-    for (long n = begin; n < end; n++) values[n] = 0;
-    for (long t = node_starts[i]; t < node_starts[i + 1]; t++) {
-      const long e = places[t] / NODES;
-      const int a = places[t] % NODES;
-      const Medium &medium = media[zones[e]];
-      const Element at = element_at(X, q, past, elements + NODES * e, medium);
-      double r[UNKNOWNS], K[UNKNOWNS][UNKNOWNS];
-      residual(medium, at.tet, at.inside, a, r);
-      for (int k = 0; k < UNKNOWNS; k++) sum[k] += r[k];
+    double *row = values + (long)starts[i] * BLOCK;
+    for (long n = 0; n < (long)(starts[i + 1] - starts[i]) * BLOCK; n++) row[n] = 0;
+    for (long t = node_starts[i]; t < node_starts[i + 1]; t += LANES) {
+      const int count = (int)smaller((long)LANES, node_starts[i + 1] - t);
+      Strip<Lanes> s;
+      take_places(mesh, t, count, s);
+      add_residual(s, count, sum);
+      const Row<Lanes> shared = row_of(s.medium, s.tet, s.inside, s.streamline);
+      Lanes K[NODES][BLOCK];
       for (int b = 0; b < NODES; b++) {
-        derivatives(medium, at.tet, at.inside, a, b, K);
-        double *block = values + begin + size * offsets[NODES * t + b];
-        for (int j = 0; j < UNKNOWNS; j++)
-          for (int k = 0; k < UNKNOWNS; k++) block[UNKNOWNS * j + k] += K[k][j];
+        derivatives(s.medium, s.tet, s.inside, shared, b, reinterpret_cast<Lanes(*)[UNKNOWNS]>(K[b]));
+        for (int part = 0; part < BLOCK; part += LANES) transpose<LANES>(K[b] + part);
+      }
+      for (int lane = 0; lane < count; lane++) {
+        const int a = places[t + lane] % NODES;
+        for (int b = 0; b < NODES; b++) {
+          double *block = row + BLOCK * offsets[NODES * (t + lane) + (a ^ b)];
+          for (int part = 0; part < BLOCK; part += LANES) {
+            Lanes *to = reinterpret_cast<Lanes *>(block + part);
+            *to += K[b][part + lane];
+          }
+        }
       }
     }
     for (int k = 0; k < UNKNOWNS; k++) R[UNKNOWNS * i + k] = sum[k];
   }
 }
+#endif

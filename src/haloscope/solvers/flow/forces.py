@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array
+from haloscope.device.interface import Array, Device
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
+from haloscope.solvers.flow.boundary_means import Vector, exact_sums
+from haloscope.solvers.flow.equations import UNKNOWNS
 
 Floats = NDArray[np.float64]
 
 
+class Residual(Protocol):
+    """What forces are found from: equations with 4 a node."""
+
+    @property
+    def device(self) -> Device:
+        """Where vectors lie."""
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put what own elements give into an array of 4 a node."""
+
+
 def force_and_moment(
-    equations: FlowEquations,
+    equations: Residual,
     shared: SharedNodes,
     state: Array,
     past: Array,
     positions: Floats,
     nodes: NDArray[np.integer],
-    centre: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    centre: Vector = (0.0, 0.0, 0.0),
+    load: Array | None = None,
 ) -> tuple[Floats, Floats]:
     """What the flow exerts on a boundary whose velocity is given; all ranks call this.
 
@@ -30,27 +45,34 @@ def force_and_moment(
     Parameters
     ----------
     equations, shared
-        With the time derivative of the last step.
+        With the time derivative of the last step. What acts at open ends is to be among them, slip
+        not: :attr:`haloscope.solvers.flow.boundary_conditions.BoundaryConditions.reactions`.
     state, past
-        As for :meth:`FlowEquations.residual`.
+        As for :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`, where the equations
+        held: `level_state` and `past` of :class:`haloscope.solvers.flow.stepping.TimeSteps`.
     positions
         Of this rank's nodes in m, (own, 3).
     nodes
         This rank's nodes on the boundary.
     centre
         About which moments are taken, in m.
+    load
+        What acts on own elements from outside, as in the solution: it counts at nodes that a wall
+        has in common with an open end.
 
     Returns
     -------
     force, moment
         (3,) in N and (3,) in N m; the same on every rank.
     """
-    residual = equations.rows.vector()
+    residual = equations.device.zeros((UNKNOWNS * len(positions),), np.float64)
     equations.residual(state, past, residual)
+    if load is not None:
+        residual += load
     if not shared.alone:
         shared.sums(UNKNOWNS).swap(residual)
     mine = nodes[shared.owned[nodes]]
     forces = -equations.device.to_host(residual).reshape(-1, UNKNOWNS)[mine, :3]
     moments = np.cross(positions[mine] - np.array(centre), forces)
-    found = shared.world.sum(np.concatenate([forces.sum(axis=0), moments.sum(axis=0)]))
+    found = exact_sums(shared.world, np.hstack([forces, moments]))
     return found[:3], found[3:]

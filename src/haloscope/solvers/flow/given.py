@@ -1,4 +1,4 @@
-"""What is given on boundaries: velocities and pressures at nodes, and loads of outside pressures."""
+"""What is given on boundaries: velocities and pressures at nodes, and loads from outside."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from haloscope.domain.node_parts import NodePart
 from haloscope.domain.tet_geometry import area_vectors
 from haloscope.errors import InputError
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import UNKNOWNS
+from haloscope.solvers.flow.equations import UNKNOWNS, Vector
 
 Floats = NDArray[np.float64]
 Profile = Callable[[Floats, float], Floats]
-"""Velocities (n, 3) in m/s at positions (n, 3) in m and a time in s."""
+"""Velocities in m/s or stresses in Pa, (n, 3), at positions (n, 3) in m and a time in s."""
+Signal = Callable[[Floats, float], Floats]
+"""Pressures (n,) in Pa at positions (n, 3) in m and a time in s."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,28 @@ class Velocity:
 
 
 @dataclass(frozen=True)
+class MovingWall:
+    """A wall that drags the fluid along: as fast as it moves and turns.
+
+    Attributes
+    ----------
+    velocity
+        In m/s.
+    rotation, centre
+        Angular velocity in rad/s, and a point on its axis in m.
+    """
+
+    velocity: Vector = (0.0, 0.0, 0.0)
+    rotation: Vector = (0.0, 0.0, 0.0)
+    centre: Vector = (0.0, 0.0, 0.0)
+
+    def profile(self, x: Floats, time: float) -> Floats:
+        """Velocities at positions (n, 3)."""
+        turning = np.cross(np.array(self.rotation), x - np.array(self.centre))
+        return np.asarray(turning + np.array(self.velocity))
+
+
+@dataclass(frozen=True)
 class NoFlow:
     """No velocity along one axis: a plane of symmetry, or a wall without friction, across it."""
 
@@ -34,20 +58,88 @@ class NoFlow:
 
 
 @dataclass(frozen=True)
+class Slip:
+    """No velocity through the boundary, and no friction on it: planes and curved walls."""
+
+
+@dataclass(frozen=True)
 class OutsidePressure:
-    """A pressure in Pa that acts from outside, with no friction; 0: an open end."""
+    """A pressure that acts from outside, with no friction; 0: an open end.
 
-    pressure: float = 0.0
+    Attributes
+    ----------
+    pressure
+        In Pa, or what tells it at places and times.
+    straight
+        Whether the fluid crosses at right angles, as it does in a long straight pipe.
+    backflow
+        From 0 to 1: see :class:`haloscope.solvers.flow.loaded_equations.LoadedEquations`.
+    """
+
+    pressure: float | Signal = 0.0
+    straight: bool = False
+    backflow: float = 0.0
 
 
-Condition = Velocity | NoFlow | OutsidePressure
+@dataclass(frozen=True)
+class Traction:
+    """A stress that acts from outside, (n, 3) in Pa: -p n for a pressure p.
+
+    Attributes
+    ----------
+    stress
+        What tells it at places and times.
+    backflow
+        As for an outside pressure.
+    """
+
+    stress: Profile
+    backflow: float = 0.0
+
+
+@dataclass(frozen=True)
+class Resistance:
+    """An end behind which more vessels follow: the more flows out, the higher the pressure.
+
+    p = outside + proximal Q + c, and c falls off by distal * compliance dc/dt = distal Q - c: three
+    elements of a Windkessel (I. E. Vignon-Clementel, C. A. Figueroa, K. E. Jansen, C. A. Taylor,
+    Comput. Methods Appl. Mech. Eng. 195 (2006) 3776). Without a compliance c = distal Q.
+
+    Attributes
+    ----------
+    proximal, distal
+        In Pa s/m^3.
+    compliance
+        In m^3/Pa.
+    outside
+        In Pa.
+    start
+        c at the start, in Pa.
+    straight, backflow
+        As for an outside pressure.
+    """
+
+    proximal: float
+    distal: float = 0.0
+    compliance: float = 0.0
+    outside: float = 0.0
+    start: float = 0.0
+    straight: bool = False
+    backflow: float = 0.0
+
+
+Open = OutsidePressure | Traction | Resistance
+"""What leaves the velocity free."""
+Condition = Velocity | MovingWall | NoFlow | Slip | Open
 
 
 class Given:
     """What is given at the nodes of a rank; all ranks make one together.
 
     A rank may hold a node of a boundary without any of its triangles; so which nodes lie on a
-    boundary is agreed upon by all.
+    boundary is agreed upon by all. Where boundaries meet, walls at rest rule over moving ones, these
+    over inlets, and all over planes of symmetry and slip; of two of a kind the one that is named
+    later.
 
     Parameters
     ----------
@@ -58,49 +150,48 @@ class Given:
 
     Attributes
     ----------
+    conditions
+        As given.
     numbers
         Of the unknowns that are given, 4 * node + unknown, ascending.
     nodes
         Own nodes on each boundary.
-    load
-        What outside pressures add to the residual of own elements, 4 a node.
     has_pressure
-        Whether a pressure is given anywhere.
+        Whether anything outside says what the pressure is.
+    loads_change
+        Whether loads depend on time.
 
     Raises
     ------
     InputError
-        A boundary has no condition, or the mesh has none of that name.
+        A boundary has no condition, or the mesh has none of that name; a backflow factor or a
+        resistance is out of range.
     """
 
     def __init__(
         self, part: NodePart, shared: SharedNodes, conditions: Mapping[str, Condition]
     ) -> None:
-        names = ", ".join(part.boundaries)
-        for name in conditions:
-            if name not in part.boundaries:
-                raise InputError(f"the mesh has no boundary {name!r}; it has {names}")
-        for name in part.boundaries:
-            if name not in conditions:
-                raise InputError(
-                    f"boundary {name!r} has no condition; give a velocity, no slip, no flow or a "
-                    "pressure"
-                )
-        self._part = part
+        _check(part, conditions)
+        self._part, self.conditions = part, dict(conditions)
         self.nodes = {name: self._on(name, shared) for name in part.boundaries}
         count = len(part.nodes)
         ruled = np.full((count, UNKNOWNS), -1)
         self._profiles: list[Profile | None] = []
         for name, condition in sorted(conditions.items(), key=lambda one: _precedence(one[1])):
-            if isinstance(condition, OutsidePressure):
+            if isinstance(condition, (Slip, OutsidePressure, Traction, Resistance)):
                 continue
             axes = condition.axis if isinstance(condition, NoFlow) else slice(0, 3)
             ruled[self.nodes[name], axes] = len(self._profiles)
-            self._profiles.append(condition.profile if isinstance(condition, Velocity) else None)
+            self._profiles.append(None if isinstance(condition, NoFlow) else condition.profile)
         self._rules = ruled.ravel()
         self.numbers = np.flatnonzero(self._rules >= 0)
-        self.has_pressure = any(isinstance(one, OutsidePressure) for one in conditions.values())
-        self.load = self._loads(conditions)
+        outside = [one for one in conditions.values() if isinstance(one, Open)]
+        self.has_pressure = bool(outside)
+        self.loads_change = any(
+            isinstance(one, Traction)
+            or (isinstance(one, OutsidePressure) and callable(one.pressure))
+            for one in outside
+        )
 
     def _on(self, name: str, shared: SharedNodes) -> NDArray[np.int64]:
         """Nodes of this rank on a boundary, whoever has the triangles."""
@@ -130,21 +221,64 @@ class Given:
             found[chosen] = profile(self._part.nodes[alone], time)[back, axes]
         return found[self.numbers]
 
-    def _loads(self, conditions: Mapping[str, Condition]) -> Floats:
-        """What own triangles of outside pressures add to the residual, 4 a node."""
+    def loads(self, time: float) -> Floats:
+        """What pressures and stresses from outside add to the residual of own elements, 4 a node.
+
+        They are linear between the corners of a triangle. Resistances are not among them: what they
+        add depends on the flow.
+        """
         load = np.zeros((len(self._part.nodes), UNKNOWNS))
-        for name, condition in conditions.items():
-            if isinstance(condition, OutsidePressure) and condition.pressure:
-                triangles = self._part.boundaries[name]
-                outward = area_vectors(self._part.nodes, triangles)
-                third = condition.pressure / 3 * outward
-                for corner in range(3):
-                    np.add.at(load[:, :3], triangles[:, corner], third)
+        for name, condition in self.conditions.items():
+            triangles = self._part.boundaries[name]
+            if not isinstance(condition, (OutsidePressure, Traction)) or not len(triangles):
+                continue
+            nodes, place = np.unique(triangles, return_inverse=True)
+            x, outward = self._part.nodes[nodes], area_vectors(self._part.nodes, triangles)
+            if isinstance(condition, Traction):
+                pull = condition.stress(x, time)[place.reshape(-1, 3)]
+                push = -pull * np.linalg.norm(outward, axis=1)[:, None, None]
+            else:
+                given = condition.pressure
+                pressure = given(x, time) if callable(given) else np.full(len(x), given)
+                push = pressure[place.reshape(-1, 3)][:, :, None] * outward[:, None, :]
+            # Integrals of N_a N_b over a triangle are (1 + delta_ab)/12 of its area.
+            parts = (push.sum(axis=1, keepdims=True) + push) / 12
+            for corner in range(3):
+                np.add.at(load[:, :3], triangles[:, corner], parts[:, corner])
         return load.ravel()
 
 
+def _check(part: NodePart, conditions: Mapping[str, Condition]) -> None:
+    names = ", ".join(part.boundaries)
+    for name in conditions:
+        if name not in part.boundaries:
+            raise InputError(f"the mesh has no boundary {name!r}; it has {names}")
+    for name in part.boundaries:
+        if name not in conditions:
+            raise InputError(
+                f"boundary {name!r} has no condition; give a velocity, no slip, slip, no flow, a "
+                "pressure, a traction or a resistance"
+            )
+    for name, one in conditions.items():
+        if isinstance(one, Open) and not 0.0 <= one.backflow <= 1.0:
+            raise InputError(
+                f"boundary {name!r}: backflow = {one.backflow:g} is out of range; give a factor "
+                "from 0 to 1"
+            )
+        if isinstance(one, Resistance):
+            least = min(one.proximal, one.distal, one.compliance)
+            if least < 0 or (one.compliance > 0 and one.distal == 0):
+                raise InputError(
+                    f"boundary {name!r}: resistances {one.proximal:g} and {one.distal:g} Pa s/m^3 "
+                    f"with a compliance of {one.compliance:g} m^3/Pa are not possible; give none "
+                    "below 0, and a distal resistance with a compliance"
+                )
+
+
 def _precedence(condition: Condition) -> int:
-    """Where boundaries meet the higher rules: walls over inlets, both over planes of symmetry."""
+    """Where boundaries meet the higher rules; see :class:`Given`."""
+    if isinstance(condition, MovingWall):
+        return 2
     if isinstance(condition, Velocity):
-        return 2 if condition.profile is None else 1
+        return 3 if condition.profile is None else 1
     return 0

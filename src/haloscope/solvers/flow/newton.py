@@ -11,9 +11,21 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
-from haloscope.numerics.flexible_gmres import FlexibleGmres, LinearSolution, Preconditioner
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.flexible_gmres import (
+    FlexibleGmres,
+    LinearSolution,
+    Preconditioner,
+    Product,
+)
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
+from haloscope.scope.regions import Region
+from haloscope.solvers.flow.loaded_equations import Equations
+
+_FORMING = Region("form left and right sides")
+_SOLVING = Region("GMRES")
+_PRECONDITIONING = Region("preconditioner")
+_FEW = 1.5
 
 
 class Updated(Preconditioner, Protocol):
@@ -35,6 +47,10 @@ class NewtonSettings:
         Of the residual's length over that at the start of the first step.
     linear_tolerance, linear_iterations, restart
         Of flexible GMRES: residual over that at its start.
+    keep_preconditioner
+        Let the preconditioner follow the matrix in the first iteration of each solution, and then
+        only after one that took over half as many GMRES iterations more: in a time step the matrix
+        changes little. By default it follows in each.
     """
 
     iterations: int = 4
@@ -42,6 +58,7 @@ class NewtonSettings:
     linear_tolerance: float = 1e-2
     linear_iterations: int = 300
     restart: int = 60
+    keep_preconditioner: bool = False
 
 
 @dataclass
@@ -59,6 +76,13 @@ class NewtonHistory:
     residuals: list[float] = field(default_factory=list)
     linear: list[LinearSolution] = field(default_factory=list)
 
+    def does(self, iterations: int) -> bool:
+        """Whether the last linear solution took few more iterations than the given, if any."""
+        if not self.linear or not iterations:
+            return False
+        last = self.linear[-1]
+        return last.converged and last.iterations <= _FEW * iterations + 2
+
 
 class Newton:
     """Solves for the state at which the residual vanishes where nothing is given.
@@ -71,6 +95,8 @@ class Newton:
         Of the equations' matrix.
     settings
         When to end.
+    product
+        Of the equations' matrix with more than its rows hold; by default the rows' own.
 
     Attributes
     ----------
@@ -80,22 +106,25 @@ class Newton:
 
     def __init__(
         self,
-        equations: FlowEquations,
+        equations: Equations,
         shared: SharedNodes,
         preconditioner: Updated,
         settings: NewtonSettings,
+        *,
+        product: Product | None = None,
     ) -> None:
         self.equations, self._shared, self._settings = equations, shared, settings
         self._preconditioner = preconditioner
         rows = equations.rows
-        self._product = SharedProduct(rows, shared)
-        self._sums = None if shared.alone else shared.sums(UNKNOWNS)
+        self._product = product or SharedProduct(rows, shared)
+        self._sums = None if shared.alone else shared.sums(rows.size)
         owned = shared.owned
         self._gmres = FlexibleGmres(
-            rows.device, UNKNOWNS, owned, settings.restart, None if shared.alone else shared.world
+            *(rows.device, rows.size, owned, settings.restart),
+            *(None if shared.alone else shared.world, shared.transport),
         )
         self._residual, self._change = rows.vector(), rows.vector()
-        self._counts = rows.device.from_host(np.repeat(owned, UNKNOWNS).astype(np.float64))
+        self._given = _Given(rows, np.empty(0, np.int64), owned)
 
     def solve(
         self,
@@ -109,31 +138,34 @@ class Newton:
         Parameters
         ----------
         state
-            Start and result, 4 numbers a node.
+            Start and result, as many numbers a node as the equations have.
         past
-            See :meth:`FlowEquations.residual`.
+            See :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`.
         fixed
             Numbers 4 * node + unknown of what is given.
         load
-            What acts on own elements from outside, added to the residual, 4 a node.
+            What acts on own elements from outside, added to the residual.
 
         Raises
         ------
         SolutionError
             The state or the residual is no number any more.
         """
-        settings, device = self._settings, self.equations.device
-        given = device.from_host(np.asarray(fixed, np.int64))
+        settings = self._settings
+        if not np.array_equal(self._given.numbers, fixed):
+            self._given = _Given(self.equations.rows, fixed, self._shared.owned)
         history = NewtonHistory()
+        wanted = 0
         for number in range(settings.iterations + 1):
             last = number == settings.iterations
-            if last:
-                self.equations.residual(state, past, self._residual)
-            else:
-                self.equations.linearise(state, past, self._residual)
-            if load is not None:
-                self._residual += load
-            length = self._complete(given)
+            with _FORMING:
+                if last:
+                    self.equations.residual(state, past, self._residual)
+                else:
+                    self.equations.linearise(state, past, self._residual)
+                if load is not None:
+                    self._residual += load
+                length = self._complete()
             history.residuals.append(length)
             if not math.isfinite(length):
                 raise SolutionError(
@@ -142,25 +174,45 @@ class Newton:
                 )
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
-            self.equations.rows.fix_rows(fixed, self._shared.owned)
-            self._preconditioner.update()
+            self._given.fix()
+            if not (settings.keep_preconditioner and history.does(wanted)):
+                wanted = 0
+                with _PRECONDITIONING:
+                    self._preconditioner.update()
             self._residual *= -1.0
-            solved = self._gmres.solve(
-                self._product,
-                self._preconditioner,
-                self._residual,
-                self._change,
-                tolerance=settings.linear_tolerance,
-                most_iterations=settings.linear_iterations,
-            )
+            with _SOLVING:
+                solved = self._gmres.solve(
+                    self._product,
+                    self._preconditioner,
+                    self._residual,
+                    self._change,
+                    tolerance=settings.linear_tolerance,
+                    most_iterations=settings.linear_iterations,
+                )
             history.linear.append(solved)
+            wanted = wanted or solved.iterations
             state += self._change
         return history
 
-    def _complete(self, given: Array) -> float:
+    def _complete(self) -> float:
         """Sum the residual over sharers, leave out what is given; its length over all ranks."""
         if self._sums is not None:
             self._sums.swap(self._residual)
-        self._residual[given] = 0.0
-        squares = float((self._counts * self._residual * self._residual).sum())
-        return math.sqrt(float(self._shared.world.sum(np.array([squares]))[0]))
+        self._residual[self._given.on_device] = 0.0
+        return self._gmres.length(self._residual)
+
+
+class _Given:
+    """What is given, on the device for as long as it stays the same."""
+
+    def __init__(
+        self, rows: BlockRows, numbers: NDArray[np.integer], owned: NDArray[np.bool_]
+    ) -> None:
+        self.numbers = np.array(numbers, np.int64)
+        self.on_device = rows.device.from_host(self.numbers)
+        self._fixing = rows.fixing(self.numbers, owned) if len(numbers) else None
+
+    def fix(self) -> None:
+        """Make the matrix's rows of what is given those of the identity."""
+        if self._fixing is not None:
+            self._fixing()

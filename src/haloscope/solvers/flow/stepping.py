@@ -1,6 +1,8 @@
-"""Steps in time by backward differences of second order."""
+"""Steps in time: what every method offers, and backward differences of second order."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +14,62 @@ from haloscope.solvers.flow.newton import Newton, NewtonHistory
 Floats = NDArray[np.float64]
 
 
+class TimeSteps(Protocol):
+    """What every method offers.
+
+    Attributes
+    ----------
+    state
+        Velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the
+        device; always the same array.
+    level
+        Where in the next step the equations hold, as a fraction of it: for that time loads and
+        outside pressures are to be given.
+    level_state, past
+        State and part of the time derivative with which the equations held in the last step; see
+        :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`.
+    """
+
+    state: Array
+    past: Array
+
+    @property
+    def level(self) -> float:
+        """See above."""
+
+    @property
+    def level_state(self) -> Array:
+        """See above."""
+
+    def step(
+        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+    ) -> NewtonHistory:
+        """Advance by one time step.
+
+        Parameters
+        ----------
+        given
+            Numbers 4 * node + unknown of what is given at the step's end.
+        values
+            These values, on the device.
+        load
+            What acts on own elements from outside at the step's level, 4 a node, on the device.
+        """
+
+    def stored(self) -> dict[str, Array]:
+        """What a restart needs beside the state: arguments of the class, 3 numbers a node each."""
+
+
+def velocities(state: Array) -> Array:
+    """A copy of the velocities alone, 3 a node, of a state with 4 a node."""
+    return state.reshape(-1, UNKNOWNS)[:, :3].copy().ravel()
+
+
 class BackwardDifferences:
     """du/dt = (3 u - 4 u_n + u_(n-1)) / (2 dt); where there is no u_(n-1), (u - u_n) / dt.
+
+    That first step of backward Euler misses u by dt^2/2 of its second derivative, once: errors
+    remain of second order.
 
     Parameters
     ----------
@@ -26,35 +82,43 @@ class BackwardDifferences:
         dt in s.
     before
         Velocities a step before the start, 3 a node, if they are known.
+
+    Attributes
+    ----------
+    state, level, level_state, past
+        See :class:`TimeSteps`.
     """
+
+    level = 1.0
 
     def __init__(
         self, newton: Newton, state: Array, time_step: float, before: Array | None = None
     ) -> None:
         self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
         self._before = before
-        self._last = self._velocities()
+        self._last = velocities(state)
+        self.past = 0.0 * self._last
 
-    def _velocities(self) -> Array:
-        return self.state.reshape(-1, UNKNOWNS)[:, :3].copy().ravel()
+    @property
+    def level_state(self) -> Array:
+        """Equations hold at the step's end."""
+        return self.state
 
-    def step(self, given: NDArray[np.integer], values: Array) -> NewtonHistory:
-        """Advance by one time step.
+    def stored(self) -> dict[str, Array]:
+        """Velocities a step before, once there are some."""
+        return {} if self._before is None else {"before": self._before}
 
-        Parameters
-        ----------
-        given
-            Numbers 4 * node + unknown of what is given at the step's end.
-        values
-            These values, on the device.
-        """
+    def step(
+        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+    ) -> NewtonHistory:
+        """See :class:`TimeSteps`."""
         if self._before is None:
-            alpha, past = self._by_dt, -self._by_dt * self._last
+            alpha, self.past = self._by_dt, -self._by_dt * self._last
         else:
             alpha = 1.5 * self._by_dt
-            past = self._by_dt * (0.5 * self._before - 2.0 * self._last)
+            self.past = self._by_dt * (0.5 * self._before - 2.0 * self._last)
         self._newton.equations.set_time(alpha, self._by_dt)
         self.state[given] = values
-        history = self._newton.solve(self.state, past, given)
-        self._before, self._last = self._last, self._velocities()
+        history = self._newton.solve(self.state, self.past, given, load)
+        self._before, self._last = self._last, velocities(self.state)
         return history

@@ -1,0 +1,184 @@
+"""Integrals over boundaries: areas, flow rates, mean pressures, the force of the pressure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array
+from haloscope.domain.node_parts import NodePart
+from haloscope.domain.tet_geometry import area_vectors
+from haloscope.exchange.world import World
+from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.flow.equations import UNKNOWNS
+
+Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
+
+
+def exact_sums(world: World, terms: Floats) -> Floats:
+    """Sums of columns over all rows of all ranks, rounded once: the same for any number of ranks.
+
+    Parameters
+    ----------
+    world
+        The ranks; each calls this with its own rows.
+    terms
+        (own rows, columns).
+    """
+    pairs = np.empty((terms.shape[1], 2))
+    for pair, column in zip(pairs, terms.T.tolist(), strict=True):
+        pair[0] = math.fsum(column)
+        pair[1] = math.fsum([*column, -pair[0]]) if math.isfinite(pair[0]) else 0.0
+    if world.size == 1:
+        return pairs[:, 0]
+    everyone = world.alltoall(np.tile(pairs.ravel(), (world.size, 1))).reshape(world.size, -1, 2)
+    columns = np.swapaxes(everyone, 0, 1).reshape(len(pairs), -1)
+    sums = [math.fsum(c) if np.isfinite(c).all() else math.nan for c in columns.tolist()]
+    return np.array(sums)
+
+
+@dataclass(frozen=True)
+class BoundaryAreas:
+    """The shares of a rank's nodes in the area of a boundary.
+
+    Attributes
+    ----------
+    nodes
+        Own nodes on the boundary, whoever has the triangles, ascending, (nodes,).
+    own
+        What own triangles give to each: thirds of their outward normals, as long as their areas in
+        m^2, (nodes, 3).
+    vectors
+        The same of all ranks' triangles: integrals of the node's shape function times the outward
+        normal.
+    areas
+        Thirds of the triangles' areas in m^2, all ranks', (nodes,).
+    counted
+        Nodes that this rank counts in sums over all, (nodes,).
+    """
+
+    nodes: NDArray[np.int64]
+    own: Floats
+    vectors: Floats
+    areas: Floats
+    counted: NDArray[np.bool_]
+
+
+def boundary_areas(part: NodePart, shared: SharedNodes, name: str) -> BoundaryAreas:
+    """Shares of nodes in the area of a boundary; all ranks call this together.
+
+    Parameters
+    ----------
+    part, shared
+        This rank's mesh, and who shares which nodes.
+    name
+        Of the boundary.
+    """
+    triangles = part.boundaries[name].astype(np.int64)
+    normals = area_vectors(part.nodes, triangles)
+    thirds = np.column_stack([normals, np.linalg.norm(normals, axis=1)]) / 3
+    given = np.zeros((len(part.nodes), UNKNOWNS))
+    for corner in range(3):
+        np.add.at(given, triangles[:, corner], thirds)
+    summed = given.copy()
+    if not shared.alone:
+        device = shared.device
+        sent = device.from_host(given.ravel())
+        shared.sums(UNKNOWNS).swap(sent)
+        summed = device.to_host(sent).reshape(-1, UNKNOWNS)
+    nodes = np.flatnonzero(summed[:, 3] > 0)
+    return BoundaryAreas(
+        nodes, given[nodes, :3], summed[nodes, :3], summed[nodes, 3], shared.owned[nodes]
+    )
+
+
+@dataclass(frozen=True)
+class BoundaryMeans:
+    """What crosses a boundary, and what stands on it.
+
+    Attributes
+    ----------
+    area
+        In m^2.
+    flow_rate
+        Outward, in m^3/s.
+    pressure
+        Mean over the area, in Pa.
+    """
+
+    area: float
+    flow_rate: float
+    pressure: float
+
+
+def boundary_means(shared: SharedNodes, areas: BoundaryAreas, state: Array) -> BoundaryMeans:
+    """Area, flow rate and mean pressure of a boundary, exact for linear elements.
+
+    All ranks call this together, and get the same bits.
+
+    Parameters
+    ----------
+    shared
+        Who shares which nodes.
+    areas
+        Of the boundary.
+    state
+        Velocity and pressure of the nodes, flat, 4 a node, on the device.
+    """
+    mine = areas.counted
+    at = values_at(shared, areas.nodes[mine], state)
+    share = areas.areas[mine]
+    terms = np.column_stack([areas.vectors[mine] * at[:, :3], share * at[:, 3], share])
+    x, y, z, pressed, area = exact_sums(shared.world, terms).tolist()
+    return BoundaryMeans(area, math.fsum((x, y, z)), pressed / area)
+
+
+def values_at(shared: SharedNodes, nodes: NDArray[np.integer], state: Array) -> Floats:
+    """Velocity and pressure at some nodes of this rank, on the host, (nodes, 4)."""
+    device = shared.device
+    rows = state.reshape(-1, UNKNOWNS)[device.from_host(np.asarray(nodes, np.int64))]
+    return device.to_host(rows)
+
+
+def pressure_force(
+    part: NodePart,
+    shared: SharedNodes,
+    name: str,
+    state: Array,
+    centre: Vector = (0.0, 0.0, 0.0),
+) -> tuple[Floats, Floats]:
+    """What the pressure alone exerts on a boundary; all ranks call this together.
+
+    The rest of :func:`haloscope.solvers.flow.forces.force_and_moment` is due to friction.
+
+    Parameters
+    ----------
+    part, shared
+        This rank's mesh, and who shares which nodes.
+    name
+        Of the boundary.
+    state
+        Velocity and pressure of the nodes, flat, 4 a node, on the device.
+    centre
+        About which moments are taken, in m.
+
+    Returns
+    -------
+    force, moment
+        (3,) in N and (3,) in N m; the same bits on every rank.
+    """
+    triangles = part.boundaries[name].astype(np.int64)
+    nodes, place = np.unique(triangles, return_inverse=True)
+    pressure = values_at(shared, nodes, state)[place.reshape(-1, 3), 3]
+    arms = part.nodes[triangles] - np.array(centre)
+    normals = area_vectors(part.nodes, triangles)
+    # Integrals of N_a N_b over a triangle are (1 + delta_ab)/12 of its area.
+    weights = (pressure.sum(axis=1, keepdims=True) + pressure) / 12
+    forces = normals * pressure.mean(axis=1)[:, None]
+    moments = np.cross(np.einsum("tc,tcd->td", weights, arms), normals)
+    found = exact_sums(shared.world, np.hstack([forces, moments]))
+    return found[:3], found[3:]

@@ -1,0 +1,228 @@
+"""Space-time slabs: the flow equations in elements that are linear in space and in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.numerics.block_pattern import OFFSET_TYPES
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.solvers.flow.equations import UNKNOWNS, Medium, medium_values
+from haloscope.solvers.flow.newton import Newton, NewtonHistory
+
+Floats = NDArray[np.float64]
+
+SLAB_UNKNOWNS = 2 * UNKNOWNS
+"""Of a node: velocity and pressure at the slab's start, seen from above, then those at its end."""
+_SOURCE = Path(__file__).with_name("space_time.cpp")
+_MOST_ZONES = 256
+# Threads of a GPU that have a row, as in space_time.cpp.
+_TEAM = 32
+
+
+class SlabEquations:
+    """Residual and derivatives of the stabilised equations of one slab; see space_time.hpp.
+
+    Residuals are means over the slab, so that they compare with those of
+    :class:`haloscope.solvers.flow.equations.FlowEquations`. With several ranks each gives what its
+    own elements add.
+
+    Parameters
+    ----------
+    rows
+        The matrix, blocks of 8, whose pattern is that of the elements.
+    nodes
+        Positions in m, (nodes, 3).
+    media
+        Of the zones.
+    zones
+        Of each element, (elements,); all the first by default.
+    lsic
+        Whether a least-squares term acts on the divergence of the velocity.
+    """
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+    ) -> None:
+        if len(media) > _MOST_ZONES:
+            raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
+        self.device: Device = rows.device
+        self.rows, self.media, self.lsic = rows, tuple(media), lsic
+        give = self.device.from_host
+        elements = len(rows.pattern.element_nodes)
+        of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
+        self._zones = give(of_elements.astype(np.uint8))
+        self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
+        self._media = give(medium_values(self.media, lsic=lsic))
+        carreau = any(medium.carreau is not None for medium in media)
+        constants: dict[str, int | float | str] = {
+            "CARREAU": int(carreau),
+            "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
+        }
+        self._kernels = {
+            name: self.device.kernel(_SOURCE, name, constants)
+            for name in ("slab_residuals", "linearise_slab")
+        }
+
+    def set_time(self, alpha: float, by_dt: float) -> None:
+        """Set 1 over the slab's length in time, in 1/s; so much is also the factor alpha of u."""
+        values = medium_values(self.media, alpha, by_dt, lsic=self.lsic)
+        self._media[...] = self.device.from_host(values)
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put the residual of a state into an array of 8 a node.
+
+        Parameters
+        ----------
+        state
+            (u, v, w, p) of each node at the slab's start, then at its end.
+        past
+            (u, v, w) of each node at the end of the slab before, and a number of no meaning.
+        residual
+            Result.
+        """
+        rows = self.rows
+        self._kernels["slab_residuals"].bind(
+            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(rows.node_starts, rows.node_places, rows.nodes, residual),
+            extent=(rows.nodes * _TEAM,),
+            block=(_TEAM,),
+        )()
+
+    def linearise(self, state: Array, past: Array, residual: Array) -> None:
+        """As :meth:`residual`, and put its derivatives by all unknowns but through tau in the matrix."""
+        rows = self.rows
+        self._kernels["linearise_slab"].bind(
+            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
+            *(rows.node_starts, rows.node_places, rows.offsets, rows.starts, rows.nodes),
+            *(rows.values, residual),
+            extent=(rows.nodes * _TEAM,),
+            block=(_TEAM,),
+        )()
+
+
+class SlabEnds:
+    """What :class:`SlabEquations` say of forces at the end of a slab, as equations with 4 a node.
+
+    The residuals of a node at both levels are means over the slab of T_0 and T_1 times the force
+    that holds the flow there. Taken as linear in time, that force is 4 R_1 - 2 R_0 at the end; its
+    mean is R_0 + R_1.
+    """
+
+    def __init__(self, equations: SlabEquations) -> None:
+        self.device, self._equations = equations.device, equations
+        self._both = equations.rows.vector()
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put residuals at the end into an array of 4 a node.
+
+        Parameters
+        ----------
+        state, past
+            See :meth:`SlabEquations.residual`.
+        residual
+            Result.
+        """
+        self._equations.residual(state, past, self._both)
+        levels = self._both.reshape(-1, 2, UNKNOWNS)
+        residual[:] = (4.0 * levels[:, 1] - 2.0 * levels[:, 0]).ravel()
+
+
+class SpaceTimeSlabs:
+    """Steps of one slab each; velocities are of third order in time at the ends of slabs.
+
+    Nothing but the velocity at a slab's end goes into the next one, so that a restart needs the
+    state alone.
+
+    Parameters
+    ----------
+    newton
+        Solves for each slab; of :class:`SlabEquations`.
+    state
+        Velocity and pressure of the nodes at the start, flat, 4 a node, on the device; steps change
+        it in place.
+    time_step
+        dt in s.
+
+    Attributes
+    ----------
+    state
+        At the end of the last slab.
+    level_state, past
+        Unknowns of the last slab, 8 a node, and the state before it, as
+        :meth:`SlabEquations.residual` takes them.
+    """
+
+    level = 1.0
+
+    def __init__(self, newton: Newton, state: Array, time_step: float) -> None:
+        self._newton, self.state, self._time_step = newton, state, time_step
+        self.past = state.copy()
+        levels = newton.equations.rows.vector()
+        levels.reshape(-1, 2, UNKNOWNS)[:] = state.reshape(-1, 1, UNKNOWNS)
+        self.level_state = levels
+
+    def stored(self) -> dict[str, Array]:
+        """Nothing beside the state."""
+        return {}
+
+    def times(self, time: float) -> tuple[float, float]:
+        """When :meth:`step` wants given values and loads, for a slab that starts at a time.
+
+        At a third of the slab and at its end, the points of Radau's quadrature: the straight line
+        through values there has the right mean over the slab to fourth order. Through those at the
+        slab's two ends it would leave second order.
+        """
+        return time + self._time_step / 3, time + self._time_step
+
+    def step(
+        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+    ) -> NewtonHistory:
+        """Advance by one slab.
+
+        Parameters
+        ----------
+        given
+            Numbers 4 * node + unknown of what is given.
+        values
+            These values at both :meth:`times`, (2, given), on the device.
+        load
+            What acts on own elements from outside at both times, (2, 4 * nodes), on the device.
+        """
+        by_dt = 1.0 / self._time_step
+        self._newton.equations.set_time(by_dt, by_dt)
+        self.past[:] = self.state
+        levels = self.level_state.reshape(-1, 2, UNKNOWNS)
+        levels[:] = self.state.reshape(-1, 1, UNKNOWNS)
+        nodes, unknowns = np.divmod(np.asarray(given), UNKNOWNS)
+        at_start = SLAB_UNKNOWNS * nodes + unknowns
+        start, end = _levels(values)
+        self.level_state[at_start], self.level_state[at_start + UNKNOWNS] = start, end
+        fixed = np.concatenate([at_start, at_start + UNKNOWNS])
+        acting = None if load is None else self._means(load)
+        history = self._newton.solve(self.level_state, self.past, fixed, acting)
+        self.state[:] = levels[:, 1].ravel()
+        return history
+
+    def _means(self, load: Array) -> Array:
+        """Means over the slab of a load times T_0 and T_1, 8 a node."""
+        start, end = (part.reshape(-1, UNKNOWNS) for part in _levels(load))
+        found = self._newton.equations.rows.vector()
+        levels = found.reshape(-1, 2, UNKNOWNS)
+        levels[:, 0], levels[:, 1] = start / 3 + end / 6, start / 6 + end / 3
+        return found
+
+
+def _levels(values: Array) -> tuple[Array, Array]:
+    """Values at a slab's start and end, from those at a third of it and at its end."""
+    return 1.5 * values[0] - 0.5 * values[1], values[1]

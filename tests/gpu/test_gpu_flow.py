@@ -1,0 +1,134 @@
+"""Claims about flow on a GPU: equations, preconditioners, GMRES and Newton go as on cores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import flow_contract
+import numpy as np
+import pytest
+from kuhn_boxes import LinearFlow
+from launching import run_ranks
+
+from haloscope.domain.tet_generators import tet_box
+from haloscope.errors import MachineError
+from haloscope.exchange.world import World
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.numerics.flexible_gmres import FlexibleGmres
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.flow.exact import ethier_steinman
+from haloscope.solvers.flow.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.stepping import BackwardDifferences
+
+VISCOSITY, TIME_STEP = 0.01, 0.01
+
+
+def alone(device: Any, nodes: int) -> SharedNodes:
+    return SharedNodes(World(), device, np.arange(nodes))
+
+
+@pytest.mark.parametrize("carreau", [None, Carreau(0.002, 0.5, 0.6)])
+def test_residual_and_matrix(gpu, cores, assert_close, carreau):
+    """Of a state without sense, with two zones, one of which turns."""
+    mesh = tet_box((7, 6, 5), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
+    nodes, rng = len(mesh.nodes), np.random.default_rng(1)
+    points = mesh.nodes + 0.02 * rng.standard_normal(mesh.nodes.shape)
+    given, past = rng.standard_normal(4 * nodes), rng.standard_normal(3 * nodes)
+    zones = rng.integers(0, 2, len(mesh.tets))
+    media = [
+        Medium(1.0, VISCOSITY, force=(0.0, 0.1, -9.81)),
+        Medium(1.2, VISCOSITY, rotation=(0.3, 2.0, 0.1), centre=(0.1, 0.0, 0.2), carreau=carreau),
+    ]
+    results = []
+    for device in (gpu, cores):
+        rows = BlockRows(device, pattern_of(device, mesh.tets, nodes), 4)
+        equations = FlowEquations(rows, points, media, zones)
+        equations.set_time(1.5 / TIME_STEP, 1 / TIME_STEP)
+        state, before = device.from_host(given), device.from_host(past)
+        plain, beside = rows.vector(), rows.vector()
+        equations.residual(state, before, plain)
+        equations.linearise(state, before, beside)
+        found = {"residual": plain, "beside the matrix": beside, "matrix": rows.values}
+        results.append({name: device.to_host(values) for name, values in found.items()})
+    # Sums over elements have one order on a GPU and, by lanes, another on cores.
+    assert_close(*results, within=1e-12)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("single", [True, False])
+def test_coloured_ilu_and_gmres(gpu, cores, assert_close, size, single):
+    flow = LinearFlow((12, 11, 10), size, velocity=2.0)
+    nodes = len(flow.points)
+    matrices, vectors = flow.parts(np.arange(len(flow.elements)))
+    results: list[dict[str, Any]] = []
+    for device in (gpu, cores):
+        shared = alone(device, nodes)
+        rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
+        rows.assemble(device.from_host(matrices))
+        rows.fix_rows(flow.unknowns(flow.boundary))
+        right, x, once = rows.vector(), rows.vector(), rows.vector()
+        rows.assemble_vector(device.from_host(vectors), right)
+        on_host = device.to_host(right).reshape(nodes, size)
+        on_host[flow.boundary] = flow.exact[flow.boundary]
+        right[:] = device.from_host(on_host.reshape(-1))
+        ilu = ColouredIlu(rows, shared, single=single)
+        ilu.update()
+        ilu.apply(right, once)
+        gmres = FlexibleGmres(device, size, shared.owned, 20)
+        result = gmres.solve(
+            *(SharedProduct(rows, shared), ilu, right, x), tolerance=1e-9, most_iterations=200
+        )
+        assert result.converged
+        assert np.abs(device.to_host(x).reshape(nodes, size) - flow.exact).max() < 1e-6
+        found = {"applied": once, "solution": x, "length": np.array([gmres.length(right)])}
+        results.append({name: device.to_host(values) for name, values in found.items()})
+        results[-1]["history"] = np.array(result.history)
+    assert_close(*results, within=1e-12)
+    assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_time_steps(gpu, cores, assert_close):
+    """The same GMRES counts, and residuals to what the equations' rounding makes of them."""
+    mesh = tet_box((8, 8, 8), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
+    faces = np.flatnonzero((np.abs(mesh.nodes) > 1 - 1e-12).any(axis=1))
+    numbers = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 3)
+    settings = NewtonSettings(iterations=3, linear_tolerance=1e-4, restart=40)
+    results, counts = [], []
+    for device in (gpu, cores):
+        shared = alone(device, len(mesh.nodes))
+        rows = BlockRows(device, pattern_of(device, mesh.tets, len(mesh.nodes)), 4)
+        equations = FlowEquations(rows, mesh.nodes, [Medium(1.0, VISCOSITY)])
+        newton = Newton(equations, shared, ColouredIlu(rows, shared), settings)
+        state = device.from_host(ethier_steinman(mesh.nodes, 0.0, VISCOSITY).ravel())
+        steps = BackwardDifferences(newton, state, TIME_STEP)
+        histories = []
+        for number in (1, 2):
+            exact = ethier_steinman(mesh.nodes, number * TIME_STEP, VISCOSITY).ravel()
+            histories.append(steps.step(numbers, device.from_host(exact[numbers])))
+        counts.append([one.iterations for each in histories for one in each.linear])
+        # The last residuals are differences of numbers 10^6 times as large.
+        lengths = np.array([each.residuals[:2] for each in histories])
+        results.append({"state": device.to_host(steps.state), "residuals": lengths})
+    assert counts[0] == counts[1]
+    assert_close(*results, within=1e-8)
+
+
+@pytest.mark.parametrize("transport", ["peer", "staged"])
+def test_two_ranks_share_a_gpu_and_go_as_on_cores(transport):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    script = Path(flow_contract.__file__)
+    try:
+        told = [
+            json.loads(run_ranks(2, [script, *words], timeout=120).stdout)
+            for words in (("cuda", transport), ("cpu",))
+        ]
+    except MachineError as error:
+        pytest.skip(f"ranks cannot be started here: {error}")
+    on_gpus, on_cores = told
+    assert on_gpus["iterations"] == on_cores["iterations"]
+    assert np.abs(np.subtract(on_gpus["state"], on_cores["state"])).max() < 1e-8
