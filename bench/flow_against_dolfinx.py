@@ -1,7 +1,8 @@
 """Times a Newton iteration of the flow equations here and in DOLFINx with PETSc, in turns, in one run.
 
 The DFG benchmark's cylinder in a channel (3D-1Z), the same mesh, weak form, Newton start and linear
-tolerance. Prints a line a repeat, the medians in seconds per million tetrahedra and iteration, and last
+tolerance; the peer has PETSc's block ILU(0), we have our default, the two-level preconditioner, or block
+ILU(0), too (--preconditioner block-ilu). Prints a line a repeat, the medians in seconds per million tetrahedra and iteration, and last
 the ratio to the peer's best; exits 1 when Haloscope is slower. Where the cores have other work too, the
 seconds of processors say more: those of one thread and one process.
 """
@@ -30,6 +31,7 @@ from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.given import Given, OutsidePressure, Velocity
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
@@ -37,6 +39,7 @@ from haloscope.solvers.flow.newton import Newton, NewtonSettings
 _PEER = Path(__file__).parent / "peers" / "flow_dolfinx.py"
 _HEIGHT, _SPEED, _DENSITY, _VISCOSITY = 0.41, 0.45, 1.0, 1e-3
 _RESTART, _TOLERANCE = 100, 1e-2
+PRECONDITIONERS = ("two-level", "block-ilu")
 _CHECK_RESOLUTION, _CHECK_ITERATIONS, _CHECK_TOLERANCE = 6, 8, 1e-6
 
 
@@ -50,7 +53,9 @@ def inflow(x: np.ndarray, _: float) -> np.ndarray:
 class Channel:
     """The benchmark's case, from rest."""
 
-    def __init__(self, resolution: int, threads: int, iterations: int, tolerance: float) -> None:
+    def __init__(
+        self, resolution: int, threads: int, iterations: int, tolerance: float, two_level: bool
+    ) -> None:
         device, world = CpuDevice(threads), World()
         self.device, self.iterations = device, iterations
         self.part, _ = node_part_on_ranks(world, lambda: cylinder_channel(resolution))
@@ -69,7 +74,8 @@ class Channel:
             linear_iterations=600,
             restart=_RESTART,
         )
-        self._newton = Newton(equations, shared, BlockIlu(rows, shared), settings)
+        made = TwoLevel(rows, shared, nodes) if two_level else BlockIlu(rows, shared)
+        self._newton = Newton(equations, shared, made, settings)
         self.state = np.zeros(4 * len(nodes))
         self._past = np.zeros(3 * len(nodes))
 
@@ -147,7 +153,7 @@ class Peer:
 def compare_states(python: str, threads: int, folder: Path) -> float:
     """Largest difference of the two programs' states on a coarse mesh, of the largest value."""
     problem, found = folder / "coarse.npz", folder / "state.npz"
-    channel = Channel(_CHECK_RESOLUTION, threads, _CHECK_ITERATIONS, _CHECK_TOLERANCE)
+    channel = Channel(_CHECK_RESOLUTION, threads, _CHECK_ITERATIONS, _CHECK_TOLERANCE, True)
     channel.write(problem)
     channel.run()
     peer = Peer(python, 1, problem, _CHECK_ITERATIONS, _CHECK_TOLERANCE)
@@ -168,6 +174,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="of the peer")
     parser.add_argument("--iterations", type=int, default=4, help="Newton's, a repeat")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--preconditioner", choices=PRECONDITIONERS, default=PRECONDITIONERS[0])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -176,7 +183,10 @@ def main() -> int:
         if not difference < 1e-5:
             print("the two programs do not solve the same equations; no comparison is made")
             return 1
-        channel = Channel(options.resolution, options.threads, options.iterations, _TOLERANCE)
+        two_level = options.preconditioner == "two-level"
+        channel = Channel(
+            options.resolution, options.threads, options.iterations, _TOLERANCE, two_level
+        )
         channel.write(folder / "problem.npz")
         peers = {
             processes: Peer(

@@ -322,11 +322,15 @@ def _is_branch(part: int | str) -> bool:
 
 def _table_at(model: type[Table], location: Sequence[int | str]) -> type[Table] | None:
     found: type[Table] | None = model
+    named = False
     for part in location:
-        if found is None or isinstance(part, int):
+        if found is None or isinstance(part, int) or named:
+            # After a table of names comes a name.
+            named = False
             continue
         field = found.model_fields.get(part)
         found = _table_in(field.annotation) if field else None
+        named = field is not None and typing.get_origin(field.annotation) is dict
     return found
 
 

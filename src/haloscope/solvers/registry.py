@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PARTS = {
     "blood": ("BloodCase", "BloodSolver"),
     "cavity": ("CavityCase", "CavitySolver"),
+    "flow": ("FlowCase", "FlowSolver"),
     "maxwell": ("MaxwellCase", "MaxwellSolver"),
 }
 

@@ -1,56 +1,15 @@
 // The rows of the flow equations that belong to a node: gathered from its elements, one after the other.
 //
-// X nodes' positions [n][4]; q unknowns u, v, w, p [n][4]; past what udot has beside alpha u [n][4];
-// the last of four is of no meaning in X and past.
-// nodes of elements [E][4]; zones: of an element, the number of its medium. places, starts of nodes,
-// offsets: numerics/block_pattern.py; values: numerics/block_rows.py, [block][unknown][equation].
+// X, q, past, elements, zones, node_starts, places: strips.hpp. offsets: numerics/block_pattern.py;
+// values: numerics/block_rows.py, [block][unknown][equation].
 // Constants: CARREAU (1: viscosity falls with the shear rate), offset (type of offsets).
 //
-// What an element's rows share is computed again for each of them. The row's node a comes first: the
-// element's node b is taken for number b ^ a, which leaves its orientation. Cores compute as many of a
-// node's elements at once as a vector has lanes, GPUs one a thread; sums run in the order of elements
-// on all of them.
+// What an element's rows share is computed again for each of them. Sums run in the order of elements
+// on cores and GPUs.
 
-#include "lanes.hpp"
-#include "elements.hpp"
+#include "strips.hpp"
 
 #define BLOCK (UNKNOWNS * UNKNOWNS)
-
-struct Mesh {
-  const double *X, *q, *past;
-  const int *elements;
-  const unsigned char *zones;
-  const Medium<double> *media;
-  const int *node_starts, *places;
-};
-
-// All that the row of an element's first node needs.
-template <typename T>
-struct Strip {
-  Medium<T> medium;
-  Tet<T> tet;
-  Inside<T> inside;
-  Streamline<T> streamline;
-};
-
-template <typename T>
-INLINE void open_strip(const Fields<T> &f, Strip<T> &s) {
-  s.tet = tet_of(f.x);
-  s.inside = inside_of(s.medium, s.tet, f);
-  s.streamline = streamline_of(s.tet, s.inside);
-}
-
-// The place of a node's element: the element, and the numbers of its nodes with that node first.
-struct Place {
-  long element;
-  int first;
-};
-INLINE Place place_at(const Mesh &mesh, long t) {
-  return {mesh.places[t] / NODES, mesh.places[t] % NODES};
-}
-INLINE long node_of(const Mesh &mesh, Place at, int b) {
-  return mesh.elements[NODES * at.element + (at.first ^ b)];
-}
 
 // What has three numbers a node, as four.
 KERNEL spread(const double *three, long nodes, double *four) {
@@ -63,22 +22,6 @@ KERNEL spread(const double *three, long nodes, double *four) {
 #define PITCH (NODES * BLOCK + UNKNOWNS + 1)
 // Blocks of a row for which shared memory has room; longer ones are added up where they belong.
 #define ROOM 40
-
-INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
-  const Place at = place_at(mesh, t);
-  Fields<double> f;
-  for (int b = 0; b < NODES; b++) {
-    const long n = 4 * node_of(mesh, at, b);
-    for (int d = 0; d < 3; d++) {
-      f.x[b][d] = mesh.X[n + d];
-      f.u[b][d] = mesh.q[n + d];
-      f.past[b][d] = mesh.past[n + d];
-    }
-    f.p[b] = mesh.q[n + 3];
-  }
-  s.medium = mesh.media[mesh.zones[at.element]];
-  open_strip(f, s);
-}
 
 // R = that before plus those of `count` places.
 INLINE void add_residuals(const double *parts, int pitch, int count, bool first, double *R) {
@@ -162,41 +105,6 @@ KERNEL linearise(const double *X, const double *q, const double *past, const int
   }
 }
 #else
-// The places t to t + count; lanes beyond count repeat the last one.
-INLINE void take_places(const Mesh &mesh, long t, int count, Strip<Lanes> &s) {
-  const Medium<double> *media[LANES];
-  bool same = true;
-  long nodes[NODES][LANES];
-  for (int lane = 0; lane < LANES; lane++) {
-    const Place at = place_at(mesh, t + (lane < count ? lane : count - 1));
-    for (int b = 0; b < NODES; b++) nodes[b][lane] = 4 * node_of(mesh, at, b);
-    media[lane] = mesh.media + mesh.zones[at.element];
-    same &= media[lane] == media[0];
-  }
-  Fields<Lanes> f;
-  for (int b = 0; b < NODES; b++) {
-    const double *from[LANES];
-    Lanes x[4], q[4], past[4];
-    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.X + nodes[b][lane];
-    gather_four(from, x);
-    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.q + nodes[b][lane];
-    gather_four(from, q);
-    for (int lane = 0; lane < LANES; lane++) from[lane] = mesh.past + nodes[b][lane];
-    gather_four(from, past);
-    for (int d = 0; d < 3; d++) f.x[b][d] = x[d], f.u[b][d] = q[d], f.past[b][d] = past[d];
-    f.p[b] = q[3];
-  }
-  constexpr int numbers = sizeof(Medium<double>) / sizeof(double);
-  Lanes *to = reinterpret_cast<Lanes *>(&s.medium);
-  if (same)
-    for (int n = 0; n < numbers; n++) to[n] = all<Lanes>(reinterpret_cast<const double *>(media[0])[n]);
-  else
-    for (int n = 0; n < numbers; n++)
-      for (int lane = 0; lane < LANES; lane++)
-        to[n][lane] = reinterpret_cast<const double *>(media[lane])[n];
-  open_strip(f, s);
-}
-
 INLINE void add_residual(const Strip<Lanes> &s, int count, double sum[UNKNOWNS]) {
   Lanes R[UNKNOWNS];
   residual(s.medium, s.tet, s.inside, s.streamline, R);

@@ -1,0 +1,389 @@
+"""The keys of a flow case, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from haloscope.case import CaseTable, Position, Run, Table
+from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.flow.case_boundaries import Boundary, BoundaryTable
+from haloscope.solvers.flow.case_meshes import (
+    Box,
+    Component,
+    CylinderChannel,
+    CylinderSlice,
+    MeshFile,
+    Name,
+    Positive,
+)
+from haloscope.solvers.flow.equations import Carreau, Medium
+from haloscope.solvers.flow.pump_mesh import Pump
+
+FIELD_NAMES = ("u", "v", "w", "p")
+_PLACE = ("x", "y", "z")
+_MESHES = ("box", "cylinder_channel", "cylinder_slice", "pump", "mesh")
+
+Tolerance = Annotated[float, Field(ge=0.0, lt=1.0)]
+Iterations = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class CarreauTable(Table):
+    """How the viscosity falls with the shear rate: mu_inf + (mu - mu_inf) (1 + (lambda g)^2)^((n-1)/2)."""
+
+    at_high_shear: Positive
+    """mu_inf in Pa s; the fluid's viscosity is that at rest."""
+    time: Positive
+    """lambda in s."""
+    exponent: Annotated[float, Field(gt=0.0, le=2.0)]
+    """n; below 1 the fluid gets thinner."""
+
+
+class Fluid(Table):
+    """What flows."""
+
+    density: Positive
+    """In kg/m^3."""
+    viscosity: Positive
+    """Dynamic, in Pa s; with flow.fluid.carreau that at rest."""
+    carreau: CarreauTable | None = None
+    """Viscosity that depends on the shear rate: a [flow.fluid.carreau] table."""
+    force: Position = (0.0, 0.0, 0.0)
+    """Body force per mass in m/s^2, such as gravity."""
+
+
+class Zone(Table):
+    """What differs in a zone of the mesh from flow.fluid, and the frame in which it is seen."""
+
+    density: Positive | None = None
+    """In kg/m^3."""
+    viscosity: Positive | None = None
+    """In Pa s."""
+    force: Position | None = None
+    """Body force per mass in m/s^2."""
+    rotation: Position = (0.0, 0.0, 0.0)
+    """Angular velocity of the zone's frame, along x, y, z in rad/s: a rotor's zone turns with it.
+    Velocities are those of the frame at rest."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """A point on the axis, in m."""
+
+
+class Initial(Table):
+    """Velocity and pressure at the start: numbers or expressions of x, y, z (m)."""
+
+    u: float | str = 0.0
+    """In m/s."""
+    v: float | str = 0.0
+    """In m/s."""
+    w: float | str = 0.0
+    """In m/s."""
+    p: float | str = 0.0
+    """In Pa."""
+
+
+class Time(Table):
+    """Steady flow, or steps in time."""
+
+    scheme: Literal["steady", "bdf2", "generalised-alpha", "space-time"] = "steady"
+    """steady: a step is one of Newton's iterations on the flow that does not change any more; it ends
+    where the residual over the first falls below run.tolerance (here 1e-8 by default), or after
+    run.steps (100) of them. bdf2: backward differences of second order. generalised-alpha: of second
+    order, too, and kinder to waves; see radius. space-time: elements in space and time, third order in
+    time, with twice the unknowns."""
+    radius: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
+    """Of generalised-alpha: what a step leaves of the shortest waves; 0: nothing, 1: all."""
+    time_step: Positive | None = None
+    """In s, of unsteady flow; it is shortened to meet the end."""
+    end: Positive | None = None
+    """In s, of unsteady flow."""
+    pseudo_time_step: Positive | None = None
+    """In s: the first of steps in time that grow as the residual falls, by which steady flow that
+    Newton's method does not reach from its start is approached. Left out: none."""
+
+
+class NewtonTable(Table):
+    """When Newton's method ends in a time step."""
+
+    iterations: Iterations = 10
+    """Most of them."""
+    tolerance: Tolerance = 1e-4
+    """Of the residual over that at the start of the step. 0: all iterations are done."""
+
+
+class LinearTable(Table):
+    """The linear solver: restarted flexible GMRES."""
+
+    tolerance: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-2
+    """Of the residual over that at its start."""
+    iterations: Iterations = 600
+    """Most of them."""
+    restart: Annotated[int, Field(ge=1, le=1000)] = 60
+    """Iterations after which it starts again from the residual; two vectors are kept for each."""
+    keep_preconditioner: bool = False
+    """Whether it follows the matrix once in a time step, and again only where iterations grow by half.
+    It pays where that is dear."""
+    preconditioner: Literal["auto", "two-level", "block-ilu", "coloured-ilu", "point-blocks"] = (
+        "auto"
+    )
+    """two-level: a coarse space for what groups of nodes have in common, and a smoother: iterations
+    hardly grow with the ranks. block-ilu: incomplete factors without fill of each rank's nodes (cores
+    only). coloured-ilu: the same in an order that has much to do at once. point-blocks: inverses of
+    the nodes' own blocks, which do not depend on the ranks. auto: two-level."""
+
+
+class Force(Table):
+    """Force and moment of the flow on boundaries, a row of forces-<name>.csv each step."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    """Of the table (letters, digits, _ and -)."""
+    boundaries: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+    """On which it acts together."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """About which moments are taken, in m."""
+    velocity: Positive | None = None
+    """U of the coefficients F / (density U^2 A / 2), in m/s."""
+    area: Positive | None = None
+    """A of the coefficients, in m^2."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Force:
+        if (self.velocity is None) != (self.area is None):
+            raise ValueError("give velocity and area both, or none of them")
+        return self
+
+
+class Head(Table):
+    """Rise of the pressure from one boundary to another, such as a pump's."""
+
+    inlet: Name
+    """Where fluid comes in."""
+    outlet: Name
+    """Where it leaves."""
+
+
+class Shear(Table):
+    """Shear stress on walls and in the fluid, and where this stands: shear.vtkhdf and the summary."""
+
+    thresholds: Annotated[tuple[Positive, ...], Field(max_length=100)] = ()
+    """Scalar shear stresses in Pa, ascending: the summary tells the shares of the volume between."""
+    stagnation_speed: Positive | None = None
+    """In m/s: fluid that is slower, seen from its zone's frame, stands."""
+    stagnation_rate: Positive | None = None
+    """In 1/s: fluid that is sheared less stands; with both, both must be low."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Shear:
+        if list(self.thresholds) != sorted(set(self.thresholds)):
+            raise ValueError("thresholds must ascend")
+        return self
+
+
+class Slice(Table):
+    """The plane of the picture."""
+
+    axis: Literal["x", "y", "z"] = "z"
+    """Its normal."""
+    offset: Component | None = None
+    """Where it is on that axis in m; through the middle of the mesh when left out."""
+    points: Annotated[int, Field(ge=2, le=2000)] = 400
+    """Samples along its longer side."""
+
+
+class FlowTable(Table):
+    """Incompressible flow by stabilised finite elements on tetrahedra."""
+
+    box: Box | None = None
+    """Mesh: a box."""
+    cylinder_channel: CylinderChannel | None = None
+    """Mesh: a channel with a cylinder across it."""
+    cylinder_slice: CylinderSlice | None = None
+    """Mesh: a thin slice of a channel around a cylinder."""
+    pump: Pump | None = None
+    """Mesh: an axial blood pump, made with gmsh when it is first asked for and kept."""
+    mesh: MeshFile | None = None
+    """Mesh: a file."""
+    fluid: Fluid
+    """What flows: a [flow.fluid] table."""
+    zones: dict[Name, Zone] = Field(default_factory=dict)
+    """Zones of the mesh that differ, by name: [flow.zones.rotor] tables."""
+    boundaries: dict[Name, Boundary] = Field(default_factory=dict)
+    """What is given on each boundary, by its name: "no-slip" (a wall at rest), "slip" (a plane that
+    nothing crosses and that holds nothing back), "open" (no pressure outside), or a table."""
+    pressure_at: Position | None = None
+    """The node nearest to this point (m) has the pressure 0: needed where no boundary has a pressure
+    from outside, and only there."""
+    initial: Initial = Initial()
+    """Velocity and pressure at the start."""
+    time: Time = Time()
+    """Steady flow, or steps in time: a [flow.time] table."""
+    newton: NewtonTable = NewtonTable()
+    """Newton's method: a [flow.newton] table."""
+    linear: LinearTable = LinearTable()
+    """The linear solver: a [flow.linear] table."""
+    messages: Literal["neighbours", "neighbours-blocking", "all-pairs"] = "neighbours"
+    """Who gets messages, and how; the last two are for studies on cores. neighbours: ranks that share
+    nodes, while work goes on; neighbours-blocking: these one after the other; all-pairs: every other
+    rank, with messages of no size to most, as XNS first did."""
+    lsic: bool = True
+    """Whether a least-squares term acts on the divergence of the velocity, which makes coarse meshes
+    robust."""
+    forces: Annotated[tuple[Force, ...], Field(max_length=100)] = ()
+    """Forces on boundaries: [[flow.forces]] tables."""
+    head: Head | None = None
+    """Pressure head: a [flow.head] table."""
+    shear: Shear | None = None
+    """Shear and stagnation at the end: a [flow.shear] table."""
+    slice: Slice = Slice()
+    """The plane of the picture."""
+    partition: Literal["auto", "graph", "coordinates"] = "auto"
+    """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
+    one that cuts fewer faces."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FlowTable:
+        given = [name for name in _MESHES if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(
+                f"a mesh is one of the tables {', '.join(f'flow.{n}' for n in _MESHES)}; {said}"
+            )
+        self._check_time()
+        for name in FIELD_NAMES:
+            self.initial_field(name)
+        for name, boundary in self.boundaries.items():
+            if isinstance(boundary, BoundaryTable):
+                boundary.components(f"flow.boundaries.{name}.")
+                boundary.course(f"flow.boundaries.{name}.")
+        names = [force.name for force in self.forces]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"flow.forces: the name {min(twice)!r} is given twice")
+        return self
+
+    def _check_time(self) -> None:
+        time = self.time
+        if time.scheme == "steady":
+            if time.time_step is not None or time.end is not None:
+                raise ValueError(
+                    "flow.time.time_step and flow.time.end are for unsteady flow; give flow.time.scheme "
+                    '= "bdf2", or leave them out'
+                )
+            return
+        if time.time_step is None or time.end is None:
+            raise ValueError("unsteady flow needs flow.time.time_step and flow.time.end, in s")
+        if time.time_step > time.end:
+            raise ValueError(
+                f"flow.time.time_step = {time.time_step:g} is longer than flow.time.end = "
+                f"{time.end:g}; shorten it"
+            )
+        if time.pseudo_time_step is not None:
+            raise ValueError("flow.time.pseudo_time_step is for steady flow; leave it out")
+
+    @property
+    def steady(self) -> bool:
+        """Whether the flow does not change in time."""
+        return self.time.scheme == "steady"
+
+    def is_wall(self, name: str) -> bool:
+        """Whether fluid sticks to a boundary."""
+        given = self.boundaries.get(name)
+        moving = isinstance(given, BoundaryTable) and given.moving is not None
+        return given == "no-slip" or moving
+
+    def steps(self) -> int:
+        """Steps in time to the end of unsteady flow."""
+        assert self.time.time_step is not None
+        assert self.time.end is not None
+        return max(1, math.ceil(self.time.end / self.time.time_step * (1 - 1e-12)))
+
+    def initial_field(self, name: str) -> Expression:
+        """Initial field as an expression of x, y, z."""
+        return parse_quantity_or_expression(
+            getattr(self.initial, name), f"flow.initial.{name}", _PLACE
+        )
+
+    def medium(self, zone: str) -> Medium:
+        """What fills a zone."""
+        fluid, own = self.fluid, self.zones.get(zone, Zone())
+        law = fluid.carreau
+        return Medium(
+            density=own.density or fluid.density,
+            viscosity=own.viscosity or fluid.viscosity,
+            force=fluid.force if own.force is None else own.force,
+            rotation=own.rotation,
+            centre=own.centre,
+            carreau=None if law is None else Carreau(law.at_high_shear, law.time, law.exponent),
+        )
+
+
+class FlowRun(Run):
+    """How long to run: as of other solvers, with what suits implicit steps by default."""
+
+    steps: Annotated[int, Field(ge=0, le=2**40)] = 100
+    """Most of Newton's iterations on steady flow; unsteady flow runs to flow.time.end."""
+    tolerance: Annotated[float, Field(ge=0.0, lt=1.0)] = 1e-8
+    """Of steady flow: stop when the residual over the first falls below this."""
+    diagnostics_interval: Annotated[int, Field(ge=1, le=2**40)] = 1
+    """Steps between two looks at the solution."""
+
+
+class FlowCase(CaseTable):
+    """A case file of incompressible flow on tetrahedra."""
+
+    solver: Literal["flow"]
+    """"flow"."""
+    run: FlowRun = FlowRun()
+    flow: FlowTable
+    """Incompressible flow by stabilised finite elements on tetrahedra."""
+
+
+# Of a node: blocks of its row and what is stored of a block (matrix, factors, numbers), vectors of
+# the Krylov space, and others.
+_BLOCKS_OF_A_ROW = 14.8
+_BYTES_OF_A_BLOCK = 128 + 128 + 64 + 8
+_OTHER_BYTES = 1200
+_NODES_OF_A_TET = 0.2
+
+
+def bytes_a_node(restart: int, levels: int) -> float:
+    """Device memory of a node with unknowns at one or two levels of time."""
+    blocks = _BLOCKS_OF_A_ROW * _BYTES_OF_A_BLOCK * levels**2
+    return blocks + 32 * levels * (2 * restart + 1) + _OTHER_BYTES
+
+
+def estimate(case: FlowCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns
+    -------
+    dict
+        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least, by one Newton
+        iteration with one of GMRES.
+    """
+    from haloscope.solvers.flow.meshes import elements_of
+
+    nodes = _NODES_OF_A_TET * elements_of(case.flow)
+    levels = 2 if case.flow.time.scheme == "space-time" else 1
+    return {
+        "memory_bytes": nodes * bytes_a_node(case.flow.linear.restart, levels),
+        "bytes_per_step": nodes * 2 * 132 * _BLOCKS_OF_A_ROW * levels**2,
+    }
+
+
+def partition(case: FlowCase, ranks: int) -> Any:
+    """Refuse more ranks than elements.
+
+    Raises
+    ------
+    InputError
+        There are more ranks than elements.
+    """
+    from haloscope.domain.partition import require_parts
+    from haloscope.solvers.flow.meshes import elements_of
+
+    require_parts(ranks, elements_of(case.flow))
+
+
+__all__ = ["FlowCase", "FlowTable", "estimate", "partition"]

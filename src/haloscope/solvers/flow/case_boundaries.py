@@ -1,0 +1,124 @@
+"""Keys of a flow case that say what is given on a boundary."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from haloscope.case import Position, Table
+from haloscope.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
+from haloscope.solvers.flow.case_meshes import Component, Name
+
+Plain = Literal["no-slip", "slip", "open"]
+"""Boundaries that need no numbers."""
+Quantity = Component | Annotated[str, Field(min_length=1)]
+_KINDS = ("velocity", "speed", "flow_rate", "moving", "pressure", "traction", "resistance")
+_OF_TIME = ("speed", "flow_rate")
+_WITH_SIGNAL = (*_OF_TIME, "pressure")
+_OPEN = ("pressure", "traction", "resistance")
+_NotNegative = Annotated[float, Field(ge=0.0, le=1e30)]
+
+
+class Moving(Table):
+    """How a wall moves in itself: along, or around an axis."""
+
+    velocity: Position = (0.0, 0.0, 0.0)
+    """In m/s."""
+    rotation: Position = (0.0, 0.0, 0.0)
+    """Angular velocity along x, y, z in rad/s."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """A point on its axis, in m."""
+
+
+class ResistanceTable(Table):
+    """More vessels behind an outlet: p = outside + proximal Q + c, with a Windkessel's c."""
+
+    proximal: _NotNegative
+    """In Pa s/m^3."""
+    distal: _NotNegative = 0.0
+    """In Pa s/m^3."""
+    compliance: _NotNegative = 0.0
+    """In m^3/Pa."""
+    outside: Component = 0.0
+    """In Pa."""
+    start: Component = 0.0
+    """c at the start, in Pa."""
+
+
+class BoundaryTable(Table):
+    """What is given on a boundary: one of the keys down to resistance."""
+
+    velocity: tuple[Quantity, Quantity, Quantity] | None = None
+    """Along x, y, z in m/s: numbers, or expressions of x, y, z (m) and t (s)."""
+    speed: Quantity | None = None
+    """Mean velocity of the fluid that comes in across a plane boundary, in m/s: a number or an
+    expression of t. Negative: it goes out."""
+    flow_rate: Quantity | None = None
+    """Volume that comes in across a plane boundary, in m^3/s: a number or an expression of t."""
+    moving: Moving | None = None
+    """A wall that moves in itself and drags the fluid along, such as a rotor's."""
+    pressure: Quantity | None = None
+    """That acts from outside, without friction, in Pa: a number, or an expression of x, y, z, t.
+    Where fluid leaves, and one at least where any comes in or goes out."""
+    traction: tuple[Quantity, Quantity, Quantity] | None = None
+    """Stress that acts from outside, along x, y, z in Pa (-p n for a pressure p): numbers or
+    expressions of x, y, z, t."""
+    resistance: ResistanceTable | None = None
+    """The more flows out, the higher is the pressure outside."""
+    profile: Literal["developed", "uniform"] = "developed"
+    """Of speed and flow_rate. developed: as in a long straight pipe of this cross-section (the
+    parabola of a round one), zero at its edge; uniform: everywhere the same."""
+    signal: Name | None = None
+    """CSV file of two columns, time in s and a factor, by which speed, flow_rate or pressure are
+    multiplied; linear between its rows."""
+    straight: bool = False
+    """Whether fluid crosses at right angles, as in a long straight pipe: of pressure and
+    resistance."""
+    backflow: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Of pressure, traction and resistance: what enters again through an outlet is held back by
+    backflow rho (u.n) u. 0: not at all; 0.5 and more: it brings no energy."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BoundaryTable:
+        given = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(f"a boundary has one of {', '.join(_KINDS)}; {said}")
+        kind = given[0]
+        if self.signal is not None and kind not in _WITH_SIGNAL:
+            raise ValueError(f"signal is a factor on {', '.join(_WITH_SIGNAL)}, not on {kind}")
+        if self.backflow and kind not in _OPEN:
+            raise ValueError(f"backflow is for {', '.join(_OPEN)}, not for {kind}")
+        if self.straight and kind not in ("pressure", "resistance"):
+            raise ValueError(f"straight is for pressure and resistance, not for {kind}")
+        return self
+
+    def components(self, key: str) -> list[Expression]:
+        """Velocity or traction as expressions of x, y, z, t; none where neither is given."""
+        name = "velocity" if self.traction is None else "traction"
+        return [
+            parse_quantity_or_expression(value, f"{key}{name}", SPACE_AND_TIME)
+            for value in getattr(self, name) or ()
+        ]
+
+    def course(self, key: str) -> Expression | None:
+        """Speed or flow rate as an expression of t, or pressure as one of x, y, z, t."""
+        for name in _WITH_SIGNAL:
+            value = getattr(self, name)
+            if value is not None:
+                variables = ("t",) if name in _OF_TIME else SPACE_AND_TIME
+                return parse_quantity_or_expression(value, f"{key}{name}", variables)
+        return None
+
+
+def _form(given: Any) -> str:
+    return "as-table" if isinstance(given, dict | BoundaryTable) else "in-words"
+
+
+# Faults are told of the form that was given. Names with a hyphen are no keys.
+Boundary = Annotated[
+    Annotated[Plain, Tag("in-words")] | Annotated[BoundaryTable, Tag("as-table")],
+    Discriminator(_form),
+]
+"""What is given on a boundary, in a word or as a table."""

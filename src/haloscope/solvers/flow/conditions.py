@@ -1,0 +1,136 @@
+"""What a case gives on boundaries, as functions of place and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.node_parts import NodePart
+from haloscope.domain.tet_geometry import area_vectors
+from haloscope.exchange.rows import all_rows
+from haloscope.exchange.world import World
+from haloscope.expressions import Expression, Table
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.case_boundaries import BoundaryTable
+from haloscope.solvers.flow.developed import Opening
+from haloscope.solvers.flow.given import (
+    Condition,
+    MovingWall,
+    NoFlow,
+    OutsidePressure,
+    Profile,
+    Resistance,
+    Signal,
+    Slip,
+    Traction,
+    Velocity,
+)
+
+Floats = NDArray[np.float64]
+Course = Callable[[float], float]
+"""A number at a time in s."""
+
+# Components of a plane's unit normal below this are taken for rounding.
+_ALONG_AXIS = 1e-6
+
+
+def conditions_of(table: FlowTable, world: World, part: NodePart) -> dict[str, Condition]:
+    """Conditions of all boundaries by name; all ranks call this.
+
+    Raises
+    ------
+    InputError
+        Something cannot be given on this boundary.
+    """
+    found: dict[str, Condition] = {}
+    for name in sorted(table.boundaries):
+        given = table.boundaries[name]
+        if given == "no-slip":
+            found[name] = Velocity()
+        elif given == "open":
+            found[name] = OutsidePressure()
+        elif given == "slip":
+            axis = _axis_across(world, part, name)
+            found[name] = Slip() if axis is None else NoFlow(axis)
+        else:
+            assert isinstance(given, BoundaryTable)
+            found[name] = _condition(name, given, world, part)
+    return found
+
+
+def _condition(name: str, given: BoundaryTable, world: World, part: NodePart) -> Condition:
+    key = f"flow.boundaries.{name}."
+    if given.velocity is not None:
+        return Velocity(_vectors(given.components(key), f"{key}velocity"))
+    if given.moving is not None:
+        return MovingWall(given.moving.velocity, given.moving.rotation, given.moving.centre)
+    if given.traction is not None:
+        return Traction(_vectors(given.components(key), f"{key}traction"), given.backflow)
+    if given.resistance is not None:
+        law = given.resistance
+        return Resistance(
+            *(law.proximal, law.distal, law.compliance, law.outside, law.start),
+            straight=given.straight,
+            backflow=given.backflow,
+        )
+    if given.pressure is not None:
+        return OutsidePressure(_pressure(given, key), given.straight, given.backflow)
+    opening = Opening(world, part, name)
+    factor = 1.0 if given.flow_rate is None else 1.0 / opening.area
+    return Velocity(_through(opening, given.profile == "developed", factor, _course(given, key)))
+
+
+def _signal(given: BoundaryTable) -> Course:
+    if given.signal is None:
+        return lambda _time: 1.0
+    table = Table.from_csv(given.signal)
+    return lambda time: float(table(time))
+
+
+def _course(given: BoundaryTable, key: str) -> Course:
+    expression, factor = given.course(key), _signal(given)
+    assert expression is not None
+    return lambda time: factor(time) * float(expression.evaluate_finite(key[:-1], t=time))
+
+
+def _pressure(given: BoundaryTable, key: str) -> float | Signal:
+    """A number where it is one: loads that do not change are found once."""
+    expression, factor = given.course(key), _signal(given)
+    assert expression is not None
+    if not expression.uses and given.signal is None:
+        return float(expression.evaluate_finite(key[:-1]))
+
+    def pressure(x: Floats, time: float) -> Floats:
+        return factor(time) * _at(expression, x, time, f"{key}pressure")
+
+    return pressure
+
+
+def _at(expression: Expression, x: Floats, time: float, key: str) -> Floats:
+    return expression.evaluate_finite(key, x=x[:, 0], y=x[:, 1], z=x[:, 2], t=time)
+
+
+def _vectors(components: list[Expression], key: str) -> Profile:
+    def profile(x: Floats, time: float) -> Floats:
+        return np.stack([_at(each, x, time, key) for each in components], axis=1)
+
+    return profile
+
+
+def _through(opening: Opening, developed: bool, factor: float, course: Course) -> Profile:
+    shape = opening.profile(developed)[:, None] * opening.inward
+
+    def profile(x: Floats, time: float) -> Floats:
+        return np.asarray(factor * course(time) * shape[opening.find(x)])
+
+    return profile
+
+
+def _axis_across(world: World, part: NodePart, name: str) -> int | None:
+    """The axis that is normal to a plane boundary; None where there is none."""
+    normals = all_rows(world, area_vectors(part.nodes, part.boundaries[name]))
+    across = np.abs(normals).sum(axis=0)
+    axis = int(across.argmax())
+    return None if np.delete(across, axis).sum() > _ALONG_AXIS * across[axis] else axis

@@ -1,0 +1,79 @@
+"""The kernels of a flow case, found by a small flow of its kind on cores, and asked of a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from haloscope.case import check
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.interface import Device
+from haloscope.exchange.world import World
+from haloscope.solvers.flow.case import FlowCase
+from haloscope.solvers.flow.solver import FlowSolver
+
+# Kernels that run on cores alone, by their files.
+_CORES_ONLY = ("block_ilu.cpp",)
+_SIDES = ("y_low", "y_high", "z_low", "z_high")
+
+
+class _Noting(CpuDevice):
+    """Cores that keep a list of the kernels which are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self.asked: list[tuple[Path, str, jit.Constants]] = []
+
+    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CpuKernel:
+        """As of cores, and noted."""
+        self.asked.append((file, name, constants))
+        return super().kernel(file, name, constants)
+
+
+def ask_for_kernels(case: FlowCase, device: Device, world: World) -> None:
+    """Ask a device for the kernels that a rank of a case needs; for a device that runs none.
+
+    What they are is seen on a flow in a small box with the case's fluid, steps and linear solver. Those
+    of exchanges between ranks, and a few for GPUs alone, are compiled when a run first asks for them.
+    """
+    noting = _Noting()
+    named = case.flow.linear.preconditioner
+    chosen: tuple[str, ...] = ("two-level",) if named == "auto" else (named,)
+    if device.kind != "cpu" and chosen == ("two-level",):
+        # What smooths on a GPU, and does not on the cores that play through it.
+        chosen += ("coloured-ilu",)
+    for preconditioner in chosen:
+        small = check(_small(case, preconditioner), FlowCase, "case")
+        assert isinstance(small, FlowCase)
+        FlowSolver(small, noting, World()).advance(1)
+    for file, name, constants in noting.asked:
+        if device.kind == "cpu" or file.name not in _CORES_ONLY:
+            device.kernel(file, name, constants)
+
+
+def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
+    """A flow in a box, as data of a case."""
+    table = case.flow
+    time: dict[str, Any] = {"scheme": table.time.scheme}
+    if not table.steady:
+        time |= {"time_step": 0.1, "end": 0.1}
+    fluid: dict[str, Any] = {"density": 1.0, "viscosity": 1.0}
+    if table.fluid.carreau is not None:
+        fluid["carreau"] = {"at_high_shear": 0.5, "time": 1.0, "exponent": 0.5}
+    boundaries: dict[str, Any] = {"x_low": {"velocity": [1.0, 0.0, 0.0]}, "y_low": "no-slip"}
+    return {
+        "solver": "flow",
+        "flow": {
+            "box": {"cells": [2, 2, 2]},
+            "fluid": fluid,
+            "boundaries": {
+                **dict.fromkeys(_SIDES, "slip"),
+                **boundaries,
+                "x_high": {"pressure": 0.0, "backflow": 0.5},
+            },
+            "time": time,
+            "newton": {"iterations": 1, "tolerance": 0.0},
+            "linear": {"preconditioner": preconditioner},
+        },
+    }

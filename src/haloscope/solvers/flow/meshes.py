@@ -1,0 +1,137 @@
+"""The mesh that a flow case asks for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from haloscope.domain.cylinder_planes import BLOCK, ChannelCells, channel_plane
+from haloscope.domain.hex_boxes import graded
+from haloscope.domain.tet_files import read_tets
+from haloscope.domain.tet_generators import (
+    cylinder_channel,
+    cylinder_slice,
+    tet_box,
+    tet_box_of_planes,
+)
+from haloscope.domain.tet_quality import check_quality
+from haloscope.domain.tets import TetMesh
+from haloscope.errors import InputError
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.case_meshes import Box
+from haloscope.solvers.flow.pump_mesh import Pump, pump_mesh
+
+_TETS_OF_A_PRISM = 3
+# In a cube as wide as the pump's elements away from vanes.
+_TETS_OF_A_CUBE = 16
+# Bytes of a mesh file for each of its tetrahedra and its share of nodes: between binary and text.
+_BYTES_A_TET = 40
+
+
+def make_mesh(table: FlowTable) -> TetMesh:
+    """Make or read the whole mesh of a case.
+
+    Raises
+    ------
+    InputError
+        It cannot be made or read, an element of a file is a sliver, or a zone of the case is not one
+        of the mesh's.
+    """
+    if table.box is not None:
+        mesh = _box(table.box)
+    elif table.cylinder_channel is not None:
+        mesh = cylinder_channel(**table.cylinder_channel.model_dump())
+    elif table.cylinder_slice is not None:
+        mesh = cylinder_slice(**table.cylinder_slice.model_dump())
+    elif table.pump is not None:
+        mesh = pump_mesh(table.pump)
+    else:
+        assert table.mesh is not None
+        mesh = read_tets(table.mesh.file, table.mesh.scale)
+        check_quality(mesh, table.mesh.smallest_quality)
+    check_names(table, mesh)
+    return mesh
+
+
+def _box(box: Box) -> TetMesh:
+    if not box.to_walls:
+        return tet_box(box.cells, box.lower, box.upper, grading=box.grading)
+    planes = []
+    for count, low, high, ratio in zip(box.cells, box.lower, box.upper, box.grading, strict=True):
+        even = graded(count, 0.0, 1.0, ratio)
+        drawn = even - box.to_walls * np.sin(2 * math.pi * even) / (2 * math.pi)
+        # The ends stay what they are to the last bit.
+        drawn[0], drawn[-1] = 0.0, 1.0
+        planes.append(low + (high - low) * drawn)
+    return tet_box_of_planes(planes)
+
+
+def check_names(table: FlowTable, mesh: TetMesh) -> None:
+    """Refuse zones and boundaries that the mesh does not have, and boundaries without a condition.
+
+    Raises
+    ------
+    InputError
+        Lists the names of the mesh.
+    """
+    known = ", ".join(mesh.boundaries)
+    named = [(f"flow.boundaries.{name}", name) for name in table.boundaries]
+    named += [
+        (f"flow.forces {force.name!r}", name) for force in table.forces for name in force.boundaries
+    ]
+    if table.head is not None:
+        named += [("flow.head", table.head.inlet), ("flow.head", table.head.outlet)]
+    for key, name in named:
+        if name not in mesh.boundaries:
+            raise InputError(f"{key}: the mesh has no boundary {name!r}; it has {known}")
+    bare = [name for name in mesh.boundaries if name not in table.boundaries]
+    if bare:
+        raise InputError(
+            f"nothing is said of the boundaries {', '.join(bare)} of the mesh; give each under "
+            'flow.boundaries as "no-slip", "slip", "open" or a table'
+        )
+    for name in table.zones:
+        if name not in mesh.zone_names:
+            raise InputError(
+                f"flow.zones.{name}: the mesh has no such zone; it has {', '.join(mesh.zone_names)}"
+            )
+
+
+def elements_of(table: FlowTable) -> int:
+    """Elements of a case's mesh, which is not made; of a file about how many its size allows.
+
+    Raises
+    ------
+    InputError
+        A number is out of range, or a file is not there.
+    """
+    if table.box is not None:
+        return table.box.tetrahedra()
+    if table.cylinder_channel is not None:
+        channel = table.cylinder_channel
+        n = channel.resolution
+        cells = ChannelCells(n, channel.rings or n, channel.growth, channel.stretch)
+        plane = channel_plane(cells, 0.5, 2.5)
+        return _TETS_OF_A_PRISM * len(plane.triangles) * (channel.layers or n)
+    if table.cylinder_slice is not None:
+        thin = table.cylinder_slice
+        n = thin.resolution
+        plane = channel_plane(
+            ChannelCells(n, thin.rings or n, thin.growth, thin.stretch), BLOCK, 2.2
+        )
+        return _TETS_OF_A_PRISM * len(plane.triangles) * thin.layers
+    if table.pump is not None:
+        return _tets_of_pump(table.pump)
+    assert table.mesh is not None
+    path = Path(table.mesh.file)
+    if not path.is_file():
+        raise InputError(f"mesh file {path} is not there; give the path of a file")
+    return max(1, path.stat().st_size // _BYTES_A_TET)
+
+
+def _tets_of_pump(pump: Pump) -> int:
+    """About how many: elements are finer along vanes and in the gap."""
+    pipe = math.pi * pump.housing_radius_mm**2 * pump.ends_mm[-1]
+    return max(1, int(_TETS_OF_A_CUBE * pipe / pump.mesh_size_mm**3))

@@ -1,0 +1,45 @@
+"""The picture of a flow: its speed and its pressure on a plane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.numerics.node_fields import NodeFields
+from haloscope.solvers.flow.case import Slice
+
+if TYPE_CHECKING:
+    from haloscope.io.field_pictures import FieldPanel, SlicesPicture
+
+
+def flow_picture(
+    places: NodeFields,
+    wanted: Slice,
+    state: NDArray[np.float64],
+    title: str,
+    subtitle: str,
+) -> SlicesPicture | None:
+    """Draw the state (nodes of this rank, 4), on rank 0; all ranks call this."""
+    raster, found = places.sample_plane(wanted.axis, wanted.offset, wanted.points, state)
+    if found is None:
+        return None
+    panels: list[FieldPanel] = [
+        {
+            "values": np.sqrt((found[:3] ** 2).sum(axis=0)),
+            "label": "speed (m/s)",
+            "quantity": "u",
+            "magnitude": True,
+        },
+        {"values": found[3], "label": "p (Pa)", "quantity": "p"},
+    ]
+    return {
+        "x": raster.first,
+        "y": raster.second,
+        "x_label": f"{raster.names[0]} (m)",
+        "y_label": f"{raster.names[1]} (m)",
+        "panels": panels,
+        "title": title,
+        "subtitle": f"{raster.axis} = {raster.offset:.4g} m, {subtitle}",
+    }

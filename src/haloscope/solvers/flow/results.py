@@ -1,0 +1,243 @@
+"""What a flow run records each step and tells at its end: forces, convergence, openings, components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.io.atomic import write_text
+from haloscope.solvers.flow.boundary_means import BoundaryAreas, boundary_areas, boundary_means
+from haloscope.solvers.flow.case import FlowTable, Force
+from haloscope.solvers.flow.case_boundaries import BoundaryTable
+from haloscope.solvers.flow.forces import force_and_moment
+from haloscope.solvers.flow.newton import NewtonHistory
+from haloscope.solvers.flow.phases import PhaseTimes
+from haloscope.solvers.flow.steps import Steps
+from haloscope.solvers.flow.system import System
+from haloscope.solvers.flow.work import Iterations
+from haloscope.solvers.interface import Results
+
+Floats = NDArray[np.float64]
+
+_FORCE_HEAD = ("step", "time", "Fx", "Fy", "Fz", "Mx", "My", "Mz")
+_NEWTON_HEAD = ("step", "time", "iteration", "residual", "gmres_iterations", "gmres_residual")
+_GMRES_HEAD = ("step", "iteration", "gmres_iteration", "residual")
+# Steps whose GMRES residuals are kept, the last ones.
+_STEPS_OF_GMRES = 20
+_PASCAL_PER_MMHG = 133.322387415
+_SECONDS_AN_HOUR = 3600.0
+
+
+class RunResults:
+    """Tables of a run that grow with its steps, and what is told at the end.
+
+    Parameters
+    ----------
+    table, system
+        The case, and what it is solved with; all ranks make one together.
+    """
+
+    def __init__(self, table: FlowTable, system: System) -> None:
+        self._table, self._system = table, system
+        self.done = Iterations()
+        self.phases = PhaseTimes()
+        self._forces: dict[str, list[list[float]]] = {force.name: [] for force in table.forces}
+        self._newton: list[list[float]] = []
+        self._gmres: list[list[float]] = []
+        self._unconverged = 0
+        self._openings: dict[str, BoundaryAreas] = {
+            name: boundary_areas(system.part, system.shared, name)
+            for name in sorted(table.boundaries)
+            if _is_opening(table, name)
+        }
+
+    # Each step
+
+    def record(self, step: int, time: float, history: NewtonHistory, steps: Steps) -> None:
+        """Add a step; all ranks call this."""
+        self.done.steps += 1
+        self.done.newton += len(history.linear)
+        self.done.linear += sum(each.iterations for each in history.linear)
+        self._unconverged += sum(not each.converged for each in history.linear)
+        for number, residual in enumerate(history.residuals):
+            solved = history.linear[number] if number < len(history.linear) else None
+            own = [0.0, math.nan] if solved is None else [solved.iterations, solved.residual]
+            self._newton.append([step, time, number, residual, *own])
+        oldest = step - _STEPS_OF_GMRES
+        if self._gmres and self._gmres[0][0] <= oldest:
+            self._gmres = [row for row in self._gmres if row[0] > oldest]
+        for number, solved in enumerate(history.linear):
+            self._gmres += [[step, number, k, each] for k, each in enumerate(solved.history)]
+        for force in self._table.forces:
+            self._forces[force.name].append([step, time, *self._force(force, steps)])
+
+    def _force(self, force: Force, steps: Steps) -> list[float]:
+        """Force, moment and, where they are asked for, coefficients."""
+        system = self._system
+        nodes = np.unique(np.concatenate([system.given.nodes[name] for name in force.boundaries]))
+        found, moment = force_and_moment(
+            system.reactions,
+            system.shared,
+            steps.level_state,
+            steps.past,
+            system.part.nodes,
+            nodes,
+            force.centre,
+            steps.load,
+        )
+        row = [*found.tolist(), *moment.tolist()]
+        if force.velocity is not None and force.area is not None:
+            pressure = self._table.fluid.density * force.velocity**2 / 2
+            row += (found / (pressure * force.area)).tolist()
+        return row
+
+    @property
+    def newton_rows(self) -> list[list[float]]:
+        """Step, time, number, residual and GMRES' iterations and residual of Newton's iterations."""
+        return self._newton
+
+    @property
+    def force_rows(self) -> Mapping[str, list[list[float]]]:
+        """Step, time, force and moment of each step, and coefficients, by name."""
+        return self._forces
+
+    def last_forces(self) -> dict[str, list[float]]:
+        """Rows of the last step, without step and time."""
+        return {name: rows[-1][2:] for name, rows in self._forces.items() if rows}
+
+    def openings(self, state: Any) -> dict[str, dict[str, float]]:
+        """Area, flow rate (outward) and mean pressure of boundaries that fluid crosses."""
+        found = {}
+        for name, areas in self._openings.items():
+            means = boundary_means(self._system.shared, areas, state)
+            found[name] = {
+                "area": means.area,
+                "flow_rate": means.flow_rate,
+                "pressure": means.pressure,
+            }
+        return found
+
+    # Restarts
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """Tables so far; the same on every rank."""
+        found: dict[str, NDArray[np.generic]] = {
+            f"forces {name}": np.array(rows, np.float64) for name, rows in self._forces.items()
+        }
+        counts = [self.done.steps, self.done.newton, self.done.linear, self._unconverged]
+        return found | {
+            "newton": np.array(self._newton, np.float64),
+            "iterations": np.array(counts, np.int64),
+        }
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take over the tables of a checkpoint; those of forces that were not asked for begin now."""
+        for name in self._forces:
+            rows = extras.get(f"forces {name}")
+            self._forces[name] = [] if rows is None else np.asarray(rows).tolist()
+        self._newton = np.asarray(extras["newton"]).tolist()
+        counts = np.asarray(extras["iterations"]).tolist()
+        self.done = Iterations(*counts[:3])
+        self._unconverged = counts[3]
+
+    # Files and the end
+
+    def write(self, out: Path) -> dict[str, Path]:
+        """Write all tables, on one rank."""
+        files = {}
+        for force in self._table.forces:
+            head = list(_FORCE_HEAD) + (["cx", "cy", "cz"] if force.velocity is not None else [])
+            files[f"forces {force.name}"] = _write(
+                out / f"forces-{force.name}.csv", head, self._forces[force.name], whole=1
+            )
+        files["newton"] = _write(out / "newton.csv", _NEWTON_HEAD, self._newton, whole=1)
+        files["gmres"] = _write(out / "gmres.csv", _GMRES_HEAD, self._gmres, whole=3)
+        return files
+
+    def finish(self, out: Path | None, state: Any, seconds: float, taken: int) -> Results:
+        """The end's numbers; all ranks call this.
+
+        Parameters
+        ----------
+        out
+            Where tables are written; None: nowhere, or by another rank.
+        state
+            At the end.
+        seconds, taken
+            Of stepping, and how many steps that was, since this run began.
+        """
+        files = {} if out is None else self.write(out)
+        done, openings = self.done, self.openings(state)
+        summary: dict[str, Any] = {
+            "iterations": {
+                "newton": done.newton,
+                "gmres": done.linear,
+                "newton_a_step": done.newton_a_step,
+                "gmres_a_newton": done.linear_a_newton,
+                "gmres_unconverged": self._unconverged,
+            },
+            "openings": openings,
+            "forces": self._told_forces(),
+        }
+        lines = [
+            f"{done.newton} Newton iterations, {done.linear_a_newton:.1f} of GMRES in each"
+            + (f"; {self._unconverged} times GMRES did not converge" if self._unconverged else "")
+        ]
+        if taken and seconds > 0:
+            summary["timesteps_per_hour"] = _SECONDS_AN_HOUR * taken / seconds
+            summary["components"] = self.phases.table(seconds)
+            what = "Newton iterations" if self._table.steady else "timesteps"
+            lines.append(f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {what}/hour")
+            lines += [
+                f"  {name:<28}{row['seconds']:>10.3g} s{100 * row['share']:>7.1f} %"
+                for name, row in self.phases.table(seconds).items()
+            ]
+        lines += [
+            f"{name}: {values['flow_rate']:.6g} m^3/s outward, mean pressure "
+            f"{values['pressure']:.6g} Pa"
+            for name, values in openings.items()
+        ]
+        if self._table.head is not None:
+            head = self._head()
+            rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
+            summary["pressure_head"] = rise
+            lines.append(
+                f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
+                f"{head.inlet} to {head.outlet}"
+            )
+        return Results({"flow": summary}, files, lines)
+
+    def _head(self) -> Any:
+        return self._table.head
+
+    def _told_forces(self) -> dict[str, dict[str, list[float]]]:
+        found = {}
+        for name, row in self.last_forces().items():
+            found[name] = {"force": row[:3], "moment": row[3:6]}
+            if len(row) > 6:
+                found[name]["coefficients"] = row[6:]
+        return found
+
+
+def _is_opening(table: FlowTable, name: str) -> bool:
+    """Whether fluid may cross a boundary, or its mean pressure is asked for."""
+    given = table.boundaries[name]
+    if table.head is not None and name in (table.head.inlet, table.head.outlet):
+        return True
+    return given == "open" or (isinstance(given, BoundaryTable) and given.moving is None)
+
+
+def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[float]], whole: int) -> Path:
+    """A table as CSV; the first columns are whole numbers."""
+    lines = [",".join(head)]
+    lines += [
+        ",".join([*(str(int(v)) for v in row[:whole]), *(repr(float(v)) for v in row[whole:])])
+        for row in rows
+    ]
+    write_text(path, "\n".join(lines) + "\n")
+    return path

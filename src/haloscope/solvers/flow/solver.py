@@ -1,0 +1,347 @@
+"""The flow solver: sets up a rank's part of a case and takes steps, with all that a run asks of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device import jit
+from haloscope.device.interface import Array, Device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.node_fields import NodeFields
+from haloscope.numerics.tet_points import TetPoints
+from haloscope.scope.regions import Region
+from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
+from haloscope.solvers.flow.equations import UNKNOWNS
+from haloscope.solvers.flow.picture import flow_picture
+from haloscope.solvers.flow.results import RunResults
+from haloscope.solvers.flow.shear_results import shear_results
+from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
+from haloscope.solvers.flow.system import make_system
+from haloscope.solvers.flow.work import WorkModel
+from haloscope.solvers.interface import Field, Followed, Results, Work
+
+if TYPE_CHECKING:
+    from haloscope.io.field_pictures import SlicesPicture
+
+Position = tuple[float, float, float]
+Floats = NDArray[np.float64]
+
+_SETUP = Region("set-up")
+_SOURCE = Path(__file__).with_name("flow.cpp")
+_MEANINGS = {
+    **{name: ("m/s", f"velocity along {axis}") for name, axis in zip("uvw", "xyz", strict=True)},
+    "p": ("Pa", "pressure"),
+}
+_LARGEST_RESIDUAL = 1e6
+# What the methods in time keep beside the state, 3 numbers a node: velocities a step before, du/dt.
+_KEPT: Mapping[str, tuple[str, ...]] = {
+    "steady": (),
+    "bdf2": ("before",),
+    "generalised-alpha": ("acceleration",),
+    "space-time": (),
+}
+
+
+class FlowSolver:
+    """One rank's part of a flow case.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    device, world
+        Where to compute, and the ranks.
+
+    Raises
+    ------
+    InputError
+        The mesh, a name, an expression or a boundary is wrong.
+    """
+
+    name = "flow"
+
+    def __init__(self, case: FlowCase, device: Device, world: World) -> None:
+        self._case, self._device, self._world = case, device, world
+        self._table = table = case.flow
+        self.step = 0
+        self.dtype = np.dtype(np.float64)
+        self.fields = {name: Field(name, *_MEANINGS[name]) for name in FIELD_NAMES}
+        self.vectors = {"velocity": ["u", "v", "w"]}
+        self._kept = {
+            f"{kept} {axis}": (kept, number)
+            for kept in _KEPT[table.time.scheme]
+            for number, axis in enumerate("xyz")
+        }
+        self.stored = (*FIELD_NAMES, *self._kept)
+        self.followed = _followed(steady=table.steady)
+        self.last_step = case.run.steps
+        self._dt = 0.0
+        if not table.steady:
+            assert table.time.end is not None
+            self.last_step = table.steps()
+            self._dt = table.time.end / self.last_step
+        with _SETUP:
+            self._open()
+
+    def _open(self) -> None:
+        table, world = self._table, self._world
+        self.system = system = make_system(table, self._case.machine, self._device, world)
+        self.notices = list(system.lines)
+        self.places = NodeFields(world, system.part)
+        self.transport = "none" if system.shared.alone else system.shared.sums(UNKNOWNS).transport
+        self.kernel_hash = jit.kernel_hash(_SOURCE, {})
+        self._own = self._device.from_host(self.places.own_nodes)
+        self.state: Array = start_state(table, system)
+        self._steps: Steps
+        if table.steady:
+            self._steps = SteadySteps(table, system, self.state)
+        else:
+            self._steps = UnsteadySteps(table, system, self.state, self._dt)
+        self.results = RunResults(table, system)
+        self._model = WorkModel(system, table.linear.restart)
+        self._masses = self._device.from_host(self._lumped_masses())
+        self._seconds, self._taken = 0.0, 0
+        self._probes: dict[tuple[Position, ...], tuple[NDArray[np.int64], TetPoints]] = {}
+
+    def _lumped_masses(self) -> Floats:
+        """What own elements give to the masses of nodes, in kg."""
+        part = self.system.part
+        corners = part.nodes[part.tets]
+        edges = corners[:, 1:] - corners[:, :1]
+        volumes = np.einsum("ex,ex->e", edges[:, 0], np.cross(edges[:, 1], edges[:, 2])) / 6
+        densities = np.array([self._table.medium(zone).density for zone in part.zone_names])
+        shares = np.repeat(volumes * densities[part.zones] / 4, 4)
+        return np.asarray(np.bincount(part.tets.ravel(), shares, len(part.nodes)), np.float64)
+
+    # Steps
+
+    @property
+    def time(self) -> float | None:
+        """Time in s; None of steady flow."""
+        return None if self._table.steady else self.step * self._dt
+
+    @property
+    def work(self) -> Work:
+        """Of a step with as many iterations as there were so far."""
+        return self._model.of(self.results.done)
+
+    def advance(self, steps: int) -> None:
+        """Take steps."""
+        for _ in range(steps):
+            begun = time.perf_counter()
+            with self.results.phases:
+                history = self._steps.advance(self.step)
+                self._device.synchronise()
+            self._seconds += time.perf_counter() - begun
+            self._taken += 1
+            self.step += 1
+            self.results.record(self.step, self.time or 0.0, history, self._steps)
+
+    # State
+
+    def owned(self, name: str) -> np.ndarray:
+        """Host copy of this rank's own values, those of the nodes that it owns."""
+        if name in self._kept:
+            kept, number = self._kept[name]
+            held = self._steps.stored().get(kept)
+            if held is None:
+                return np.zeros(len(self.places.own_nodes))
+            values = held.reshape(-1, 3)[self._own, number]
+        else:
+            values = self._rows[self._own, FIELD_NAMES.index(name)]
+        return np.ascontiguousarray(self._device.to_host(values))
+
+    @property
+    def _rows(self) -> Array:
+        return self.state.reshape(-1, UNKNOWNS)
+
+    def relative(self, name: str) -> np.ndarray:
+        """As :meth:`owned`."""
+        return self.owned(name)
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers beside the fields that a restart needs."""
+        return self._steps.scalars()
+
+    def restore(
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
+    ) -> None:
+        """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
+        state = self._from_owners([own(name) for name in FIELD_NAMES])
+        if self._world.any(not np.isfinite(self._device.to_host(state)).all()):
+            raise InputError(
+                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+            )
+        if not self._table.steady and scalars.get("dt") != self._dt:
+            raise InputError(
+                f"the checkpoint's time step is {scalars.get('dt', math.nan):.6g} s and this case's "
+                f"{self._dt:.6g} s; restart with the case it is from"
+            )
+        self.state[:] = state
+        self.step = step
+        stored: dict[str, Array] = {}
+        if step:
+            for kept in dict.fromkeys(kept for kept, _ in self._kept.values()):
+                stored[kept] = self._from_owners([own(f"{kept} {axis}") for axis in "xyz"])
+        self._steps.resume(stored, scalars)
+
+    def _from_owners(self, values: Sequence[np.ndarray]) -> Array:
+        """A vector with some numbers a node from those of own nodes."""
+        whole = np.zeros((len(self.system.part.nodes), len(values)))
+        whole[self.places.own_nodes] = np.stack(values, axis=1)
+        vector = self._device.from_host(whole.ravel())
+        self.system.shared.take_owners(vector, len(values))
+        return vector
+
+    def extras(self) -> Mapping[str, np.ndarray]:
+        """Tables; see :class:`haloscope.solvers.interface.Solver`."""
+        return self.results.extras()
+
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take them over."""
+        self.results.restore(extras)
+
+    def at_output(self, out: Path) -> None:
+        """Write the tables as they are now."""
+        if self._world.is_root:
+            self.results.write(out)
+
+    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+        """Tables, flow rates, pressure head, and what the time went to."""
+        folder = out if self._world.is_root else None
+        found = self.results.finish(folder, self.state, self._seconds, self._taken)
+        if self._table.shear is None:
+            return found
+        path = None if out is None else out / "shear.vtkhdf"
+        state = self._device.to_host(self.state)
+        more = shear_results(
+            self._table, self.system, self.places, state, path, self.time or float(self.step)
+        )
+        return Results(
+            {**found.summary, **more.summary},
+            {**found.files, **more.files},
+            [*found.lines, *more.lines],
+        )
+
+    def sample(self, positions: Sequence[Position]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
+        key = tuple(positions)
+        if key not in self._probes:
+            mine, found = self.places.locate(positions)
+            self._probes[key] = (
+                mine,
+                TetPoints(found.elements[mine], found.nodes[mine], found.weights[mine]),
+            )
+        mine, found = self._probes[key]
+        near = self._rows[self._device.from_host(found.nodes.ravel())]
+        corners = self._device.to_host(near).reshape(-1, 4, UNKNOWNS)
+        result = np.zeros((len(positions), UNKNOWNS))
+        result[mine] = np.einsum("pc,pcf->pf", found.weights, corners)
+        rows: list[list[float]] = self._world.sum(result).tolist()
+        return rows
+
+    # What people look at
+
+    def follow(self) -> dict[str, float]:
+        """Residual of steady flow; kinetic energy of unsteady flow."""
+        if isinstance(self._steps, SteadySteps):
+            return {"residual": self._steps.residual if self.step else 1.0}
+        return {"kinetic_energy": self._kinetic_energy()}
+
+    def _kinetic_energy(self) -> float:
+        """Of nodes with lumped masses, in J."""
+        squares = (self._rows[:, :3] ** 2).sum(axis=1)
+        own = float((self._masses * squares).sum()) / 2
+        return float(self._world.sum(np.array([own]))[0])
+
+    def diagnostics(self) -> dict[str, float]:
+        """Energy, the fastest node, the range of the pressure, and the sum of all openings."""
+        own = self._rows
+        speed = float((own[:, :3] ** 2).sum(axis=1).max()) ** 0.5
+        found = {
+            "kinetic_energy": self._kinetic_energy(),
+            "largest_speed": self._world.largest(speed),
+            "highest_pressure": self._world.largest(float(own[:, 3].max())),
+            "lowest_pressure": -self._world.largest(-float(own[:, 3].min())),
+            "newton_iterations": float(self.results.done.newton),
+            "gmres_iterations": float(self.results.done.linear),
+        }
+        openings = self.results.openings(self.state)
+        if openings:
+            found["net_outflow"] = sum(each["flow_rate"] for each in openings.values())
+        if isinstance(self._steps, SteadySteps):
+            found["residual"] = self._steps.residual
+        elif self.time is not None:
+            found |= {"time": self.time, "time_step": self._dt}
+        for name, row in self.results.last_forces().items():
+            labels = ("Fx", "Fy", "Fz", "Mx", "My", "Mz", "cx", "cy", "cz")
+            found |= {f"{name}_{label}": v for label, v in zip(labels, row, strict=False)}
+        return found
+
+    def advice(self) -> str:
+        """What to change when the solution breaks."""
+        if self._table.steady:
+            return (
+                "set flow.time.pseudo_time_step (about the size of a cell over the speed), start from "
+                "a nearer state (flow.initial), or refine the mesh"
+            )
+        return (
+            f"shorten flow.time.time_step (now {self._dt:g}), allow more flow.newton.iterations or "
+            "flow.linear.iterations, or refine the mesh"
+        )
+
+    def picture(self) -> SlicesPicture | None:
+        """Speed and pressure on a plane."""
+        at = "" if self.time is None else f"time {self.time:.4g} s, "
+        return flow_picture(
+            self.places,
+            self._table.slice,
+            self._device.to_host(self._rows),
+            self._case.title or "Flow",
+            f"{at}{self.places.describe()}",
+        )
+
+    def headline(self, found: Mapping[str, float]) -> list[str]:
+        """Where the run is, and forces."""
+        if self._table.steady:
+            lines = [f"residual {found['residual']:.3g} of the first after {self.step} iterations"]
+        else:
+            lines = [
+                f"time {found['time']:.6g} s, kinetic energy {found['kinetic_energy']:.6g} J, "
+                f"largest speed {found['largest_speed']:.6g} m/s"
+            ]
+        for name, row in self.results.last_forces().items():
+            text = ", ".join(f"{value:.6g}" for value in row[:3])
+            line = f"force on {name} ({text}) N"
+            if len(row) > 6:
+                line += ", coefficients " + ", ".join(f"{value:.6g}" for value in row[6:])
+            lines.append(line)
+        return lines
+
+
+def _followed(*, steady: bool) -> Followed:
+    if steady:
+        return Followed(
+            name="residuals",
+            file="residuals.csv",
+            label="residual over the first",
+            title="Residual of Newton's iterations",
+            steady=True,
+            limit=_LARGEST_RESIDUAL,
+        )
+    return Followed(
+        name="energy",
+        file="energy.csv",
+        label="kinetic energy (J)",
+        title="Kinetic energy",
+        steady=False,
+        limit=math.inf,
+    )

@@ -1,0 +1,282 @@
+"""Steps of a flow case: one of Newton's iterations on steady flow, or a step in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from haloscope.device.interface import Array
+from haloscope.errors import SolutionError
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
+from haloscope.solvers.flow.newton import NewtonHistory
+from haloscope.solvers.flow.resistances import Windkessel
+from haloscope.solvers.flow.space_time import SpaceTimeSlabs
+from haloscope.solvers.flow.stepping import BackwardDifferences, TimeSteps, velocities
+from haloscope.solvers.flow.system import System
+
+# Residuals below this part of the largest of a run are rounding: no step need reduce them.
+_ROUNDING = 1e-11
+# By how much a pseudo time step grows at most from one to the next.
+_GROWTH = 4.0
+
+
+class Steps(Protocol):
+    """What the solver takes.
+
+    Attributes
+    ----------
+    state
+        Velocity and pressure of the nodes, flat, 4 a node, on the device; always the same array.
+    load
+        What acted from outside in the last step.
+    """
+
+    state: Array
+    load: Array
+
+    @property
+    def past(self) -> Array:
+        """See :class:`haloscope.solvers.flow.stepping.TimeSteps`."""
+
+    @property
+    def level_state(self) -> Array:
+        """See :class:`haloscope.solvers.flow.stepping.TimeSteps`."""
+
+    def advance(self, step: int) -> NewtonHistory:
+        """Take the step that follows `step` others; one that fails leaves all as it was."""
+
+    def stored(self) -> dict[str, Array]:
+        """What a restart needs beside the state, 3 numbers a node each."""
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers that a restart needs."""
+
+    def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
+        """Go on from a state that was put in place."""
+
+
+class SteadySteps:
+    """Newton's iterations on steady flow, at first held back by a pseudo time step where one is given.
+
+    That grows as the residual falls (switched evolution relaxation: W. A. Mulder, B. van Leer, J.
+    Comput. Phys. 59 (1985) 232), at most fourfold a step.
+
+    Parameters
+    ----------
+    table, system
+        The case, and what it is solved with.
+    state
+        At the start.
+    """
+
+    def __init__(self, table: FlowTable, system: System, state: Array) -> None:
+        self._system, self.state = system, state
+        self._given = system.given.numbers
+        self._on_device = system.device.from_host(self._given)
+        self._values = system.device.from_host(system.given.values(0.0))
+        self.load = system.device.from_host(system.given.loads(0.0))
+        self._first_pseudo_step = table.time.pseudo_time_step
+        self._scalars = {"first": 0.0, "residual": math.inf, "pseudo_step": math.inf}
+        if self._first_pseudo_step is not None:
+            self._scalars["pseudo_step"] = self._first_pseudo_step
+        self.past = 0.0 * velocities(state)
+
+    @property
+    def residual(self) -> float:
+        """Of the last iteration over the first."""
+        first = self._scalars["first"]
+        return self._scalars["residual"] / first if first else 0.0
+
+    @property
+    def level_state(self) -> Array:
+        """The equations hold for the state itself."""
+        return self.state
+
+    def advance(self, step: int) -> NewtonHistory:
+        """See :class:`Steps`."""
+        saved = self.state.copy()
+        self.state[self._on_device] = self._values
+        alpha = 1.0 / self._scalars["pseudo_step"]
+        self._system.newton.equations.set_time(alpha, 0.0)
+        try:
+            history = self._system.newton.solve(
+                self.state, -alpha * velocities(self.state), self._given, self.load
+            )
+        except SolutionError:
+            self.state[:] = saved
+            raise
+        finally:
+            # What is asked of the equations between steps is about steady flow.
+            self._system.newton.equations.set_time(0.0, 0.0)
+        self._follow(history)
+        return history
+
+    def _follow(self, history: NewtonHistory) -> None:
+        """Compare residuals; those of the flow itself are the ones before an iteration."""
+        found, pseudo_step = self._scalars, self._scalars["pseudo_step"]
+        before, after = history.residuals[0], history.residuals[-1]
+        if not found["first"]:
+            found["first"] = before
+        elif math.isfinite(pseudo_step):
+            ratio = found["before"] / before if before else _GROWTH
+            found["pseudo_step"] = pseudo_step * min(max(ratio, 1 / _GROWTH), _GROWTH)
+        found["before"] = before
+        found["residual"] = before if math.isfinite(pseudo_step) else after
+
+    def stored(self) -> dict[str, Array]:
+        """The state is all."""
+        return {}
+
+    def scalars(self) -> dict[str, float]:
+        """Residuals so far."""
+        return dict(self._scalars)
+
+    def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
+        """See :class:`Steps`."""
+        self._scalars.update(scalars)
+
+
+class UnsteadySteps:
+    """Steps in time by one of the methods.
+
+    Parameters
+    ----------
+    table, system
+        The case, and what it is solved with.
+    state
+        At the start.
+    time_step
+        In s.
+    """
+
+    def __init__(self, table: FlowTable, system: System, state: Array, time_step: float) -> None:
+        self._table, self._system, self._dt = table, system, time_step
+        self._largest = 0.0
+        self.state, self.load = state, system.device.from_host(system.given.loads(0.0))
+        self._make({})
+
+    def _make(self, stored: Mapping[str, Array]) -> None:
+        newton, time = self._system.newton, self._table.time
+        self._method: TimeSteps
+        if time.scheme == "space-time":
+            self._method = SpaceTimeSlabs(newton, self.state, self._dt)
+        elif time.scheme == "bdf2":
+            self._method = BackwardDifferences(newton, self.state, self._dt, **stored)
+        else:
+            self._method = GeneralisedAlpha(
+                newton, self.state, self._dt, radius=time.radius, **stored
+            )
+
+    @property
+    def past(self) -> Array:
+        """See :class:`Steps`."""
+        return self._method.past
+
+    @property
+    def level_state(self) -> Array:
+        """See :class:`Steps`."""
+        return self._method.level_state
+
+    def advance(self, step: int) -> NewtonHistory:
+        """See :class:`Steps`."""
+        saved, stored = self.state.copy(), self._method.stored()
+        conditions = self._system.conditions
+        try:
+            if conditions is not None:
+                conditions.begin(self._method.level * self._dt)
+            history = self._method.step(self._system.given.numbers, *self._acting(step))
+            self._largest = max(self._largest, history.residuals[0])
+            self._require_solution(history)
+        except SolutionError:
+            self.state[:] = saved
+            self._make(stored)
+            raise
+        if conditions is not None:
+            conditions.end(self._dt, self.state)
+        return history
+
+    def _acting(self, step: int) -> tuple[Array, Array]:
+        """Given values and loads of a step; of a slab at both times that it asks for."""
+        given, device, start = self._system.given, self._system.device, step * self._dt
+        if isinstance(self._method, SpaceTimeSlabs):
+            times = self._method.times(start)
+            loads = np.stack([given.loads(each) for each in times])
+            self.load = device.from_host(loads[1])
+            values = np.stack([given.values(each) for each in times])
+            return device.from_host(values), device.from_host(loads)
+        if given.loads_change:
+            self.load = device.from_host(given.loads(start + self._method.level * self._dt))
+        return device.from_host(given.values(start + self._dt)), self.load
+
+    def _require_solution(self, history: NewtonHistory) -> None:
+        """Refuse a step on which Newton's method gave up.
+
+        Raises
+        ------
+        SolutionError
+            Says the residuals, and whether the linear solver is to blame.
+        """
+        first, last = history.residuals[0], history.residuals[-1]
+        asked = self._table.newton.tolerance
+        # All iterations wanted, whatever comes of them: but they must not make it worse.
+        wanted = asked * first if asked else first
+        if last <= max(wanted, _ROUNDING * self._largest):
+            return
+        told = ", ".join(f"{residual:.3g}" for residual in history.residuals)
+        failed = [each for each in history.linear if not each.converged]
+        text = (
+            f"Newton's method did not converge in {len(history.linear)} iterations: residuals "
+            f"{told}, wanted {wanted:.3g}"
+        )
+        if failed:
+            worst = max(failed, key=lambda each: each.residual)
+            text += (
+                f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
+                f"{max(each.iterations for each in failed)} iterations at {worst.residual:.3g} of "
+                f"its residual, wanted {self._table.linear.tolerance:.3g}"
+            )
+        raise SolutionError(text)
+
+    def stored(self) -> dict[str, Array]:
+        """What the method keeps."""
+        return self._method.stored()
+
+    def scalars(self) -> dict[str, float]:
+        """Time step, the largest residual so far, and what outlets with a resistance hold."""
+        found = {"dt": self._dt, "largest": self._largest}
+        for number, law in enumerate(self._laws()):
+            found[f"held {number}"], found[f"flow {number}"] = law.held, law.flow
+        return found
+
+    def _laws(self) -> list[Windkessel]:
+        """Of outlets with a resistance."""
+        conditions = self._system.conditions
+        if conditions is None:
+            return []
+        return [outlet.law for outlet in conditions.resistances.outlets]
+
+    def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
+        """See :class:`Steps`."""
+        self._dt, self._largest = scalars["dt"], scalars["largest"]
+        for number, law in enumerate(self._laws()):
+            law.held, law.flow = scalars[f"held {number}"], scalars[f"flow {number}"]
+        self._make(stored)
+
+
+def start_state(table: FlowTable, system: System) -> Array:
+    """State of a case at the start: its initial fields, and what is given on boundaries."""
+    x, y, z = system.part.nodes.T
+    fields = [
+        table.initial_field(name).evaluate_finite(f"flow.initial.{name}", x=x, y=y, z=z)
+        for name in ("u", "v", "w", "p")
+    ]
+    state = np.stack(fields, axis=1).ravel()
+    state[system.given.numbers] = system.given.values(0.0)
+    result = system.device.from_host(state)
+    if system.conditions is not None:
+        system.conditions.enforce(result)
+    return result

@@ -1,0 +1,117 @@
+"""What studies sweep of flows: cells of a box or of a cylinder's channel, and a box that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from haloscope.case import Machine, check
+from haloscope.errors import InputError
+from haloscope.solvers.flow.case import FlowCase, partition
+from haloscope.solvers.flow.meshes import elements_of
+from haloscope.solvers.sweeping import (
+    TRANSPORTS,
+    Column,
+    Columns,
+    Layout,
+    doublings,
+    plain,
+    require_transport,
+    spelled,
+)
+
+OWN_AXES = ("elements",)
+MACHINE_AXES: tuple[str, ...] = ()
+GROWTHS = ("strong", "type1")
+ALONE: Mapping[str, Any] = {}
+SAME_BITS = ("messages",)
+COLUMNS = Columns(
+    problem=(Column("elements", str), Column("tetrahedra", int)),
+    options=(
+        *(Column(name, str) for name in ("transport", "transport_used")),
+        Column("threads", int),
+        *(Column(name, str) for name in ("messages", "preconditioner")),
+    ),
+    rates=(Column("steps_per_hour", float, "timesteps/hour"),),
+    energy=Column("joules_per_node_step", float, "nJ a node and step"),
+    panel=("steps_per_hour", "timesteps/hour"),
+    meaning=(
+        "A step of unsteady flow is a time step with all of Newton's iterations in it, one of steady "
+        "flow an iteration. Efficiency is the rate of a rank over that of one alone."
+    ),
+)
+
+_SECONDS_AN_HOUR = 3600.0
+
+
+def put(table: dict[str, Any], axis: str, value: Any) -> None:
+    """Set an axis in the table flow of a case's data: elements are cells, each of six tetrahedra."""
+    if isinstance(table.get("box"), dict):
+        if isinstance(value, tuple) and len(value) != len("xyz"):
+            raise InputError(
+                f"elements = {plain(value)} is out of range; give a number, or three in a list of "
+                "their own: [[8, 8, 16]]"
+            )
+        table["box"]["cells"] = list(value) if isinstance(value, tuple) else [value] * 3
+    elif isinstance(table.get("cylinder_channel"), dict) and isinstance(value, int):
+        table["cylinder_channel"]["resolution"] = value
+    else:
+        raise InputError(
+            "elements are the cells of a box, or one number for flow.cylinder_channel.resolution; give "
+            "the case one of these tables, or remove the axis"
+        )
+
+
+def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
+    """Let the box of a case grow with its ranks: axes double in turn, z first.
+
+    Its sides grow with its cells, which so keep their size.
+    """
+    case = _checked(data)
+    if growth == "type1":
+        _enlarge(case, data["flow"], ranks)
+        case = _checked(data)
+    partition(case, ranks)
+    table = case.flow
+    count = elements_of(table)
+    if table.box is not None:
+        nodes: tuple[int, ...] = table.box.cells
+    elif table.cylinder_channel is not None:
+        nodes = (table.cylinder_channel.resolution,)
+    else:
+        nodes = (count,)
+    columns = {"elements": spelled(nodes), "tetrahedra": count}
+    return Layout(nodes, (ranks,), columns, f"{count} tetrahedra")
+
+
+def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
+    box = case.flow.box
+    if box is None:
+        raise InputError("growth = type1 doubles a box; give the case a table flow.box")
+    if box.grading != (1.0, 1.0, 1.0) or box.to_walls:
+        raise InputError(
+            "growth = type1 needs cells of one size; remove flow.box.grading and flow.box.to_walls"
+        )
+    factors = doublings(ranks, (2, 1, 0))
+    table["box"]["cells"] = [n * f for n, f in zip(box.cells, factors, strict=True)]
+    table["box"]["upper"] = [
+        low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
+    ]
+
+
+def check_transport(machine: Machine, layout: Layout) -> None:
+    """Refuse a transport of another device."""
+    if layout.parts != (1,):
+        device = machine.device
+        require_transport(machine.transport, TRANSPORTS[device], f"device {device}")
+
+
+def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
+    """Steps an hour."""
+    return {"steps_per_hour": _SECONDS_AN_HOUR / seconds}
+
+
+def _checked(data: dict[str, Any]) -> FlowCase:
+    case = check(data, FlowCase, "case")
+    assert isinstance(case, FlowCase)
+    return case

@@ -1,0 +1,181 @@
+"""What a rank of a flow case solves with: its mesh, what is given, equations, linear solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.case import Machine
+from haloscope.device.interface import Device
+from haloscope.domain.node_parts import NodePart
+from haloscope.domain.shared_node_parts import node_part_on_ranks
+from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.numerics.block_ilu import BlockIlu
+from haloscope.numerics.block_pattern import pattern_of
+from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.numerics.shared_node_messages import transport_of
+from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.two_level import TwoLevel
+from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import conditions_of
+from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
+from haloscope.solvers.flow.forces import Residual
+from haloscope.solvers.flow.given import Given, OutsidePressure, Resistance, Slip, Traction
+from haloscope.solvers.flow.meshes import make_mesh
+from haloscope.solvers.flow.newton import Newton, NewtonSettings, Updated
+from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
+
+
+@dataclass(frozen=True)
+class System:
+    """All that steps need.
+
+    Attributes
+    ----------
+    part, shared
+        This rank's mesh, and who shares which nodes.
+    given
+        What is given on boundaries.
+    conditions
+        What this makes of the equations; None of space-time slabs, which take velocities and outside
+        pressures only.
+    reactions
+        Whose residuals at walls are forces.
+    rows, newton
+        The matrix, and what solves.
+    preconditioner
+        Its name.
+    lines
+        What there is to say of the mesh, on rank 0.
+    """
+
+    part: NodePart
+    shared: SharedNodes
+    given: Given
+    conditions: BoundaryConditions | None
+    reactions: Residual
+    rows: BlockRows
+    newton: Newton
+    preconditioner: str
+    lines: tuple[str, ...]
+
+    @property
+    def device(self) -> Device:
+        """Where vectors lie."""
+        return self.shared.device
+
+
+def make_system(table: FlowTable, machine: Machine, device: Device, world: World) -> System:
+    """Set up a case on its ranks; all of them call this.
+
+    Raises
+    ------
+    InputError
+        The mesh or what is given on its boundaries is not possible; the same on every rank.
+    """
+    part, lines = node_part_on_ranks(world, lambda: make_mesh(table), table.partition)
+    transport = transport_of(table.messages, machine.transport)
+    shared = SharedNodes(world, device, part.node_numbers, transport)
+    given = Given(part, shared, conditions_of(table, world, part))
+    _refer_pressure(table, world, part, given)
+    slabs = table.time.scheme == "space-time"
+    pattern = pattern_of(device, part.tets, len(part.nodes))
+    rows = BlockRows(device, pattern, SLAB_UNKNOWNS if slabs else UNKNOWNS)
+    media = [table.medium(zone) for zone in part.zone_names]
+    name = table.linear.preconditioner
+    if name == "auto":
+        name = "two-level"
+    preconditioner = _preconditioner(name, rows, shared, part)
+    linear = table.linear
+    settings = NewtonSettings(
+        # A step of steady flow is one iteration.
+        iterations=1 if table.steady else table.newton.iterations,
+        tolerance=0.0 if table.steady else table.newton.tolerance,
+        linear_tolerance=linear.tolerance,
+        linear_iterations=linear.iterations,
+        restart=linear.restart,
+        keep_preconditioner=linear.keep_preconditioner,
+    )
+    if slabs:
+        _require_plain(given)
+        of_slab = SlabEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
+        newton = Newton(of_slab, shared, preconditioner, settings)
+        return System(part, shared, given, None, SlabEnds(of_slab), rows, newton, name, lines)
+    equations = FlowEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
+    conditions = BoundaryConditions(equations, part, shared, given)
+    newton = Newton(
+        conditions.equations,
+        shared,
+        preconditioner,
+        settings,
+        product=conditions.product,
+    )
+    return System(part, shared, given, conditions, conditions.reactions, rows, newton, name, lines)
+
+
+def _require_plain(given: Given) -> None:
+    """Refuse what space-time slabs do not know.
+
+    Raises
+    ------
+    InputError
+        A boundary needs more.
+    """
+    for name, one in given.conditions.items():
+        more = isinstance(one, Slip | Resistance) or (
+            isinstance(one, OutsidePressure | Traction) and one.backflow > 0
+        )
+        if more or (isinstance(one, OutsidePressure) and one.straight):
+            raise InputError(
+                f"flow.boundaries.{name}: space-time slabs take velocities, slip on planes across x, "
+                "y or z, and pressures and tractions without backflow or straight; give flow.time."
+                'scheme = "bdf2" or "generalised-alpha"'
+            )
+
+
+def _preconditioner(name: str, rows: BlockRows, shared: SharedNodes, part: NodePart) -> Updated:
+    """The one of a name, of the matrix alone."""
+    if name == "two-level" and rows.device.kind == "cpu":
+        return TwoLevel(rows, shared, part.nodes)
+    if name == "two-level":
+        # Colours cost launches: on the small matrices of coarse levels more than they save.
+        def smoother(of: BlockRows, nodes: SharedNodes) -> Updated:
+            return ColouredIlu(of, nodes) if of is rows else PointBlocks(of, nodes)
+
+        return TwoLevel(rows, shared, part.nodes, make_smoother=smoother)
+    if name == "coloured-ilu":
+        return ColouredIlu(rows, shared)
+    return BlockIlu(rows, shared) if name == "block-ilu" else PointBlocks(rows, shared)
+
+
+def _refer_pressure(table: FlowTable, world: World, part: NodePart, given: Given) -> None:
+    """Give the pressure a value somewhere, or refuse a case in which it has none.
+
+    Raises
+    ------
+    InputError
+        It has none, or two.
+    """
+    if table.pressure_at is None:
+        if not given.has_pressure:
+            raise InputError(
+                "the pressure has no reference: all boundaries have velocities, so that any number "
+                'can be added to it; make one boundary "open" or give it a pressure, or set '
+                "flow.pressure_at to the point where it shall be 0"
+            )
+        return
+    if given.has_pressure:
+        raise InputError(
+            "flow.pressure_at is for vessels without an outside pressure, and this case has one; "
+            "leave it out"
+        )
+    distances = np.linalg.norm(part.nodes - np.array(table.pressure_at), axis=1)
+    nearest = -world.largest(-float(distances.min()))
+    numbers = part.node_numbers[distances == nearest]
+    lowest = -world.largest(-float(numbers.min(initial=part.whole_nodes)))
+    given.fix_pressure(int(lowest))

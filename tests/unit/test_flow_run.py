@@ -1,0 +1,331 @@
+"""Claims about runs of flow cases: what they tell and write, go on from, and leave when they break."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.device.ceilings import Ceilings
+from haloscope.errors import SolutionError
+from haloscope.exchange.world import World
+from haloscope.io.checkpoint import list_checkpoints
+from haloscope.run import Simulation
+from haloscope.solvers.flow.case import FlowCase
+
+_CEILINGS = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
+WALLS = dict.fromkeys(("y_low", "y_high", "z_low", "z_high"), "no-slip")
+STEPS = {"scheme": "bdf2", "time_step": 0.1, "end": 0.4}
+
+
+def channel(**changes):
+    """A short square channel, from rest."""
+    table = {
+        "box": {"cells": [4, 4, 4], "upper": [2.0, 1.0, 1.0]},
+        "fluid": {"density": 2.0, "viscosity": 0.5},
+        "boundaries": {**WALLS, "x_low": {"speed": 1.0}, "x_high": "open"},
+        "forces": [{"name": "walls", "boundaries": list(WALLS), "velocity": 1.0, "area": 2.0}],
+    }
+    return {"solver": "flow", "flow": {**table, **changes}}
+
+
+# The same as a file, with steps in time that are solved for to the last digits.
+_CHANNEL = """\
+solver = "flow"
+[flow.box]
+cells = [4, 4, 4]
+upper = [2.0, 1.0, 1.0]
+[flow.fluid]
+density = 2.0
+viscosity = 0.5
+[flow.boundaries]
+x_low = { speed = 1.0 }
+x_high = "open"
+y_low = "no-slip"
+y_high = "no-slip"
+z_low = "no-slip"
+z_high = "no-slip"
+[[flow.forces]]
+name = "walls"
+boundaries = ["y_low", "y_high", "z_low", "z_high"]
+[flow.time]
+scheme = "bdf2"
+time_step = 0.1
+end = 0.4
+[flow.newton]
+iterations = 6
+tolerance = 1e-10
+[flow.linear]
+tolerance = 1e-6
+[checkpoint]
+interval = 2
+keep = 5
+[output]
+picture = false
+"""
+
+
+def opened(data, **tables) -> Simulation:
+    case = check({"output": {"picture": False}, **data, **tables}, FlowCase, "test")
+    return Simulation(case, device=open_device("cpu", threads=1), world=World())
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
+    tmp_path, call, monkeypatch
+):
+    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: _CEILINGS)
+    path = tmp_path / "channel.toml"
+    path.write_text(
+        """
+        solver = "flow"
+        [flow.box]
+        cells = [4, 4, 4]
+        upper = [2.0, 1.0, 1.0]
+        [flow.fluid]
+        density = 2.0
+        viscosity = 0.5
+        [flow.boundaries]
+        x_low = { flow_rate = 0.5 }
+        x_high = "open"
+        y_low = "no-slip"
+        y_high = "no-slip"
+        z_low = "no-slip"
+        z_high = "no-slip"
+        [[flow.forces]]
+        name = "walls"
+        boundaries = ["y_low", "y_high", "z_low", "z_high"]
+        [[flow.forces]]
+        name = "inlet"
+        boundaries = ["x_low"]
+        [flow.head]
+        inlet = "x_high"
+        outlet = "x_low"
+        [flow.slice]
+        points = 20
+        [output]
+        probe_interval = 1
+        probes = [{ name = "middle", position = [1.0, 0.5, 0.5] }]
+        """
+    )
+    out = tmp_path / "out"
+    code, text, err = call("run", path, "--out", out, "--device", "cpu", "--json")
+    assert code == 0, err
+    told = json.loads(text)
+    assert told["converged"]
+    assert told["diagnostics"]["residual"] < 1e-8
+    flow = told["flow"]
+    # Linear elements keep what comes in but for the least-squares terms.
+    assert flow["openings"]["x_low"]["flow_rate"] == pytest.approx(-0.5, rel=1e-12)
+    assert flow["openings"]["x_high"]["flow_rate"] == pytest.approx(0.5, rel=1e-3)
+    pressures = {name: each["pressure"] for name, each in flow["openings"].items()}
+    assert flow["pressure_head"] == pressures["x_low"] - pressures["x_high"] > 5.0
+    assert flow["timesteps_per_hour"] > 0
+    assert {"form left and right sides", "GMRES"} <= flow["components"].keys()
+    # The reactions of all boundaries balance what flows through: the outlet takes momentum along.
+    forces = {name: each["force"] for name, each in flow["forces"].items()}
+    assert forces["walls"][0] > 0 > forces["inlet"][0]
+    for name, head in (
+        ("forces-walls", "Fx"),
+        ("newton", "gmres_iterations"),
+        ("gmres", "residual"),
+    ):
+        rows = rows_of(out / f"{name}.csv")
+        assert head in rows[0]
+        assert int(rows[-1]["step"]) == told["steps"]
+    assert float(rows_of(out / "forces-walls.csv")[-1]["Fx"]) == forces["walls"][0]
+    probe = rows_of(out / "probe-middle.csv")
+    assert [int(row["step"]) for row in probe] == list(range(told["steps"] + 1))
+    # In a square duct the fastest is 2.1 times as fast as the mean.
+    assert 0.7 < float(probe[-1]["u"]) < 1.2
+    with h5py.File(out / "fields.vtkhdf") as file:
+        root = file["VTKHDF"]
+        points, velocity = root["Points"][:], root["PointData/velocity"][:]
+        assert len(points) == 125
+        assert len(root["Connectivity"]) == 4 * 384
+        inlet = points[:, 0] == 0.0
+        assert velocity[inlet, 0].max() == pytest.approx(float(velocity[inlet].max()))
+        assert (velocity[(points[:, 1] == 0.0)] == 0.0).all()
+    assert (out / "overview.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("scheme", ["bdf2", "generalised-alpha", "space-time"])
+def test_a_restart_gives_the_same_bits_and_tables(tmp_path, scheme):
+    data = channel(time={**STEPS, "scheme": scheme})
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    opened(data).run(out=whole, ceilings=False)
+    opened(data, checkpoint={"at_end": True}).run(2, out=parted, ceilings=False)
+    summary = opened(data).run(out=parted, restart=True, ceilings=False)
+    assert summary["steps_this_run"] == 2
+    for name in ("forces-walls.csv", "newton.csv", "energy.csv"):
+        assert (whole / name).read_text() == (parted / name).read_text()
+    with h5py.File(whole / "fields.vtkhdf") as one, h5py.File(parted / "fields.vtkhdf") as other:
+        for name in ("velocity", "p"):
+            assert np.array_equal(
+                one[f"VTKHDF/PointData/{name}"], other[f"VTKHDF/PointData/{name}"]
+            )
+
+
+def test_ranks_give_what_one_gives_and_restart_on_other_numbers_of_ranks(tmp_path, call):
+    settings = {
+        "time": STEPS,
+        "newton": {"iterations": 6, "tolerance": 1e-10},
+        "linear": {"tolerance": 1e-6},
+    }
+    path = tmp_path / "channel.toml"
+    path.write_text(_CHANNEL)
+    two = tmp_path / "two"
+    code, _, err = call("run", path, "--out", two, "--ranks", 2, "--device", "cpu")
+    assert code == 0, err
+    alone = opened(channel(**settings))
+    summary = alone.run(out=tmp_path / "one", ceilings=False)
+    with h5py.File(two / "fields.vtkhdf") as file:
+        velocity, pressure = (file[f"VTKHDF/PointData/{name}"][:] for name in ("velocity", "p"))
+    mine = np.stack([alone.field(name) for name in "uvw"], axis=1)
+    assert velocity == pytest.approx(mine, abs=1e-8)
+    assert pressure == pytest.approx(alone.field("p"), abs=1e-6)
+    told = json.loads((two / "summary.json").read_text())
+    for one, other in zip(
+        summary["flow"]["forces"]["walls"]["force"],
+        told["flow"]["forces"]["walls"]["force"],
+        strict=True,
+    ):
+        assert one == pytest.approx(other, abs=1e-6)
+    # One rank goes on from the second step of two.
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    shutil.copy(list_checkpoints(two)[0], mixed)
+    again = opened(channel(**settings))
+    assert again.run(out=mixed, restart=True, ceilings=False)["steps_this_run"] == 2
+    assert again.field("p") == pytest.approx(alone.field("p"), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"newton": {"iterations": 1, "tolerance": 1e-9}}, "did not converge in 1 iterations"),
+        (
+            {
+                "newton": {"iterations": 2, "tolerance": 1e-9},
+                "linear": {"iterations": 1, "tolerance": 1e-9},
+            },
+            "GMRES ended by 'most iterations'",
+        ),
+    ],
+)
+def test_a_step_that_does_not_converge_leaves_the_last_good_one(tmp_path, changes, said):
+    start = {"u": "sin(pi*y)*sin(pi*z)", "v": 0.0, "w": 0.0, "p": 3.0}
+    simulation = opened(channel(time=STEPS, initial=start, **changes))
+    before = [simulation.field(name) for name in "uvwp"]
+    with pytest.raises(SolutionError, match=said) as caught:
+        simulation.run(out=tmp_path, ceilings=False)
+    message = str(caught.value)
+    assert "residuals" in message
+    assert "flow.time.time_step" in message
+    assert "\n" not in message
+    assert simulation.step == 0
+    for name, values in zip("uvwp", before, strict=True):
+        assert np.array_equal(simulation.field(name), values)
+    assert list(tmp_path.glob("broken-*.h5"))
+
+
+def test_shear_of_a_plane_flow_is_that_of_a_parabola(tmp_path):
+    parabola = {"velocity": ["4*y*(1-y)", 0.0, 0.0]}
+    walls = {"y_low": "no-slip", "y_high": "no-slip", "z_low": "slip", "z_high": "slip"}
+    data = channel(
+        box={"cells": [4, 12, 2], "upper": [1.0, 1.0, 0.5]},
+        boundaries={**walls, "x_low": parabola, "x_high": {"velocity": ["4*y*(1-y)", 0.0, 0.0]}},
+        pressure_at=[0.0, 0.0, 0.0],
+        shear={"thresholds": [1.0], "stagnation_speed": 0.5},
+        forces=[],
+    )
+    summary = opened(data).run(out=tmp_path, ceilings=False)
+    # mu du/dy = 0.5 * 4 (1 - 2 y): half of the volume has less than 1 Pa.
+    told = summary["shear"]
+    assert told["largest_wall_shear"]["y_low"] == pytest.approx(2.0, rel=0.1)
+    assert told["volume_shares_of_shear_stress"]["volume"] == pytest.approx([0.5, 0.5], abs=0.05)
+    assert told["stagnation"]["volume"] == pytest.approx(1 - math.sqrt(0.5), abs=0.06)
+    with h5py.File(tmp_path / "shear.vtkhdf") as file:
+        points = file["VTKHDF/Points"][:]
+        pull = file["VTKHDF/PointData/wall_shear"][:]
+    inner = (points[:, 1] == 0.0) & (points[:, 0] > 0.3) & (points[:, 0] < 0.7)
+    assert pull[inner, 0] == pytest.approx(2.0, rel=0.15)
+    assert (pull[(points[:, 1] > 0.01) & (points[:, 1] < 0.99)] == 0.0).all()
+
+
+def test_flow_that_comes_in_follows_its_signal(tmp_path):
+    signal = tmp_path / "pulse.csv"
+    signal.write_text("time,factor\n0.0,0.0\n0.2,1.0\n0.4,0.5\n")
+    inlet = {"flow_rate": "2 + t", "signal": str(signal), "profile": "developed"}
+    boundaries = {**WALLS, "x_low": inlet, "x_high": {"pressure": "10*t", "backflow": 0.5}}
+    simulation = opened(channel(boundaries=boundaries, time=STEPS))
+    for step, factor in ((1, 0.5), (2, 1.0), (3, 0.75)):
+        simulation.run(step, ceilings=False)
+        openings = simulation.solver.results.openings(simulation.solver.state)
+        expected = -(2 + 0.1 * step) * factor
+        assert openings["x_low"]["flow_rate"] == pytest.approx(expected, rel=1e-12)
+        assert openings["x_high"]["flow_rate"] == pytest.approx(-expected, rel=2e-2)
+
+
+def test_a_resistance_raises_the_pressure_with_what_flows_out():
+    found = []
+    for outlet in ("open", {"resistance": {"proximal": 50.0, "outside": 7.0}}):
+        boundaries = {**WALLS, "x_low": {"speed": 1.0}, "x_high": outlet}
+        simulation = opened(channel(boundaries=boundaries))
+        assert simulation.run(ceilings=False)["converged"]
+        found.append(simulation.solver.results.openings(simulation.solver.state))
+    free, held = found
+    raised = 7.0 + 50.0 * held["x_high"]["flow_rate"]
+    assert raised == pytest.approx(57.0, rel=1e-2)
+    for name in ("x_low", "x_high"):
+        assert held[name]["pressure"] - free[name]["pressure"] == pytest.approx(raised, rel=1e-6)
+
+
+def test_what_turns_with_its_walls_and_its_frame_is_a_solid_rotation():
+    turning = {"moving": {"rotation": [0.0, 0.0, 2.0], "centre": [0.5, 0.5, 0.0]}}
+    sides = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
+    data = channel(
+        box={"cells": [3, 3, 3]},
+        boundaries=dict.fromkeys(sides, turning),
+        zones={"volume": {"rotation": [0.0, 0.0, 2.0], "centre": [0.5, 0.5, 0.0]}},
+        pressure_at=[0.5, 0.5, 0.5],
+        forces=[],
+    )
+    simulation = opened(data, run={"tolerance": 1e-9})
+    simulation.run(ceilings=False)
+    part = simulation.solver.system.part
+    own = simulation.solver.places.own_nodes
+    x, y, _ = part.nodes[own].T
+    # The pressure is a parabola, which linear elements miss a little.
+    assert simulation.field("u") == pytest.approx(-2.0 * (y - 0.5), abs=5e-3)
+    assert simulation.field("v") == pytest.approx(2.0 * (x - 0.5), abs=5e-3)
+    assert simulation.field("w") == pytest.approx(0.0, abs=5e-3)
+
+
+def test_steady_flow_from_rest_needs_pseudo_time_at_a_high_reynolds_number():
+    sides = ("x_low", "x_high", "y_low", "z_low", "z_high")
+    lid = {"y_high": {"moving": {"velocity": [1.0, 0.0, 0.0]}}}
+    data = channel(
+        box={"cells": [6, 6, 6], "to_walls": 0.5},
+        fluid={"density": 1.0, "viscosity": 1e-3},
+        boundaries={**dict.fromkeys(sides, "no-slip"), **lid},
+        pressure_at=[0.0, 0.0, 0.0],
+        forces=[],
+        time={"pseudo_time_step": 0.5},
+    )
+    simulation = opened(data, run={"steps": 40, "tolerance": 1e-6})
+    assert simulation.run(ceilings=False)["converged"]
+    assert simulation.diagnostics()["largest_speed"] == pytest.approx(1.0)
+    assert math.isfinite(simulation.diagnostics()["kinetic_energy"])
