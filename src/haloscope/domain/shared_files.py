@@ -10,8 +10,8 @@ import numpy as np
 
 from haloscope.domain.hexes import Integers, check_boundaries
 from haloscope.domain.mesh_files import FileCells, read_cells, read_mesh
-from haloscope.domain.meshio_files import require_meshio
 from haloscope.domain.mesh_parts import ElementRows, unconnected
+from haloscope.domain.meshio_files import require_meshio
 from haloscope.domain.periodic import PeriodicPair, join_periodic
 from haloscope.domain.shared_faces import NamedQuads, connect_on_ranks
 from haloscope.domain.shared_meshes import range_ends, range_of
