@@ -7,6 +7,9 @@ WORKERS ?= 2
 # The solver that bench-peers compares, and the peer of each.
 SOLVER ?= cavity
 PEER_cavity := devito
+PEER_flow := dolfinx
+# The Python of a peer that the system installs; others get an environment of their own.
+PEER_PYTHON_flow := /usr/bin/python3
 
 VENV := .venv
 PEERS_VENV := .venv-peers-$(SOLVER)
@@ -35,7 +38,7 @@ help:
 	@echo 'make lint         only check sources: ruff, mypy, import-linter'
 	@echo 'make gpu-test     run tests/gpu with the Python in use, which must have its packages'
 	@echo 'make bench        kernel rates against what this machine can do'
-	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity'
+	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity or flow'
 	@echo 'make clean        remove environments and caches; runs/ is kept'
 	@echo 'PYTHON=...        another Python than python3'
 	@echo 'WORKERS=...       test files at once; 2 unless told otherwise'
@@ -58,9 +61,9 @@ gpu-test:
 bench: $(RUN_STAMP)
 	$(VENV)/bin/haloscope bench
 
-bench-peers: $(RUN_STAMP) $(PEERS_VENV)/.installed
+bench-peers: $(RUN_STAMP) $(if $(PEER_PYTHON_$(SOLVER)),,$(PEERS_VENV)/.installed)
 	$(VENV)/bin/python bench/$(SOLVER)_against_$(PEER_$(SOLVER)).py \
-		--peer-python $(PEERS_VENV)/bin/python
+		--peer-python $(or $(PEER_PYTHON_$(SOLVER)),$(PEERS_VENV)/bin/python)
 
 clean:
 	rm -rf $(VENV) .venv-peers-* build .coverage \

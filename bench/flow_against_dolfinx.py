@@ -176,6 +176,10 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--preconditioner", choices=PRECONDITIONERS, default=PRECONDITIONERS[0])
     options = parser.parse_args()
+    there = [options.peer_python, "-c", "import dolfinx, petsc4py"]
+    if subprocess.run(there, capture_output=True, check=False).returncode != 0:
+        print(f"{options.peer_python} has no DOLFINx; on Debian: apt install python3-dolfinx")
+        return 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         difference = compare_states(options.peer_python, options.threads, folder)
