@@ -9,7 +9,7 @@ SOLVER ?= cavity
 PEER_cavity := devito
 PEER_flow := dolfinx
 # The Python of a peer that the system installs; others get an environment of their own.
-PEER_PYTHON_flow := /usr/bin/python3
+PYTHON_FOR_flow := /usr/bin/python3
 
 VENV := .venv
 PEERS_VENV := .venv-peers-$(SOLVER)
@@ -61,9 +61,9 @@ gpu-test:
 bench: $(RUN_STAMP)
 	$(VENV)/bin/haloscope bench
 
-bench-peers: $(RUN_STAMP) $(if $(PEER_PYTHON_$(SOLVER)),,$(PEERS_VENV)/.installed)
+bench-peers: $(RUN_STAMP) $(if $(PYTHON_FOR_$(SOLVER)),,$(PEERS_VENV)/.installed)
 	$(VENV)/bin/python bench/$(SOLVER)_against_$(PEER_$(SOLVER)).py \
-		--peer-python $(or $(PEER_PYTHON_$(SOLVER)),$(PEERS_VENV)/bin/python)
+		--peer-python $(or $(PYTHON_FOR_$(SOLVER)),$(PEERS_VENV)/bin/python)
 
 clean:
 	rm -rf $(VENV) .venv-peers-* build .coverage \
