@@ -57,6 +57,10 @@ class Series(Table):
     """Share of the volume that the first kind of cells fills."""
     delta: Several[str] | None = None
     """As blood.delta."""
+    messages: Several[str] | None = None
+    """As flow.messages."""
+    preconditioner: Several[str] | None = None
+    """As flow.linear.preconditioner."""
     precision: Several[str] | None = None
     """Type of the fields."""
     time_step: Several[str] | None = None

@@ -20,7 +20,7 @@ from haloscope.solvers.sweeping import (
     spelled,
 )
 
-OWN_AXES = ("elements",)
+OWN_AXES = ("elements", "messages", "preconditioner")
 MACHINE_AXES: tuple[str, ...] = ()
 GROWTHS = ("strong", "type1")
 ALONE: Mapping[str, Any] = {}
@@ -46,7 +46,11 @@ _SECONDS_AN_HOUR = 3600.0
 
 def put(table: dict[str, Any], axis: str, value: Any) -> None:
     """Set an axis in the table flow of a case's data: elements are cells, each of six tetrahedra."""
-    if isinstance(table.get("box"), dict):
+    if axis == "messages":
+        table["messages"] = value
+    elif axis == "preconditioner":
+        table.setdefault("linear", {})["preconditioner"] = value
+    elif isinstance(table.get("box"), dict):
         if isinstance(value, tuple) and len(value) != len("xyz"):
             raise InputError(
                 f"elements = {plain(value)} is out of range; give a number, or three in a list of "
