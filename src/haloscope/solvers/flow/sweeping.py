@@ -84,7 +84,11 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
         nodes = (table.cylinder_channel.resolution,)
     else:
         nodes = (count,)
-    columns = {"elements": spelled(nodes), "tetrahedra": count}
+    columns = {
+        "elements": spelled(nodes),
+        "tetrahedra": count,
+        "preconditioner": table.linear.preconditioner,
+    }
     return Layout(nodes, (ranks,), columns, f"{count} tetrahedra")
 
 
