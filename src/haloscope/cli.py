@@ -71,17 +71,16 @@ class _Bar:
             )
             self._bar.start()
 
-    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
         """Show steps done and wanted, the rate, and the largest residual."""
-        speed = f"{rate:.0f} Mcells/s"
         change = f", residual {residual:.1e}" if residual is not None else ""
         if self._bar is not None:
             if self._task is None:
-                self._task = self._bar.add_task("", total=end, rate=speed, residual=change)
-            self._bar.update(self._task, completed=step, rate=speed, residual=change)
+                self._task = self._bar.add_task("", total=end, rate=rate, residual=change)
+            self._bar.update(self._task, completed=step, rate=rate, residual=change)
         elif end > 0 and step * 10 // end > self._tenth:
             self._tenth = step * 10 // end
-            _say(f"step {step}/{end}, {speed}{change}")
+            _say(f"step {step}/{end}, {rate}{change}")
 
     def line(self, text: str) -> None:
         """Tell something once."""

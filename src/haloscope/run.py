@@ -43,8 +43,8 @@ _POLL_SECONDS = 0.5
 class Progress(Protocol):
     """Shows how far a run is; :class:`Silent` shows nothing."""
 
-    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
-        """Tell steps done and wanted, million cells a second, and the largest residual."""
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
+        """Tell steps done and wanted, the rate in words, and the largest residual."""
 
     def line(self, text: str) -> None:
         """Tell something once."""
@@ -53,7 +53,7 @@ class Progress(Protocol):
 class Silent:
     """Progress that nobody watches."""
 
-    def update(self, step: int, end: int, rate: float, residual: float | None) -> None:
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
         """Show nothing."""
 
     def line(self, text: str) -> None:
@@ -270,7 +270,7 @@ class Simulation:
                 poll = self._timed_steps(target - self.step)
             except SolutionError as error:
                 raise self._broke(error, out) from error
-            rate = solver.work.cells * self.steps_timed / max(self.seconds, 1e-9) / 1e6
+            rate = self._rate_in_words()
             if self.step % case.run.diagnostics_interval == 0 or self.step == end:
                 followed = self._look(out, record=True)
                 residual = max(followed.values()) if solver.followed.steady else None
@@ -286,6 +286,15 @@ class Simulation:
         if self._signal is not None and out is not None:
             self._save(out)
         return False
+
+    def _rate_in_words(self) -> str:
+        """Cells (of the solver's kind) a second since this run began, in a unit that suits them."""
+        work = self.solver.work
+        rate = work.cells * self.steps_timed / max(self.seconds, 1e-9)
+        for size, prefix in ((1e6, "M"), (1e3, "k")):
+            if rate >= 10 * size:
+                return f"{rate / size:.0f} {prefix}{work.unit}s/s"
+        return f"{rate:.4g} {work.unit}s/s"
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
         """Turn SIGINT and SIGTERM into a stop after the present steps."""
@@ -340,6 +349,8 @@ class Simulation:
             self.history.append((self.step, found))
             if out is not None and self.world.is_root:
                 self._append_history(out)
+                if self.solver.followed.record is not None:
+                    self.solver.followed.record(out)
         return found
 
     def _kept(self) -> str:

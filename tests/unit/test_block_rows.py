@@ -250,6 +250,28 @@ def test_ilu_solves_where_there_is_no_fill(device):
     assert np.abs(A @ y - x).max() < 1e-12
 
 
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_products_in_single_precision_round_the_blocks_alone(device, size):
+    elements, nodes = kuhn_box((2, 2, 2))[1], 27
+    rows, _ = filled(device, elements, nodes, size)
+    shared, x = alone(device, nodes), device.from_host(random(nodes * size))
+    product, found, wanted, again = (
+        SharedProduct(rows, shared, single=True),
+        *(rows.vector() for _ in range(3)),
+    )
+    product.update()
+    rows.values[...] = rows.values.astype(np.float32)
+    product(x, found)
+    rows.multiply(x, wanted)
+    assert np.array_equal(found, wanted)
+    rows.values *= 2.0  # which it takes when it is told to
+    product(x, again)
+    assert np.array_equal(again, wanted)
+    product.update()
+    product(x, again)
+    assert np.array_equal(again, 2 * wanted)
+
+
 def test_the_known_solution_satisfies_the_assembled_system(device):
     flow = LinearFlow((3, 3, 3), 4)
     nodes = len(flow.points)

@@ -110,6 +110,28 @@ def test_restarts_go_on_from_the_true_residual(device, restart):
     assert product.calls == result.iterations + -(-result.iterations // restart)
 
 
+def test_a_rounded_product_serves_within_cycles(device):
+    A, b = system(), random(80)
+    exact, rounded = Dense(A), Dense(A.astype(np.float32).astype(float))
+    wanted, _ = solved(device, A, b, tolerance=1e-4)
+    result, x = solved(device, exact, b, tolerance=1e-4, rounded=rounded)
+    assert result.converged
+    assert result.iterations == wanted.iterations == rounded.calls
+    assert exact.calls == 1
+    assert np.linalg.norm(b - A @ x) / np.linalg.norm(b) == pytest.approx(result.residual, rel=1e-6)
+
+
+def test_a_product_takes_over_from_one_too_rough(device):
+    A, b = system(), random(80)
+    exact, rough = Dense(A), Dense(A + 0.03 * random(80, 80, seed=8))
+    result, x = solved(device, exact, b, restart=80, rounded=rough)
+    assert result.converged
+    assert np.linalg.norm(b - A @ x) <= 1e-10 * np.linalg.norm(b)
+    # One cycle with each, and the true residual after each.
+    assert 0 < rough.calls < result.iterations
+    assert exact.calls == result.iterations - rough.calls + 2
+
+
 def test_a_preconditioner_may_change(device):
     class Changing:
         def __init__(self) -> None:
@@ -257,6 +279,9 @@ def test_stagnation_is_told(device):
     assert (result.reason, result.iterations) == ("stagnated", 8)
     assert result.residual == pytest.approx(1.0)
     assert not result.converged
+    shift = Dense(np.roll(np.eye(40), 1, axis=0))
+    both, _ = solved(device, shift, b, restart=8, rounded=Dense(shift.A))
+    assert (both.reason, both.iterations) == ("stagnated", 16)
     whole, _ = solved(device, np.roll(np.eye(40), 1, axis=0), b, restart=40)
     assert (whole.reason, whole.iterations) == ("converged", 40)
     nothing, x = solved(device, np.zeros((40, 40)), b)

@@ -93,6 +93,8 @@ def checked(**changes) -> FlowCase:
         ("flow.time.scheme=bdf2", ["flow.time.time_step and flow.time.end"]),
         ("flow.time={scheme='bdf2',time_step=2.0,end=1.0}", ["longer than flow.time.end"]),
         ("flow.time={time_step=2.0}", ["for unsteady flow"]),
+        ("flow.time={scheme='bdf2',time_step=1e-30,end=1e30}", ["1e+60 steps", "lengthen"]),
+        ("flow.slice.offset=99.0", ["z = 99 m misses the mesh", "from 0 to 1 m"]),
         ("flow.linear.preconditioner=amg", ["two-level", "block-ilu"]),
         ("flow.forces=[{name='a',boundaries=['hub']}]", ["flow.forces 'a'", "no boundary 'hub'"]),
         ("flow.forces=[{name='a',boundaries=['x_low'],area=1.0}]", ["velocity and area both"]),
@@ -241,7 +243,7 @@ def test_studies_sweep_cells_and_let_a_box_grow():
     own.put(data["flow"], "elements", (2, 4, 6))
     alone = own.lay_out(copy.deepcopy(data), 1, "auto", "strong")
     assert alone.nodes == (2, 4, 6)
-    assert alone.columns == {"elements": "2x4x6", "tetrahedra": 288}
+    assert alone.columns == {"elements": "2x4x6", "tetrahedra": 288, "preconditioner": "auto"}
     grown = own.lay_out(data, 4, "auto", "type1")
     assert grown.nodes == (2, 8, 12)
     assert data["flow"]["box"]["upper"] == [1.0, 2.0, 2.0]

@@ -11,6 +11,7 @@ from haloscope.domain.tet_generators import tet_box
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 
@@ -53,6 +54,27 @@ def test_rows_have_the_bits_of_cores(devices, mesh):
     for found, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
         assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("mesh", [in_a_box(), around_an_axis(50)], ids=["box", "axis"])
+def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
+    (nodes, tets), random, results = mesh, np.random.default_rng(3), []
+    state, x = random.standard_normal((2, 4 * len(nodes)))
+    past, given = random.standard_normal(3 * len(nodes)), np.array([2, 7, 21])
+    zones = np.arange(len(tets)) % 3 // 2
+    for device in devices:
+        rows = UnstoredRows(device, pattern_of(devices[1], tets, len(nodes)))
+        equations = MatrixFreeEquations(rows, nodes, [TURNING, Medium(0.7, 0.2)], zones)
+        equations.set_time(2.2, 3.0)
+        residual, product = rows.vector(), rows.vector()
+        rows.values[...] = product[...] = residual[...] = np.nan
+        equations.linearise(device.from_host(state), device.from_host(past), residual)
+        rows.fix_rows(given)
+        rows.multiply(device.from_host(x), product)
+        results.append([residual, rows.values, rows.given, product])
+    for found, wanted in zip(*results, strict=True):
+        assert np.array_equal(found, wanted)
+    assert np.array_equal(product[given], x[given])
 
 
 def test_a_shear_thinning_medium_is_that_of_cores(devices):

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -15,11 +16,12 @@ import pytest
 from haloscope.case import check
 from haloscope.device import open_device
 from haloscope.device.ceilings import Ceilings
-from haloscope.errors import SolutionError
+from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.world import World
 from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
+from haloscope.solvers.flow.results import RunResults
 
 _CEILINGS = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
 WALLS = dict.fromkeys(("y_low", "y_high", "z_low", "z_high"), "no-slip")
@@ -132,7 +134,7 @@ def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     assert flow["openings"]["x_high"]["flow_rate"] == pytest.approx(0.5, rel=1e-3)
     pressures = {name: each["pressure"] for name, each in flow["openings"].items()}
     assert flow["pressure_head"] == pressures["x_low"] - pressures["x_high"] > 5.0
-    assert flow["timesteps_per_hour"] > 0
+    assert flow["newton_iterations_per_hour"] > 0
     assert {"form left and right sides", "GMRES"} <= flow["components"].keys()
     # The reactions of all boundaries balance what flows through: the outlet takes momentum along.
     forces = {name: each["force"] for name, each in flow["forces"].items()}
@@ -239,6 +241,116 @@ def test_a_step_that_does_not_converge_leaves_the_last_good_one(tmp_path, change
     for name, values in zip("uvwp", before, strict=True):
         assert np.array_equal(simulation.field(name), values)
     assert list(tmp_path.glob("broken-*.h5"))
+
+
+@pytest.mark.parametrize("pseudo", [None, 1.0])
+def test_steady_flow_that_diverges_ends_with_its_residuals_and_what_to_try(tmp_path, pseudo):
+    turning = {"moving": {"rotation": [0.0, 0.0, 1000.0], "centre": [0.2, 0.2, 0.0]}}
+    walls = dict.fromkeys(("inlet", "outlet", "walls"), "no-slip")
+    table = {
+        "cylinder_slice": {"resolution": 4},
+        "fluid": {"density": 1000.0, "viscosity": 1e-3},
+        "boundaries": {**walls, "back": "slip", "front": "slip", "cylinder": turning},
+        "pressure_at": [0.0, 0.0, 0.0],
+        "time": {} if pseudo is None else {"pseudo_time_step": pseudo},
+    }
+    data = {"solver": "flow", "flow": table}
+    with pytest.raises(SolutionError, match="Newton's method diverges") as caught:
+        opened(data).run(out=tmp_path, ceilings=False)
+    message = str(caught.value)
+    assert "at first" in message
+    assert "pseudo_time_step" in message
+    assert "\n" not in message
+    assert list(tmp_path.glob("broken-*.h5"))
+
+
+def test_a_run_that_is_killed_leaves_the_tables_up_to_the_last_step_that_was_told(tmp_path):
+    simulation = opened(channel(time=STEPS))
+    advance = simulation.solver.advance
+
+    def killed(steps):
+        if simulation.step == 3:
+            raise KeyboardInterrupt
+        advance(steps)
+
+    simulation.solver.advance = killed
+    heard = _Heard()
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run(out=tmp_path, ceilings=False, progress=heard)
+    assert len(heard.rates) == 3
+    for rate in heard.rates:
+        value, unit = rate.split(" ", 1)
+        assert float(value) > 0
+        assert unit.endswith("nodes/s")
+    rows = rows_of(tmp_path / "forces-walls.csv")
+    assert [int(row["step"]) for row in rows] == [1, 2, 3]
+    assert float(rows[-1]["Fx"]) == simulation.solver.results.last_forces()["walls"][0]
+    newton = rows_of(tmp_path / "newton.csv")
+    assert sorted({row["step"] for row in newton}) == ["1", "2", "3"]
+    assert newton[0]["iteration"] == "0"
+
+
+class _Heard:
+    """Progress that keeps the rates that it is told."""
+
+    def __init__(self) -> None:
+        self.rates: list[str] = []
+
+    def update(self, step, end, rate, residual) -> None:
+        self.rates.append(rate)
+
+    def line(self, text) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"time": {}}, "unsteady flow and this case is steady"),
+        ({"time": {**STEPS, "time_step": 0.2}}, "time step is 0.1 s and this case's 0.2 s"),
+        (
+            {"boundaries": {**WALLS, "x_low": {"resistance": {"proximal": 1.0}}, "x_high": "open"}},
+            "other outlets",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_case_is_refused(tmp_path, changes, said):
+    opened(channel(time=STEPS), checkpoint={"at_end": True}).run(1, out=tmp_path, ceilings=False)
+    with pytest.raises(InputError, match=said):
+        opened(channel(**{"time": STEPS, **changes})).run(
+            out=tmp_path, restart=True, ceilings=False
+        )
+
+
+def test_forces_with_other_columns_begin_anew_at_a_restart(tmp_path):
+    opened(channel(time=STEPS), checkpoint={"at_end": True}).run(1, out=tmp_path, ceilings=False)
+    forces = [{"name": "walls", "boundaries": ["y_low"]}]
+    opened(channel(time=STEPS, forces=forces)).run(2, out=tmp_path, restart=True, ceilings=False)
+    rows = rows_of(tmp_path / "forces-walls.csv")
+    assert [row["step"] for row in rows] == ["2"]
+    assert "cx" not in rows[0]
+
+
+def test_on_gpus_only_components_that_the_host_waits_for_are_told():
+    simulation = opened(channel())
+    results = RunResults(simulation.case.flow, _OnGpu(simulation.solver.system))
+    with results.phases:
+        simulation.solver._steps.advance(0)
+    lines = results.finish(None, simulation.solver.state, 1.0, 1).lines
+    assert list(results.phases.table(1.0)) == ["form left and right sides", "GMRES"]
+    assert sum("on GPUs" in line for line in lines) == 1
+    assert not any("matrix-vector" in line for line in lines)
+
+
+class _OnGpu:
+    """A system whose device says that it is a GPU."""
+
+    def __init__(self, system) -> None:
+        self._system = system
+        self.device = SimpleNamespace(kind="cuda")
+
+    def __getattr__(self, name):
+        return getattr(self._system, name)
 
 
 def test_shear_of_a_plane_flow_is_that_of_a_parabola(tmp_path):

@@ -45,6 +45,7 @@ from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.flow import loaded_equations
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 from haloscope.solvers.flow.space_time import SlabEquations
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
@@ -285,6 +286,15 @@ def test_the_flow_equations_compile(carreau):
 
 
 @pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+def test_products_without_a_matrix_compile(carreau):
+    device = _AbsentGpu()
+    rows = UnstoredRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4))
+    MatrixFreeEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    wanted = ("give", "linearise_own", "multiply_unstored")
+    assert {("matrix_free.cpp", name) for name in wanted} <= device.kernels
+
+
+@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
 def test_space_time_slabs_compile(carreau):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 8)
@@ -342,6 +352,7 @@ def test_no_kernel_file_is_left_out():
         "inside.cpp",
         "krylov.cpp",
         "layers.cpp",
+        "matrix_free.cpp",
         "maxwell.cpp",
         "media.cpp",
         "membrane.cpp",

@@ -17,8 +17,7 @@ INLINE Column column_at(const float *p) {
 INLINE void store_column(Column a, double *p) { *(Column *)p = a; }
 INLINE void store_column(Column a, float *p) { *(SingleColumn *)p = __builtin_convertvector(a, SingleColumn); }
 
-INLINE Column fused(Column a, double b, Column c) {
-  const Column factor = b - Column{};
+INLINE Column fused(Column a, Column factor, Column c) {
 #if defined(__FMA__) && !defined(__clang__) && B == 4
   return __builtin_ia32_vfmaddpd256(a, factor, c);
 #elif defined(__AVX512F__) && !defined(__clang__) && B == 8
@@ -29,6 +28,7 @@ INLINE Column fused(Column a, double b, Column c) {
   return r;
 #endif
 }
+INLINE Column fused(Column a, double b, Column c) { return fused(a, b - Column{}, c); }
 
 template <int half>
 INLINE void add_in_pairs(Column *s) {

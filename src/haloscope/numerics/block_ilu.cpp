@@ -21,13 +21,15 @@
 template <bool subtracts>
 INLINE void block_product(const double *a, const stored *b, double *c) {
   Column columns[B];
-  for (int k = 0; k < B; k++) columns[k] = column_at(a + k * B);
+  // Widened as columns: a core then takes each from its cache to all lanes at once.
+  double factors[ENTRIES];
+  for (int k = 0; k < B; k++) {
+    columns[k] = column_at(a + k * B);
+    store_column(subtracts ? -column_at(b + k * B) : column_at(b + k * B), factors + k * B);
+  }
   for (int n = 0; n < B; n++) {
     Column sum = subtracts ? column_at(c + n * B) : Column{};
-    for (int k = 0; k < B; k++) {
-      const double factor = b[n * B + k];
-      sum = fused(columns[k], subtracts ? -factor : factor, sum);
-    }
+    for (int k = 0; k < B; k++) sum = fused(columns[k], factors[n * B + k], sum);
     store_column(sum, c + n * B);
   }
 }

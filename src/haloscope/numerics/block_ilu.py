@@ -15,6 +15,7 @@ from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.bound_launches import BoundLaunches
 from haloscope.numerics.shared_nodes import SharedNodes
 
 Integers = NDArray[np.integer]
@@ -96,8 +97,17 @@ class BlockIlu:
             "B": rows.size,
             "stored": "float" if single else "double",
         }
-        self._factorise, self._solve = (
+        self._factorise, solve = (
             device.kernel(_SOURCE, name, constants) for name in ("factorise", "solve")
+        )
+        lower, upper = self._lower, self._upper
+        self._solve = BoundLaunches(
+            lambda x, y: solve.bind(
+                *(self._order, self._bounds, slices, rows.nodes),
+                *(lower.starts, lower.columns, lower.blocks),
+                *(upper.starts, upper.columns, upper.blocks, x, y),
+                extent=(slices,),
+            )
         )
 
     def update(self) -> None:
@@ -128,14 +138,11 @@ class BlockIlu:
             )
 
     def apply(self, x: Array, y: Array) -> None:
-        """Solve with the factors; shared nodes take their owners' values."""
-        lower, upper = self._lower, self._upper
-        self._solve.bind(
-            *(self._order, self._bounds, self._slices, self._rows.nodes),
-            *(lower.starts, lower.columns, lower.blocks),
-            *(upper.starts, upper.columns, upper.blocks, x, y),
-            extent=(self._slices,),
-        )()
+        """Solve with the factors; shared nodes take their owners' values.
+
+        Arrays are remembered by identity.
+        """
+        self._solve(x, y)
         self._shared.take_owners(y, self._rows.size)
 
     def _open_sums(self) -> Any:

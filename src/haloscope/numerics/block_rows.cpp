@@ -4,10 +4,15 @@
 //   A[k * ENTRIES + c * B + r]: equation r of the row's node, unknown c of the column's node
 //   K nodes an element; places, offsets: see block_pattern.cpp
 //
+// Cores multiply with blocks of the type `stored`, also with a copy in single precision.
+//
 // y = A x adds, for each of the B x B entries alone, the products of a row's blocks in their order,
 // and then the sums of the B columns in pairs: the same bits on cores and GPUs.
 
 #include "small_blocks.hpp"
+#if !ON_GPU
+#include "block_columns.hpp"
+#endif
 
 #if ON_GPU
 // A lane has two equations of one column, so that ENTRIES / 2 lanes read a block as a whole.
@@ -53,14 +58,17 @@ KERNEL multiply(const int *__restrict__ starts, const int *__restrict__ columns,
 }
 #else
 // Rows from `first` to `end`, in parts of equal work with the bounds `shares`.
-KERNEL multiply(const int *starts, const int *columns, const double *A, const double *x, double *y,
+KERNEL multiply(const int *starts, const int *columns, const stored *A, const double *x, double *y,
                 const int *shares, long parts, long first, long end) {
   BLOCKS(part, parts) {
     for (long i = shares[part]; i < shares[part + 1]; i++)
-      row_product(columns, A, x, starts[i], starts[i + 1], y + i * B);
+      store_column(row_sum(columns, A, x, starts[i], starts[i + 1]), y + i * B);
   }
 }
 #endif
+
+// single = A, rounded.
+KERNEL narrow(const double *A, long n, float *single) { FOR_EACH(m, n * ENTRIES) single[m] = (float)A[m]; }
 
 // A = sum of matrices[place][b][r][c], a block for node b of the place's element.
 KERNEL assemble(const int *node_starts, const int *places, const offset *offsets,

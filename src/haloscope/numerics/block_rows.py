@@ -66,7 +66,7 @@ class BlockRows:
                 f"blocks of {size} unknowns are not possible; give one of {BLOCK_SIZES}"
             )
         self.device, self.pattern, self.size = device, pattern, size
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[tuple[str, str], Kernel] = {}
         self.values = device.zeros((pattern.blocks, size, size), np.float64)
         self.starts = device.from_host(pattern.starts)
         self.columns = device.from_host(pattern.columns)
@@ -89,16 +89,18 @@ class BlockRows:
         vectors = 2 * 8 * self.size * self.nodes
         return self.pattern.blocks * (8 * self.size**2 + 4) + 4 * (self.nodes + 1) + vectors
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str, stored: str = "double") -> Kernel:
         """A kernel of block_rows.cpp for this size of blocks and elements."""
         constants: dict[str, int | float | str] = {
             "B": self.size,
             "K": self.pattern.element_nodes.shape[1],
             "offset": OFFSET_TYPES[self.pattern.offsets.itemsize],
+            "stored": stored,
         }
-        if name not in self._kernels:
-            self._kernels[name] = self.device.kernel(_SOURCE, name, constants)
-        return self._kernels[name]
+        key = name, stored
+        if key not in self._kernels:
+            self._kernels[key] = self.device.kernel(_SOURCE, name, constants)
+        return self._kernels[key]
 
     def vector(self) -> Array:
         """A vector of zeros."""
@@ -117,8 +119,17 @@ class BlockRows:
 
     def product(self, x: Array, y: Array, rows: RowRange) -> Launch:
         """Bind :meth:`multiply` to two arrays, to be launched again and again."""
-        return self._multiply.bind(
-            *(self.starts, self.columns, self.values, x, y),
+        return self.product_of(self.values, x, y, rows)
+
+    def product_of(self, values: Array, x: Array, y: Array, rows: RowRange) -> Launch:
+        """As :meth:`product`, of other blocks at the same places.
+
+        On cores these may be in single precision; sums are in double.
+        """
+        single = values.dtype == np.float32
+        kernel = self.kernel("multiply", "float") if single else self._multiply
+        return kernel.bind(
+            *(self.starts, self.columns, values, x, y),
             *(rows.shares, _PARTS, rows.first, rows.end),
             extent=((rows.end - rows.first) * self.size**2 // 2,),
             block=(_GPU_BLOCK,),
@@ -169,6 +180,13 @@ class BlockRows:
             *(self.starts, self.diagonal, self.device.from_host(chosen)),
             *(self.device.from_host(np.asarray(ones, np.float64)), len(chosen), self.values),
             extent=(len(chosen),),
+        )
+
+    def narrowing(self, values: Array) -> Launch:
+        """Bind rounding of the blocks to an array in single precision, on cores."""
+        return self.kernel("narrow").bind(
+            *(self.values, self.pattern.blocks, values),
+            extent=(self.pattern.blocks * self.size**2,),
         )
 
     def take_diagonal(self, blocks: Array) -> None:

@@ -10,6 +10,7 @@ from haloscope.device.interface import Array, Kernel
 from haloscope.errors import SolutionError
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.bound_launches import BoundLaunches
 
 _SOURCE = Path(__file__).with_name("two_level.cpp")
 
@@ -64,6 +65,8 @@ class DenseBlocks:
             for k in range(nodes)
         ]
         self._device = device
+        inverse = self._inverse
+        self._multiply = BoundLaunches(lambda x, y: inverse.product(x, y, inverse.all_rows))
 
     def update(self) -> None:
         """Invert the matrix as it is now.
@@ -85,8 +88,8 @@ class DenseBlocks:
             )
 
     def apply(self, x: Array, y: Array) -> None:
-        """Put the inverse's product with x into y."""
-        self._inverse.multiply(x, y)
+        """Put the inverse's product with x into y; arrays are remembered by identity."""
+        self._multiply(x, y)
 
 
 def _kernel(rows: BlockRows, name: str) -> Kernel:

@@ -8,35 +8,36 @@
 //   slots: which block of a row a product is added to, in the order in which products come
 
 #include "small_blocks.hpp"
+#if !ON_GPU
+#include "block_columns.hpp"
+#endif
 
 // Far below what smooth functions have over rough ones, far above the rounding of a stored A P.
 #define SHIFT 1e-5
 
-// All rows, and the entries of blocks in each: on a GPU a thread has an entry of a row, in every block.
-#if ON_GPU
-#define ROWS(i, n)                \
-  FOR_EACH(u_##i, (n) * ENTRIES)  \
-  for (long i = u_##i / ENTRIES, entry = u_##i % ENTRIES, once = 1; once; once = 0)
-#define LANES(m) for (int m = (int)entry, now = 1; now; now = 0)
-#else
-#define ROWS(i, n) BLOCKS(i, n)
-#define LANES(m) THREADS(m, ENTRIES)
-#endif
-
-// sums = magnitudes of what couples each unknown to other nodes.
-KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n, double *sums) {
-  FOR_EACH(u, n * B) {
-    const long i = u / B, r = u % B;
-    double sum = 0;
-    for (long k = starts[i]; k < starts[i + 1]; k++)
+// found = 1 where something couples an unknown to other nodes.
+KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n, double *found) {
+  PARTS(i, n) {
+    int couples[B] = {}, count = 0;
+    for (long k = starts[i]; k < starts[i + 1] && count < B; k++) {
       for (int c = 0; c < B; c++)
-        if (k != diagonal[i]) sum += absolute(A[k * ENTRIES + c * B + r]);
-    sums[u] = sum;
+        for (int r = 0; r < B; r++)
+          couples[r] |= k != diagonal[i] && absolute(A[k * ENTRIES + c * B + r]) > 0;
+      count = 0;
+      for (int r = 0; r < B; r++) count += couples[r];
+    }
+    for (int r = 0; r < B; r++) found[i * B + r] = couples[r];
   }
 }
 
-// 1 where something couples.
+// 1 where something couples on any rank, from the sums over ranks.
 KERNEL mark(long n, double *sums) { FOR_EACH(u, n * B) sums[u] = sums[u] > 0 ? 1 : 0; }
+
+#if ON_GPU
+// All rows, and a thread for an entry of a row, in every block.
+#define ROWS(i, n)                \
+  FOR_EACH(u_##i, (n) * ENTRIES)  \
+  for (long i = u_##i / ENTRIES, m = u_##i % ENTRIES, once = 1; once; once = 0)
 
 // AP = A P.
 KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
@@ -45,14 +46,13 @@ KERNEL project(const int *starts, const int *columns, const double *A, const int
   ROWS(i, n) {
     stored *row = AP + (long)ap_starts[i] * ENTRIES;
     const long blocks = ap_starts[i + 1] - ap_starts[i];
-    for (long k = 0; k < blocks; k++) LANES(m) row[k * ENTRIES + m] = 0;
+    for (long k = 0; k < blocks; k++) row[k * ENTRIES + m] = 0;
     long e = slot_starts[i];
     for (long t = starts[i]; t < starts[i + 1]; t++) {
       const long j = columns[t];
       for (long q = p_starts[j]; q < p_starts[j + 1]; q++, e++) {
         stored *to = row + slots[e] * ENTRIES;
         const double weight = weights[q];
-        LANES(m)
         to[m] = (stored)fused(weight * free[j * B + m / B], A[t * ENTRIES + m], (double)to[m]);
       }
     }
@@ -66,19 +66,60 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
   ROWS(k, functions) {
     double *row = C + (long)starts[k] * ENTRIES;
     const long blocks = starts[k + 1] - starts[k];
-    for (long l = 0; l < blocks; l++) LANES(m) row[l * ENTRIES + m] = 0;
+    for (long l = 0; l < blocks; l++) row[l * ENTRIES + m] = 0;
     for (long t = lists[k]; t < lists[k + 1]; t++) {
       const long i = nodes[t];
       const double factor = factors[t];
       long e = slot_starts[t];
       for (long l = ap_starts[i]; l < ap_starts[i + 1]; l++, e++) {
         double *to = row + slots[e] * ENTRIES;
-        LANES(m)
         to[m] = fused(factor * free[i * B + m % B], (double)AP[l * ENTRIES + m], to[m]);
       }
     }
   }
 }
+#else
+KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
+               const double *weights, const double *free, const slot *slots,
+               const long *slot_starts, const int *ap_starts, long n, stored *AP) {
+  PARTS(i, n) {
+    stored *row = AP + (long)ap_starts[i] * ENTRIES;
+    for (long m = 0; m < (long)(ap_starts[i + 1] - ap_starts[i]) * ENTRIES; m++) row[m] = 0;
+    long e = slot_starts[i];
+    for (long t = starts[i]; t < starts[i + 1]; t++) {
+      const long j = columns[t];
+      Column block[B];
+      for (int c = 0; c < B; c++) block[c] = column_at(A + t * ENTRIES + c * B);
+      for (long q = p_starts[j]; q < p_starts[j + 1]; q++, e++) {
+        stored *to = row + slots[e] * ENTRIES;
+        for (int c = 0; c < B; c++) {
+          const double factor = weights[q] * free[j * B + c];
+          store_column(fused(block[c], factor, column_at(to + c * B)), to + c * B);
+        }
+      }
+    }
+  }
+}
+
+KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const double *free,
+                const int *ap_starts, const stored *AP, const slot *slots, const long *slot_starts,
+                const int *starts, long functions, double *C) {
+  PARTS(k, functions) {
+    double *row = C + (long)starts[k] * ENTRIES;
+    for (long m = 0; m < (long)(starts[k + 1] - starts[k]) * ENTRIES; m++) row[m] = 0;
+    for (long t = lists[k]; t < lists[k + 1]; t++) {
+      const long i = nodes[t];
+      const Column factor = factors[t] * column_at(free + i * B);
+      long e = slot_starts[t];
+      for (long l = ap_starts[i]; l < ap_starts[i + 1]; l++, e++) {
+        double *to = row + slots[e] * ENTRIES;
+        for (int c = 0; c < B; c++)
+          store_column(fused(column_at(AP + l * ENTRIES + c * B), factor, column_at(to + c * B)), to + c * B);
+      }
+    }
+  }
+}
+#endif
 
 // Functions that no free unknown has get the identity's rows; other diagonals grow by SHIFT. Where
 // given unknowns leave so few free ones that functions depend on each other, C would be singular:
@@ -95,6 +136,7 @@ KERNEL fill(const int *starts, const int *diagonal, long functions, double *C) {
 }
 
 // coarse = P' x.
+#if ON_GPU
 KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors,
                        const double *free, const double *x, long functions, double *coarse) {
   FOR_EACH(u, functions * B) {
@@ -107,6 +149,19 @@ KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors
     coarse[u] = sum;
   }
 }
+#else
+KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors,
+                       const double *free, const double *x, long functions, double *coarse) {
+  PARTS(k, functions) {
+    Column sum = {};
+    for (long t = lists[k]; t < lists[k + 1]; t++) {
+      const long at = (long)nodes[t] * B;
+      sum = fused(column_at(x + at), factors[t] * column_at(free + at), sum);
+    }
+    store_column(sum, coarse + k * B);
+  }
+}
+#endif
 
 // rest = x - AP coarse.
 #if ON_GPU
@@ -145,14 +200,14 @@ KERNEL subtract_product(const int *__restrict__ starts, const int *__restrict__ 
 KERNEL subtract_product(const int *starts, const int *columns, const stored *AP,
                         const double *coarse, const double *x, long n, double *rest) {
   PARTS(i, n) {
-    double sum[B];
-    row_product(columns, AP, coarse, starts[i], starts[i + 1], sum);
-    for (int r = 0; r < B; r++) rest[i * B + r] = x[i * B + r] - sum[r];
+    const Column sum = row_sum(columns, AP, coarse, starts[i], starts[i + 1]);
+    store_column(column_at(x + i * B) - sum, rest + i * B);
   }
 }
 #endif
 
 // y += P coarse.
+#if ON_GPU
 KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
                const double *free, const double *coarse, long n, double *y) {
   FOR_EACH(u, n * B) {
@@ -163,6 +218,17 @@ KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
     y[u] = fused(free[u], sum, y[u]);
   }
 }
+#else
+KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
+               const double *free, const double *coarse, long n, double *y) {
+  PARTS(i, n) {
+    Column sum = {};
+    for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
+      sum = fused(column_at(coarse + (long)functions[q] * B), weights[q], sum);
+    store_column(fused(sum, column_at(free + i * B), column_at(y + i * B)), y + i * B);
+  }
+}
+#endif
 
 // D = A with all its zeros, a block for each pair of n nodes.
 KERNEL spread(const int *starts, const int *columns, const double *A, long n, double *D) {

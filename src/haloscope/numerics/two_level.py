@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from haloscope.device.interface import Array, Kernel
+from haloscope.device.interface import Array, Kernel, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter
@@ -19,6 +19,7 @@ from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
 from haloscope.numerics.block_pattern import OFFSET_TYPES, BlockPattern
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.bound_launches import BoundLaunches
 from haloscope.numerics.coarse_space import coarse_space
 from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.dense_blocks import DenseBlocks
@@ -189,7 +190,10 @@ class TwoLevel:
         self._coarse.update()
 
     def apply(self, x: Array, y: Array) -> None:
-        """Put the approximate inverse's product with x into y, complete in all copies of a node."""
+        """Put the approximate inverse's product with x into y, complete in all copies of a node.
+
+        Arrays are remembered by identity.
+        """
         self._restrict(x)
         if self._over_ranks is not None:
             self._over_ranks.sum_right()
@@ -219,7 +223,7 @@ class TwoLevel:
         )
         kernel, product = self._kernel, self._product
         self._couplings = kernel("couplings").bind(
-            *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes * size,)
+            *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes,)
         )
         self._mark = kernel("mark").bind(nodes, free, extent=(nodes * size,))
         self._project = kernel("project", slots).bind(
@@ -240,22 +244,24 @@ class TwoLevel:
         )
         right, left, rest = self._right, self._left, self._rest
 
-        def restrict_from(x: Array) -> None:
-            restrict.bind(*(*own, free, x, groups, right), extent=(groups * size,))()
+        def restrict_from(x: Array) -> Launch:
+            return restrict.bind(*(*own, free, x, groups, right), extent=(groups * size,))
 
-        def subtract_from(x: Array) -> None:
-            subtract.bind(
+        def subtract_from(x: Array) -> Launch:
+            return subtract.bind(
                 *(ap_starts, ap_columns, product, left, x, nodes, rest),
                 extent=(nodes * entries // 2,),
                 block=(_GPU_BLOCK,),
-            )()
+            )
 
-        def prolong_to(y: Array) -> None:
-            prolong.bind(
+        def prolong_to(y: Array) -> Launch:
+            return prolong.bind(
                 *(p_starts, functions, weights, free, left, nodes, y), extent=(nodes * size,)
-            )()
+            )
 
-        self._restrict, self._subtract, self._prolong = restrict_from, subtract_from, prolong_to
+        self._restrict = BoundLaunches(restrict_from)
+        self._subtract = BoundLaunches(subtract_from)
+        self._prolong = BoundLaunches(prolong_to)
 
     def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
         constants: dict[str, int | float | str] = {

@@ -70,6 +70,9 @@ class Followed:
         Whether the values go to zero as the steady state nears, so that a tolerance ends the run.
     limit
         What no sound solution exceeds; NaN does, too.
+    record
+        Called on rank 0 with the run's folder whenever a row was added: brings the solver's own
+        tables up to date.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Followed:
     title: str
     steady: bool
     limit: float
+    record: Callable[[Path], object] | None = None
 
 
 @dataclass(frozen=True)

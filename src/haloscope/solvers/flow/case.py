@@ -24,6 +24,7 @@ from haloscope.solvers.flow.pump_mesh import Pump
 
 FIELD_NAMES = ("u", "v", "w", "p")
 _PLACE = ("x", "y", "z")
+_MOST_STEPS = 2**40
 _MESHES = ("box", "cylinder_channel", "cylinder_slice", "pump", "mesh")
 
 Tolerance = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -121,9 +122,9 @@ class LinearTable(Table):
     """Most of them."""
     restart: Annotated[int, Field(ge=1, le=1000)] = 60
     """Iterations after which it starts again from the residual; two vectors are kept for each."""
-    keep_preconditioner: bool = False
-    """Whether it follows the matrix once in a time step, and again only where iterations grow by half.
-    It pays where that is dear."""
+    keep_preconditioner: bool = True
+    """Whether the preconditioner follows the matrix once in a time step, and again only where Newton's
+    residual falls less than tenfold or iterations grow by half."""
     preconditioner: Literal["auto", "two-level", "block-ilu", "coloured-ilu", "point-blocks"] = (
         "auto"
     )
@@ -131,6 +132,19 @@ class LinearTable(Table):
     hardly grow with the ranks. block-ilu: incomplete factors without fill of each rank's nodes (cores
     only). coloured-ilu: the same in an order that has much to do at once. point-blocks: inverses of
     the nodes' own blocks, which do not depend on the ranks. auto: two-level."""
+    product: Literal["stored", "matrix-free"] = "stored"
+    """matrix-free: the matrix is not stored, and each product takes the elements' derivatives again.
+    It takes a fifth of the matrix's memory, beside 64 bytes a node for each iteration of restart, and
+    products take some eight times as long on cores. For point-blocks, without slip or slabs."""
+
+    @model_validator(mode="after")
+    def _stored_for_preconditioner(self) -> LinearTable:
+        if self.product == "matrix-free" and self.preconditioner != "point-blocks":
+            raise ValueError(
+                f'preconditioner = "{self.preconditioner}" needs a stored matrix; give preconditioner '
+                '= "point-blocks", or product = "stored"'
+            )
+        return self
 
 
 class Force(Table):
@@ -271,12 +285,21 @@ class FlowTable(Table):
                     '= "bdf2", or leave them out'
                 )
             return
+        if time.scheme == "space-time" and self.linear.product == "matrix-free":
+            raise ValueError(
+                'space-time slabs need a stored matrix; give flow.linear.product = "stored"'
+            )
         if time.time_step is None or time.end is None:
             raise ValueError("unsteady flow needs flow.time.time_step and flow.time.end, in s")
         if time.time_step > time.end:
             raise ValueError(
                 f"flow.time.time_step = {time.time_step:g} is longer than flow.time.end = "
                 f"{time.end:g}; shorten it"
+            )
+        if time.end / time.time_step > _MOST_STEPS:
+            raise ValueError(
+                f"flow.time.end = {time.end:g} takes {time.end / time.time_step:.2g} steps of "
+                f"flow.time.time_step = {time.time_step:g}; lengthen the step"
             )
         if time.pseudo_time_step is not None:
             raise ValueError("flow.time.pseudo_time_step is for steady flow; leave it out")

@@ -22,7 +22,7 @@ VISCOUS_CONSTANT = 36.0
 """C_I of the viscous part of tau."""
 _SOURCE = Path(__file__).with_name("flow.cpp")
 _MOST_ZONES = 256
-# Threads of a GPU that have a row, as in flow.cpp.
+# Threads of a GPU that have a row, as in strips.hpp.
 _TEAM = 32
 
 

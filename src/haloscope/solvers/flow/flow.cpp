@@ -17,20 +17,10 @@ KERNEL spread(const double *three, long nodes, double *four) {
 }
 
 #if ON_GPU
-// Threads that have a row; each computes a place of it, and then adds up an entry of every other block.
-#define TEAM 32
+// Numbers that a thread leaves for a place: blocks, the residual, and one against conflicts of banks.
 #define PITCH (NODES * BLOCK + UNKNOWNS + 1)
 // Blocks of a row for which shared memory has room; longer ones are added up where they belong.
 #define ROOM 40
-
-// R = that before plus those of `count` places.
-INLINE void add_residuals(const double *parts, int pitch, int count, bool first, double *R) {
-  THREADS(k, UNKNOWNS) {
-    double sum = first ? 0 : R[k];
-    for (int l = 0; l < count; l++) sum += parts[l * pitch + k];
-    R[k] = sum;
-  }
-}
 
 KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
                  const unsigned char *zones, const Medium<double> *media, const int *node_starts,
@@ -105,13 +95,6 @@ KERNEL linearise(const double *X, const double *q, const double *past, const int
   }
 }
 #else
-INLINE void add_residual(const Strip<Lanes> &s, int count, double sum[UNKNOWNS]) {
-  Lanes R[UNKNOWNS];
-  residual(s.medium, s.tet, s.inside, s.streamline, R);
-  for (int lane = 0; lane < count; lane++)
-    for (int k = 0; k < UNKNOWNS; k++) sum[k] += R[k][lane];
-}
-
 KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
                  const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                  const int *places, long nodes, double *R) {

@@ -68,12 +68,12 @@ def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
             "box": {"cells": [2, 2, 2]},
             "fluid": fluid,
             "boundaries": {
-                **dict.fromkeys(_SIDES, "slip"),
+                **dict.fromkeys(_SIDES, "slip" if table.linear.product == "stored" else "no-slip"),
                 **boundaries,
                 "x_high": {"pressure": 0.0, "backflow": 0.5},
             },
             "time": time,
             "newton": {"iterations": 1, "tolerance": 0.0},
-            "linear": {"preconditioner": preconditioner},
+            "linear": {"preconditioner": preconditioner, "product": table.linear.product},
         },
     }

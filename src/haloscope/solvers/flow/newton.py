@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.flexible_gmres import (
+    MOST_ITERATIONS,
     FlexibleGmres,
     LinearSolution,
     Preconditioner,
@@ -25,7 +26,10 @@ from haloscope.solvers.flow.loaded_equations import Equations
 _FORMING = Region("form left and right sides")
 _SOLVING = Region("GMRES")
 _PRECONDITIONING = Region("preconditioner")
-_FEW = 1.5
+# When a preconditioner is kept: at most so many times the iterations, a residual that falls so fast.
+_FEW, _TENFOLD = 1.5, 10.0
+# Tolerances down to which blocks in single precision will do inside cycles.
+_ROUNDED = 1e-4
 
 
 class Updated(Preconditioner, Protocol):
@@ -49,8 +53,9 @@ class NewtonSettings:
         Of flexible GMRES: residual over that at its start.
     keep_preconditioner
         Let the preconditioner follow the matrix in the first iteration of each solution, and then
-        only after one that took over half as many GMRES iterations more: in a time step the matrix
-        changes little. By default it follows in each.
+        only after one that did not shorten the residual tenfold, and where GMRES takes over half as
+        many iterations more than after the last time: in a time step the matrix changes little.
+        Else it follows in each.
     """
 
     iterations: int = 4
@@ -58,7 +63,7 @@ class NewtonSettings:
     linear_tolerance: float = 1e-2
     linear_iterations: int = 300
     restart: int = 60
-    keep_preconditioner: bool = False
+    keep_preconditioner: bool = True
 
 
 @dataclass
@@ -76,12 +81,10 @@ class NewtonHistory:
     residuals: list[float] = field(default_factory=list)
     linear: list[LinearSolution] = field(default_factory=list)
 
-    def does(self, iterations: int) -> bool:
-        """Whether the last linear solution took few more iterations than the given, if any."""
-        if not self.linear or not iterations:
-            return False
-        last = self.linear[-1]
-        return last.converged and last.iterations <= _FEW * iterations + 2
+    @property
+    def falls(self) -> bool:
+        """Whether the last iteration shortened the residual tenfold: the matrix changed little."""
+        return len(self.residuals) > 1 and _TENFOLD * self.residuals[-1] <= self.residuals[-2]
 
 
 class Newton:
@@ -117,6 +120,10 @@ class Newton:
         self._preconditioner = preconditioner
         rows = equations.rows
         self._product = product or SharedProduct(rows, shared)
+        # Products on cores take as long as their bytes do.
+        self._rounded: SharedProduct | None = None
+        if product is None and rows.device.kind == "cpu" and settings.linear_tolerance >= _ROUNDED:
+            self._rounded = SharedProduct(rows, shared, single=True)
         self._sums = None if shared.alone else shared.sums(rows.size)
         owned = shared.owned
         self._gmres = FlexibleGmres(
@@ -175,24 +182,63 @@ class Newton:
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
             self._given.fix()
-            if not (settings.keep_preconditioner and history.does(wanted)):
-                wanted = 0
-                with _PRECONDITIONING:
-                    self._preconditioner.update()
             self._residual *= -1.0
-            with _SOLVING:
-                solved = self._gmres.solve(
-                    self._product,
-                    self._preconditioner,
-                    self._residual,
-                    self._change,
-                    tolerance=settings.linear_tolerance,
-                    most_iterations=settings.linear_iterations,
-                )
+            if self._rounded is not None:
+                with _SOLVING:
+                    self._rounded.update()
+            kept = settings.keep_preconditioner and wanted > 0 and history.falls
+            solved, wanted = self._solve(wanted if kept else 0)
             history.linear.append(solved)
-            wanted = wanted or solved.iterations
             state += self._change
         return history
+
+    def _solve(self, wanted: int) -> tuple[LinearSolution, int]:
+        """Solve for the change.
+
+        Parameters
+        ----------
+        wanted
+            Iterations after the preconditioner last followed the matrix; 0 lets it follow now. It
+            does so, too, where the solution takes many more.
+
+        Returns
+        -------
+        solution, wanted
+            The latter for the next time.
+        """
+        most = self._settings.linear_iterations
+        first: LinearSolution | None = None
+        if wanted:
+            few = int(_FEW * wanted) + 2
+            first = self._gmres_from(min(few, most), from_zero=True)
+            if first.reason != MOST_ITERATIONS or few >= most:
+                return first, wanted if first.converged else 0
+            most -= first.iterations
+        with _PRECONDITIONING:
+            self._preconditioner.update()
+        solved = self._gmres_from(most, from_zero=first is None)
+        wanted = solved.iterations if solved.converged else 0
+        if first is None:
+            return solved, wanted
+        both = replace(
+            solved,
+            iterations=first.iterations + solved.iterations,
+            history=first.history + solved.history[1:],
+        )
+        return both, wanted
+
+    def _gmres_from(self, most: int, *, from_zero: bool) -> LinearSolution:
+        with _SOLVING:
+            return self._gmres.solve(
+                self._product,
+                self._preconditioner,
+                self._residual,
+                self._change,
+                tolerance=self._settings.linear_tolerance,
+                most_iterations=most,
+                from_zero=from_zero,
+                rounded=self._rounded,
+            )
 
     def _complete(self) -> float:
         """Sum the residual over sharers, leave out what is given; its length over all ranks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from haloscope.scope import regions
 from haloscope.scope.regions import Region
@@ -15,18 +15,26 @@ GATHER, SCATTER = "gather", "scatter"
 COMPONENTS = (FORMING, SOLVING, PRODUCT, GATHER, SCATTER, "preconditioner")
 """Names of regions, each with all that is inside it, as Wylie, Geimer, Nicolai and Probst name the
 parts of XNS ("Performance analysis and tuning of the XNS CFD solver on Blue Gene/L", 2007)."""
+AWAITED = (FORMING, SOLVING)
+"""Those at whose ends the host waits for the device. Others lie within graphs that GPUs replay by
+themselves, or are launched and not waited for: what the host sees of them is not their time."""
 
 
 class PhaseTimes:
     """Adds up the seconds of named regions while it listens: ``with phases: ...``, again and again.
 
     A region within one of the same name counts once.
+
+    Parameters
+    ----------
+    names
+        Of the regions.
     """
 
-    def __init__(self) -> None:
-        self._numbers = {Region(name).number: name for name in COMPONENTS}
-        self.seconds = dict.fromkeys(COMPONENTS, 0.0)
-        self.visits = dict.fromkeys(COMPONENTS, 0)
+    def __init__(self, names: Sequence[str] = COMPONENTS) -> None:
+        self._numbers = {Region(name).number: name for name in names}
+        self.seconds = dict.fromkeys(names, 0.0)
+        self.visits = dict.fromkeys(names, 0)
         self._open: dict[int, tuple[int, float]] = {}
 
     def __enter__(self) -> PhaseTimes:

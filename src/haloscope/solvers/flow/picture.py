@@ -7,11 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.exchange.world import World
 from haloscope.numerics.node_fields import NodeFields
+from haloscope.numerics.plane_samples import plane_raster
 from haloscope.solvers.flow.case import Slice
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import FieldPanel, SlicesPicture
+
+
+def require_plane(world: World, nodes: NDArray[np.float64], wanted: Slice) -> None:
+    """Refuse a plane that misses the mesh, before the run; all ranks call this.
+
+    Raises
+    ------
+    InputError
+        It does.
+    """
+    lower = -np.array([world.largest(float(at)) for at in (-nodes).max(axis=0)])
+    upper = np.array([world.largest(float(at)) for at in nodes.max(axis=0)])
+    plane_raster(lower, upper, wanted.axis, wanted.offset, wanted.points)
 
 
 def flow_picture(

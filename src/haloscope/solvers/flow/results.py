@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import MachineError
 from haloscope.io.atomic import write_text
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, boundary_areas, boundary_means
 from haloscope.solvers.flow.case import FlowTable, Force
 from haloscope.solvers.flow.case_boundaries import BoundaryTable
 from haloscope.solvers.flow.forces import force_and_moment
 from haloscope.solvers.flow.newton import NewtonHistory
-from haloscope.solvers.flow.phases import PhaseTimes
+from haloscope.solvers.flow.phases import AWAITED, COMPONENTS, PhaseTimes
 from haloscope.solvers.flow.steps import Steps
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.flow.work import Iterations
@@ -27,8 +28,11 @@ Floats = NDArray[np.float64]
 _FORCE_HEAD = ("step", "time", "Fx", "Fy", "Fz", "Mx", "My", "Mz")
 _NEWTON_HEAD = ("step", "time", "iteration", "residual", "gmres_iterations", "gmres_residual")
 _GMRES_HEAD = ("step", "iteration", "gmres_iteration", "residual")
+# Head, rows, and which columns hold whole numbers.
+_Table = tuple[Sequence[str], list[list[float]], tuple[int, ...]]
 # Steps whose GMRES residuals are kept, the last ones.
 _STEPS_OF_GMRES = 20
+_UNCONVERGED = "GMRES did not converge: allow more flow.linear.iterations, or a longer restart"
 _PASCAL_PER_MMHG = 133.322387415
 _SECONDS_AN_HOUR = 3600.0
 
@@ -45,11 +49,13 @@ class RunResults:
     def __init__(self, table: FlowTable, system: System) -> None:
         self._table, self._system = table, system
         self.done = Iterations()
-        self.phases = PhaseTimes()
+        self._on_host = system.device.kind == "cpu"
+        self.phases = PhaseTimes(COMPONENTS if self._on_host else AWAITED)
         self._forces: dict[str, list[list[float]]] = {force.name: [] for force in table.forces}
         self._newton: list[list[float]] = []
         self._gmres: list[list[float]] = []
         self._unconverged = 0
+        self._appended: dict[Path, int] = {}
         self._openings: dict[str, BoundaryAreas] = {
             name: boundary_areas(system.part, system.shared, name)
             for name in sorted(table.boundaries)
@@ -136,10 +142,11 @@ class RunResults:
         }
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over the tables of a checkpoint; those of forces that were not asked for begin now."""
-        for name in self._forces:
-            rows = extras.get(f"forces {name}")
-            self._forces[name] = [] if rows is None else np.asarray(rows).tolist()
+        """Take over the tables of a checkpoint; those that it does not have like this begin now."""
+        for force in self._table.forces:
+            rows = np.asarray(extras.get(f"forces {force.name}", ()), np.float64)
+            fits = rows.ndim == 2 and rows.shape[1] == len(_force_head(force))
+            self._forces[force.name] = rows.tolist() if fits else []
         self._newton = np.asarray(extras["newton"]).tolist()
         counts = np.asarray(extras["iterations"]).tolist()
         self.done = Iterations(*counts[:3])
@@ -147,16 +154,33 @@ class RunResults:
 
     # Files and the end
 
+    def append(self, out: Path) -> None:
+        """Bring tables that grow up to date, on one rank: what a run that is killed leaves."""
+        for name, (head, rows, whole) in self._growing().items():
+            path = out / f"{name}.csv"
+            known = self._appended.get(path)
+            if known is None:
+                _write(path, head, rows, whole)
+            else:
+                _append(path, rows[known:], whole)
+            self._appended[path] = len(rows)
+
+    def _growing(self) -> dict[str, _Table]:
+        """By names of files."""
+        found: dict[str, _Table] = {}
+        for force in self._table.forces:
+            found[f"forces-{force.name}"] = _force_head(force), self._forces[force.name], (0,)
+        found["newton"] = _NEWTON_HEAD, self._newton, (0, 2, 4)
+        return found
+
     def write(self, out: Path) -> dict[str, Path]:
         """Write all tables, on one rank."""
         files = {}
-        for force in self._table.forces:
-            head = list(_FORCE_HEAD) + (["cx", "cy", "cz"] if force.velocity is not None else [])
-            files[f"forces {force.name}"] = _write(
-                out / f"forces-{force.name}.csv", head, self._forces[force.name], whole=1
-            )
-        files["newton"] = _write(out / "newton.csv", _NEWTON_HEAD, self._newton, whole=1)
-        files["gmres"] = _write(out / "gmres.csv", _GMRES_HEAD, self._gmres, whole=3)
+        for name, (head, rows, whole) in self._growing().items():
+            path = _write(out / f"{name}.csv", head, rows, whole)
+            files[name.replace("-", " ", 1)] = path
+            self._appended[path] = len(rows)
+        files["gmres"] = _write(out / "gmres.csv", _GMRES_HEAD, self._gmres, (0, 1, 2))
         return files
 
     def finish(self, out: Path | None, state: Any, seconds: float, taken: int) -> Results:
@@ -186,13 +210,22 @@ class RunResults:
         }
         lines = [
             f"{done.newton} Newton iterations, {done.linear_a_newton:.1f} of GMRES in each"
-            + (f"; {self._unconverged} times GMRES did not converge" if self._unconverged else "")
+            + (f"; {self._unconverged} times {_UNCONVERGED}" if self._unconverged else "")
         ]
         if taken and seconds > 0:
-            summary["timesteps_per_hour"] = _SECONDS_AN_HOUR * taken / seconds
             summary["components"] = self.phases.table(seconds)
             what = "Newton iterations" if self._table.steady else "timesteps"
-            lines.append(f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {what}/hour")
+            key = f"{what.lower().replace(' ', '_')}_per_hour"
+            summary[key] = _SECONDS_AN_HOUR * taken / seconds
+            lines.append(
+                f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {what}/hour, {seconds:.3g} s in all"
+            )
+            lines.append(
+                "of that, each with all inside it:"
+                if self._on_host
+                else "of that (on GPUs setting up the preconditioner, products and messages count "
+                "as GMRES: the host does not see them in its graphs):"
+            )
             lines += [
                 f"  {name:<28}{row['seconds']:>10.3g} s{100 * row['share']:>7.1f} %"
                 for name, row in self.phases.table(seconds).items()
@@ -232,12 +265,30 @@ def _is_opening(table: FlowTable, name: str) -> bool:
     return given == "open" or (isinstance(given, BoundaryTable) and given.moving is None)
 
 
-def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[float]], whole: int) -> Path:
-    """A table as CSV; the first columns are whole numbers."""
-    lines = [",".join(head)]
-    lines += [
-        ",".join([*(str(int(v)) for v in row[:whole]), *(repr(float(v)) for v in row[whole:])])
-        for row in rows
-    ]
-    write_text(path, "\n".join(lines) + "\n")
+def _force_head(force: Force) -> tuple[str, ...]:
+    return _FORCE_HEAD if force.velocity is None else (*_FORCE_HEAD, "cx", "cy", "cz")
+
+
+def _write(
+    path: Path, head: Sequence[str], rows: Sequence[Sequence[float]], whole: tuple[int, ...]
+) -> Path:
+    """A table as CSV, afresh."""
+    write_text(path, ",".join(head) + "\n" + _lines(rows, whole))
     return path
+
+
+def _append(path: Path, rows: Sequence[Sequence[float]], whole: tuple[int, ...]) -> None:
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_lines(rows, whole))
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
+        ) from error
+
+
+def _lines(rows: Sequence[Sequence[float]], whole: tuple[int, ...]) -> str:
+    return "".join(
+        ",".join(str(int(v)) if n in whole else repr(float(v)) for n, v in enumerate(row)) + "\n"
+        for row in rows
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from haloscope.numerics.tet_points import TetPoints
 from haloscope.scope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
 from haloscope.solvers.flow.equations import UNKNOWNS
-from haloscope.solvers.flow.picture import flow_picture
+from haloscope.solvers.flow.picture import flow_picture, require_plane
 from haloscope.solvers.flow.results import RunResults
 from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
@@ -81,7 +82,7 @@ class FlowSolver:
             for number, axis in enumerate("xyz")
         }
         self.stored = (*FIELD_NAMES, *self._kept)
-        self.followed = _followed(steady=table.steady)
+        self.followed = replace(_followed(steady=table.steady), record=self._record)
         self.last_step = case.run.steps
         self._dt = 0.0
         if not table.steady:
@@ -96,6 +97,8 @@ class FlowSolver:
         self.system = system = make_system(table, self._case.machine, self._device, world)
         self.notices = list(system.lines)
         self.places = NodeFields(world, system.part)
+        if self._case.output.picture:
+            require_plane(world, system.part.nodes, table.slice)
         self.transport = "none" if system.shared.alone else system.shared.sums(UNKNOWNS).transport
         self.kernel_hash = jit.kernel_hash(_SOURCE, {})
         self._own = self._device.from_host(self.places.own_nodes)
@@ -180,10 +183,21 @@ class FlowSolver:
             raise InputError(
                 "the checkpoint's fields hold values that are not finite; restart from an earlier one"
             )
+        if self._table.steady and "dt" in scalars:
+            raise InputError(
+                "the checkpoint is of unsteady flow and this case is steady; restart with the case it "
+                "is from"
+            )
         if not self._table.steady and scalars.get("dt") != self._dt:
             raise InputError(
                 f"the checkpoint's time step is {scalars.get('dt', math.nan):.6g} s and this case's "
                 f"{self._dt:.6g} s; restart with the case it is from"
+            )
+        missing = [name for name in self._steps.scalars() if name not in scalars]
+        if missing:
+            raise InputError(
+                f"the checkpoint does not hold {', '.join(missing)}: it is of a case with other "
+                "outlets or another way to the steady state; restart with the case it is from"
             )
         self.state[:] = state
         self.step = step
@@ -213,6 +227,9 @@ class FlowSolver:
         """Write the tables as they are now."""
         if self._world.is_root:
             self.results.write(out)
+
+    def _record(self, out: Path) -> None:
+        self.results.append(out)
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Tables, flow rates, pressure head, and what the time went to."""
@@ -288,6 +305,11 @@ class FlowSolver:
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
+        if self._table.time.pseudo_time_step is not None:
+            return (
+                f"shorten flow.time.pseudo_time_step (now {self._table.time.pseudo_time_step:g}), "
+                "start from a nearer state (flow.initial), or refine the mesh"
+            )
         if self._table.steady:
             return (
                 "set flow.time.pseudo_time_step (about the size of a cell over the speed), start from "
@@ -312,7 +334,9 @@ class FlowSolver:
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """Where the run is, and forces."""
         if self._table.steady:
-            lines = [f"residual {found['residual']:.3g} of the first after {self.step} iterations"]
+            left, wanted = found["residual"], self._case.run.tolerance
+            line = f"residual {left:.3g} of the first after {self.step} iterations"
+            lines = [line if left < wanted else f"{line}; not yet below run.tolerance = {wanted:g}"]
         else:
             lines = [
                 f"time {found['time']:.6g} s, kinetic energy {found['kinetic_energy']:.6g} J, "

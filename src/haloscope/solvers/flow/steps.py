@@ -20,6 +20,8 @@ from haloscope.solvers.flow.system import System
 
 # Residuals below this part of the largest of a run are rounding: no step need reduce them.
 _ROUNDING = 1e-11
+# Residuals of steady flow that are as many times the first do not come down again.
+_EXPLODED = 1e6
 # By how much a pseudo time step grows at most from one to the next.
 _GROWTH = 4.0
 
@@ -74,13 +76,18 @@ class SteadySteps:
     """
 
     def __init__(self, table: FlowTable, system: System, state: Array) -> None:
-        self._system, self.state = system, state
+        self._table, self._system, self.state = table, system, state
         self._given = system.given.numbers
         self._on_device = system.device.from_host(self._given)
         self._values = system.device.from_host(system.given.values(0.0))
         self.load = system.device.from_host(system.given.loads(0.0))
         self._first_pseudo_step = table.time.pseudo_time_step
-        self._scalars = {"first": 0.0, "residual": math.inf, "pseudo_step": math.inf}
+        self._scalars = {
+            "first": 0.0,
+            "before": 0.0,
+            "residual": math.inf,
+            "pseudo_step": math.inf,
+        }
         if self._first_pseudo_step is not None:
             self._scalars["pseudo_step"] = self._first_pseudo_step
         self.past = 0.0 * velocities(state)
@@ -106,6 +113,7 @@ class SteadySteps:
             history = self._system.newton.solve(
                 self.state, -alpha * velocities(self.state), self._given, self.load
             )
+            self._require_bounded(history)
         except SolutionError:
             self.state[:] = saved
             raise
@@ -114,6 +122,24 @@ class SteadySteps:
             self._system.newton.equations.set_time(0.0, 0.0)
         self._follow(history)
         return history
+
+    def _require_bounded(self, history: NewtonHistory) -> None:
+        """Refuse an iteration after which the residual is far beyond the first.
+
+        Raises
+        ------
+        SolutionError
+            Says the residuals, and whether the linear solver is to blame.
+        """
+        before, after = history.residuals[0], history.residuals[-1]
+        first = self._scalars["first"] or before
+        if max(before, after) <= _EXPLODED * first:
+            return
+        raise SolutionError(
+            f"Newton's method diverges: the residual was {first:.3g} at first, and is {before:.3g} "
+            f"before and {after:.3g} after this iteration"
+            + told_of_gmres(history, self._table.linear.tolerance)
+        )
 
     def _follow(self, history: NewtonHistory) -> None:
         """Compare residuals; those of the flow itself are the ones before an iteration."""
@@ -136,8 +162,11 @@ class SteadySteps:
         return dict(self._scalars)
 
     def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
-        """See :class:`Steps`."""
+        """See :class:`Steps`; a case that has got or lost a pseudo time step since has its own way."""
+        own = self._scalars["pseudo_step"]
         self._scalars.update(scalars)
+        if math.isfinite(own) != math.isfinite(self._scalars["pseudo_step"]):
+            self._scalars["pseudo_step"] = own
 
 
 class UnsteadySteps:
@@ -227,19 +256,10 @@ class UnsteadySteps:
         if last <= max(wanted, _ROUNDING * self._largest):
             return
         told = ", ".join(f"{residual:.3g}" for residual in history.residuals)
-        failed = [each for each in history.linear if not each.converged]
-        text = (
+        raise SolutionError(
             f"Newton's method did not converge in {len(history.linear)} iterations: residuals "
-            f"{told}, wanted {wanted:.3g}"
+            f"{told}, wanted {wanted:.3g}" + told_of_gmres(history, self._table.linear.tolerance)
         )
-        if failed:
-            worst = max(failed, key=lambda each: each.residual)
-            text += (
-                f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
-                f"{max(each.iterations for each in failed)} iterations at {worst.residual:.3g} of "
-                f"its residual, wanted {self._table.linear.tolerance:.3g}"
-            )
-        raise SolutionError(text)
 
     def stored(self) -> dict[str, Array]:
         """What the method keeps."""
@@ -265,6 +285,19 @@ class UnsteadySteps:
         for number, law in enumerate(self._laws()):
             law.held, law.flow = scalars[f"held {number}"], scalars[f"flow {number}"]
         self._make(stored)
+
+
+def told_of_gmres(history: NewtonHistory, wanted: float) -> str:
+    """What to add to a complaint where the linear solver did not converge; nothing where it did."""
+    failed = [each for each in history.linear if not each.converged]
+    if not failed:
+        return ""
+    worst = max(failed, key=lambda each: each.residual)
+    return (
+        f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
+        f"{max(each.iterations for each in failed)} iterations at {worst.residual:.3g} of its "
+        f"residual, wanted {wanted:.3g}"
+    )
 
 
 def start_state(table: FlowTable, system: System) -> Array:

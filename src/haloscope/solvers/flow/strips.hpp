@@ -48,6 +48,9 @@ INLINE long node_of(const Mesh &mesh, Place at, int b) {
 }
 
 #if ON_GPU
+// Threads that have a row; each computes a place of it, and then they add up entries.
+#define TEAM 32
+
 INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
   const Place at = place_at(mesh, t);
   Fields<double> f;
@@ -62,6 +65,15 @@ INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
   }
   s.medium = mesh.media[mesh.zones[at.element]];
   open_strip(f, s);
+}
+
+// R = that before plus those of `count` places.
+INLINE void add_residuals(const double *parts, int pitch, int count, bool first, double *R) {
+  THREADS(k, UNKNOWNS) {
+    double sum = first ? 0 : R[k];
+    for (int l = 0; l < count; l++) sum += parts[l * pitch + k];
+    R[k] = sum;
+  }
 }
 #else
 // The places t to t + count; lanes beyond count repeat the last one.
@@ -97,5 +109,12 @@ INLINE void take_places(const Mesh &mesh, long t, int count, Strip<Lanes> &s) {
       for (int lane = 0; lane < LANES; lane++)
         to[n][lane] = reinterpret_cast<const double *>(media[lane])[n];
   open_strip(f, s);
+}
+
+INLINE void add_residual(const Strip<Lanes> &s, int count, double sum[UNKNOWNS]) {
+  Lanes R[UNKNOWNS];
+  residual(s.medium, s.tet, s.inside, s.streamline, R);
+  for (int lane = 0; lane < count; lane++)
+    for (int k = 0; k < UNKNOWNS; k++) sum[k] += R[k][lane];
 }
 #endif

@@ -37,7 +37,9 @@ COLUMNS = Columns(
     panel=("steps_per_hour", "timesteps/hour"),
     meaning=(
         "A step of unsteady flow is a time step with all of Newton's iterations in it, one of steady "
-        "flow an iteration. Efficiency is the rate of a rank over that of one alone."
+        "flow an iteration. Efficiency is the rate of a rank over that of one alone. Several ranks "
+        "give what one gives to the tolerance of the linear solver, not to the last bit; check_steps "
+        "= 0 leaves out the comparison of bits."
     ),
 )
 

@@ -16,9 +16,10 @@ from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.numerics.flexible_gmres import Product
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_node_messages import transport_of
-from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
 from haloscope.solvers.flow.case import FlowTable
@@ -26,6 +27,7 @@ from haloscope.solvers.flow.conditions import conditions_of
 from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
 from haloscope.solvers.flow.forces import Residual
 from haloscope.solvers.flow.given import Given, OutsidePressure, Resistance, Slip, Traction
+from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 from haloscope.solvers.flow.meshes import make_mesh
 from haloscope.solvers.flow.newton import Newton, NewtonSettings, Updated
 from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
@@ -85,7 +87,11 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     _refer_pressure(table, world, part, given)
     slabs = table.time.scheme == "space-time"
     pattern = pattern_of(device, part.tets, len(part.nodes))
-    rows = BlockRows(device, pattern, SLAB_UNKNOWNS if slabs else UNKNOWNS)
+    rows: BlockRows
+    if table.linear.product == "matrix-free":
+        rows = UnstoredRows(device, pattern)
+    else:
+        rows = BlockRows(device, pattern, SLAB_UNKNOWNS if slabs else UNKNOWNS)
     media = [table.medium(zone) for zone in part.zone_names]
     name = table.linear.preconditioner
     if name == "auto":
@@ -106,14 +112,22 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         of_slab = SlabEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
         newton = Newton(of_slab, shared, preconditioner, settings)
         return System(part, shared, given, None, SlabEnds(of_slab), rows, newton, name, lines)
-    equations = FlowEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
+    product: Product | None = None
+    if isinstance(rows, UnstoredRows):
+        _require_own_blocks(given)
+        equations: FlowEquations = MatrixFreeEquations(
+            rows, part.nodes, media, part.zones, lsic=table.lsic
+        )
+        product = SharedProduct(rows, shared)
+    else:
+        equations = FlowEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
     conditions = BoundaryConditions(equations, part, shared, given)
     newton = Newton(
         conditions.equations,
         shared,
         preconditioner,
         settings,
-        product=conditions.product,
+        product=conditions.product or product,
     )
     return System(part, shared, given, conditions, conditions.reactions, rows, newton, name, lines)
 
@@ -135,6 +149,23 @@ def _require_plain(given: Given) -> None:
                 f"flow.boundaries.{name}: space-time slabs take velocities, slip on planes across x, "
                 "y or z, and pressures and tractions without backflow or straight; give flow.time."
                 'scheme = "bdf2" or "generalised-alpha"'
+            )
+
+
+def _require_own_blocks(given: Given) -> None:
+    """Refuse what changes more of a matrix than the nodes' own blocks.
+
+    Raises
+    ------
+    InputError
+        A boundary does.
+    """
+    for name, one in given.conditions.items():
+        straight = isinstance(one, OutsidePressure | Resistance) and one.straight
+        if isinstance(one, Slip) or straight:
+            raise InputError(
+                f"flow.boundaries.{name}: slip and straight outlets need a stored matrix; give "
+                'flow.linear.product = "stored"'
             )
 
 
