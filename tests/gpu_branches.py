@@ -26,6 +26,7 @@ template <typename T>
 static T __ldcs(const T *p) { return *p; }
 static void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 static double absolute(double a) { return std::fabs(a); }
+static double larger(double a, double b) { return a > b ? a : b; }
 static double of_lane(double value, int lane) {
   const int warp = threadIdx.x / 32;
   exchanged[warp][0][threadIdx.x % 32] = value;

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-import subprocess
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
+from gpu_branches import ThreadsGpu
 from kuhn_boxes import kuhn_box
 
-from haloscope.device import jit
-from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.world import World
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
@@ -21,80 +15,6 @@ from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.node_vectors import NodeVectors
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-
-_MOST_BLOCKS = 2
-_WORDS = """
-#define SHARED(type, name, count) static type name[count]
-#define PRIVATE(type, name, count) type name
-#define MINE(name, i) name
-#define FOR_EACH(i, n)                                                             \\
-  for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \\
-       i += (long)gridDim.x * blockDim.x)
-#define PARTS(k, n) FOR_EACH(k, n)
-struct alignas(16) double2 { double x, y; };
-struct alignas(8) float2 { float x, y; };
-template <typename T>
-static T __ldcs(const T *p) { return *p; }
-static void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-static double absolute(double a) { return std::fabs(a); }
-static double larger(double a, double b) { return a > b ? a : b; }
-static double of_lane(double value, int lane) {
-  const int warp = threadIdx.x / 32;
-  exchanged[warp][0][threadIdx.x % 32] = value;
-  warps[warp]->arrive_and_wait();
-  const double other = exchanged[warp][0][lane];
-  warps[warp]->arrive_and_wait();
-  return other;
-}
-static double __shfl_xor_sync(unsigned, double value, int mask) {
-  return of_lane(value, threadIdx.x % 32 ^ mask);
-}
-static double __shfl_sync(unsigned, double value, int lane, int width) {
-  return of_lane(value, threadIdx.x % 32 / width * width + lane);
-}
-"""
-_KERNEL = re.compile(r"^KERNEL (\w+)\(([^)]*)\) \{", re.MULTILINE)
-
-
-class ThreadsGpu(CpuDevice):
-    """Runs the GPU branch of kernels: the threads of a block are threads here, see threads_gpu.hpp."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(threads=1)
-        self._folder, self._built = folder, {}
-
-    def kernel(self, file: Path, name: str, constants: Any) -> Any:
-        key = jit.kernel_hash(file, constants)
-        if key not in self._built:
-            self._built[key] = self._build(file, constants, self._folder / key)
-        return _Kernel(self._built[key][f"run_{name}"])
-
-    def _build(self, file: Path, constants: Any, place: Path) -> ctypes.CDLL:
-        text = jit.source_text(file)
-        defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-        prelude = Path(__file__).with_name("threads_gpu.hpp").read_text()
-        runs = []
-        found = _KERNEL.findall(text)
-        # Of those that are written twice the GPU's comes first.
-        for name, parameters in dict(reversed(found)).items():
-            given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters.split(","))
-            runs.append(
-                f'extern "C" void run_{name}(long of_blocks, long of_threads, {parameters}) '
-                f"{{ launch(of_blocks, of_threads, 0, [=] {{ {name}({given}); }}); }}"
-            )
-        source, built = place.with_suffix(".cpp"), place.with_suffix(".so")
-        source.write_text("\n".join([prelude, _WORDS, defined, text, *runs]))
-        flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-ffp-contract=off")
-        command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
-        subprocess.run(command, check=True)
-        return ctypes.CDLL(str(built))
-
-
-class _Kernel(CpuKernel):
-    def bind(self, *arguments: Any, extent: Any, block: Any = (64,), **options: Any) -> Any:
-        # Fewer blocks than asked for: they go round.
-        blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
-        return super().bind(int(blocks), int(block[0]), *arguments, extent=extent)
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +26,9 @@ def random(*shape: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("size", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_rows_have_the_bits_of_cores(devices, size):
-    points, elements = kuhn_box((3, 2, 2))
+    points, elements = kuhn_box((2, 2, 1))
     nodes, results = len(points), []
     matrices = random(len(elements), 4, 4, size, size)
     matrices[:, range(4), range(4)] += 4 * size * np.eye(size)
@@ -126,14 +46,28 @@ def test_rows_have_the_bits_of_cores(devices, size):
         preconditioner.update()
         preconditioner.apply(x, z)
         results.append([rows.values, y, z, v])
-        if size == 4:  # many launches, each of which starts threads
-            factors, w = ColouredIlu(rows, shared), rows.vector()
-            factors.update()
-            factors.apply(x, w)
-            results[-1].append(w)
     for found, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
         assert np.array_equal(found, wanted)
+
+
+@pytest.mark.slow  # many launches, each of which starts threads
+def test_coloured_factors_have_the_bits_of_cores(devices):
+    points, elements = kuhn_box((2, 2, 1))
+    nodes, results = len(points), []
+    matrices = random(len(elements), 4, 4, 4, 4)
+    matrices[:, range(4), range(4)] += 16 * np.eye(4)
+    for device in devices:
+        rows = BlockRows(device, pattern_of(devices[1], elements, nodes), 4)
+        rows.assemble(device.from_host(matrices))
+        x, y = rows.vector(), rows.vector()
+        x[:] = random(nodes * 4)
+        factors = ColouredIlu(rows, SharedNodes(World(), device, np.arange(nodes)))
+        factors.update()
+        factors.apply(x, y)
+        results.append(y)
+    assert np.abs(results[1]).max() > 0
+    assert np.array_equal(*results)
 
 
 def test_orthogonalisation_has_the_bits_of_cores(devices):
