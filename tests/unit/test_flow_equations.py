@@ -193,6 +193,7 @@ class Cube:
         return found
 
 
+@pytest.mark.slow  # as `haloscope verify flow-ethier-steinman`
 def test_an_unsteady_flow_converges_with_second_order():
     device, errors = CpuDevice(threads=2), []
     for cells in (4, 8, 16):

@@ -56,6 +56,7 @@ def test_rows_have_the_bits_of_cores(devices, mesh):
         assert np.array_equal(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [in_a_box(), around_an_axis(50)], ids=["box", "axis"])
 def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
     (nodes, tets), random, results = mesh, np.random.default_rng(3), []
@@ -77,6 +78,7 @@ def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
     assert np.array_equal(product[given], x[given])
 
 
+@pytest.mark.slow
 def test_a_shear_thinning_medium_is_that_of_cores(devices):
     (nodes, tets), random, results = in_a_box(), np.random.default_rng(2), []
     state, past = random.standard_normal(4 * len(nodes)), np.zeros(3 * len(nodes))

@@ -15,7 +15,8 @@ from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.numerics.two_level import TwoLevel, points_smoother
 
 
-@pytest.mark.parametrize("size", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow  # many launches, each of which starts threads
+@pytest.mark.parametrize("size", [4, 8])
 def test_all_levels_have_the_bits_of_cores(tmp_path, size):
     flow = LinearFlow((3, 2, 2), size)
     nodes, cores, results = len(flow.points), CpuDevice(threads=1), []
