@@ -1,11 +1,12 @@
 """Times the linear algebra and whole time steps of the flow solver beside this machine's memory, in one run.
 
     python bench/flow_gpu.py --device cuda --json flow.json
-    mpiexec -n 4 python bench/flow_gpu.py --device cuda
+    mpiexec -n 4 python bench/flow_gpu.py --device cuda --launches
     python bench/flow_gpu.py --device cpu --cells 16
 
 A duct of 2 x 1 x 1 with 2 n x n x n cells of six tetrahedra, by default about as many as the seed's pump
-has (3.7 M), cut along x among the ranks. Flow enters with a parabola's profile and swirls; a time step is
+has (3.7 M), cut along x among the ranks. With --launches every kernel of an iteration, of an update and
+of forming is timed by itself; ranks run at the same time. Flow enters with a parabola's profile and swirls; a time step is
 so many cells long at the entry's highest velocity. Each step takes four Newton iterations, each of them
 reduces the linear residual by 100. Bytes are those that must move: blocks, column numbers, bounds of rows
 and vectors once. Rates are the slowest rank's; fractions are those of a copy on this rank.
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from launch_times import LaunchTimes, TimedDevice
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
@@ -42,6 +44,7 @@ from haloscope.solvers.flow.stepping import BackwardDifferences
 
 VISCOSITY = 1 / 500
 TURNS, REPEATS = 5, 5
+USUAL_COLUMN = 7  # about half the iterations that a linear solution takes
 BATCHES = (3, 4, 6)
 PRECONDITIONERS = ("two-level", "two-level-coloured", "two-level-points", "coloured", "points")
 
@@ -111,6 +114,51 @@ class Phases(PhaseTimes):
     def _on_leave(self, number: int) -> None:
         self._device.synchronise()
         super()._on_leave(number)
+
+
+class Iteration:
+    """What an iteration of GMRES does, to be timed in parts."""
+
+    def __init__(
+        self, rows: BlockRows, shared: SharedNodes, preconditioner: Updated, world: World
+    ) -> None:
+        product = SharedProduct(rows, shared)
+        space = NodeVectors(
+            *(rows.device, USUAL_COLUMN + 1, rows.size, shared.owned),
+            *(None if shared.alone else world, shared.transport),
+        )
+        for number, each in enumerate(space.vectors):
+            of_numbers = np.asarray(shared.numbers)[:, None] * 4 + np.arange(4)
+            values = np.sin((1.0 + 0.37 * number) * of_numbers.ravel())
+            each[:] = rows.device.from_host(values)
+        space.start()
+        for j in range(1, USUAL_COLUMN + 1):
+            space.orthonormalise(j)
+        first, direction, last = space.vectors[0], rows.vector(), rows.vector()
+        self.parts: dict[str, Callable[[], None]] = {
+            "preconditioner": lambda: preconditioner.apply(first, direction),
+            "product and sums over ranks": lambda: product(direction, last),
+            f"orthonormalise against {USUAL_COLUMN}": lambda: space.launch(USUAL_COLUMN),
+        }
+        known = (getattr(part, "capturable", False) for part in (preconditioner, product, space))
+        self._recorded = rows.device.kind != "cpu" and all(known)
+        self._device = rows.device
+
+    def replayed(self) -> dict[str, Callable[[], None]]:
+        """Each part, and all of them, as a GPU replays them; none where that is not possible."""
+        if not self._recorded:
+            return {}
+
+        def whole() -> None:
+            for part in self.parts.values():
+                part()
+
+        # Arrays have to be bound before.
+        whole()
+        every = {**self.parts, "an iteration": whole}
+        return {
+            f"{name}, replayed": self._device.graph(part).replay for name, part in every.items()
+        }
 
 
 class Clock:
@@ -213,11 +261,14 @@ def main() -> None:
     )
     parser.add_argument("--transport", default="auto")
     parser.add_argument("--pieces", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--launches", action="store_true", help="time each kernel by itself")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     world = open_world()
-    device = open_device(options.device, local_rank=world.local_rank, threads=options.threads)
+    device: Any = open_device(options.device, local_rank=world.local_rank, threads=options.threads)
+    if options.launches:
+        device = TimedDevice(device)
 
     def tell(text: str) -> None:
         if world.is_root:
@@ -311,6 +362,12 @@ def main() -> None:
         "preconditioner": options.preconditioner,
     }
     tell(f"{median:.3f} s a step, {3600 / median:.0f} steps an hour")
+    ends = device.to_host(steps.state).reshape(-1, 4)[shared.owned]
+    numbers = duct.numbers[shared.owned, None] + 0.25 * np.arange(4)
+    told["state"] = [
+        float(v) for v in world.sum(np.array([(ends**2).sum(), (ends * np.sin(numbers)).sum()]))
+    ]
+    tell("state: sum of squares {:.12e}, times a sine of numbers {:.12e}".format(*told["state"]))
     x = rows.vector()
     x[:] = 1.0
     for name, work in (
@@ -319,6 +376,10 @@ def main() -> None:
     ):
         told[f"preconditioner_{name}_ms"] = 1e3 * clock(work)
         tell(f"  preconditioner, {name}: {told[f'preconditioner_{name}_ms']:.3f} ms")
+    iteration = Iteration(rows, shared, preconditioner, world)
+    told["replayed_ms"] = {name: 1e3 * clock(part) for name, part in iteration.replayed().items()}
+    for name, ms in told["replayed_ms"].items():
+        tell(f"  {name:42s} {ms:9.3f} ms")
     newton = Newton(equations, shared, Seen(preconditioner), settings)
     seen = BackwardDifferences(newton, steps.state, time_step)
     seen.step(duct.given, given)
@@ -331,6 +392,21 @@ def main() -> None:
     tell(f"one more step, waiting at each component's ends: {whole:.3f} s")
     for name, found in told["components"].items():
         tell(f"  {name:42s} {1e3 * found['seconds']:9.2f} ms in {found['visits']} visits")
+    if options.launches:
+        times = LaunchTimes(device, world.barrier)
+        told["launches"] = {}
+        for name, work in {
+            "residual and matrix": lambda: equations.linearise(steps.state, past, residual),
+            "update of the preconditioner": preconditioner.update,
+            **iteration.parts,
+        }.items():
+            launches, whole = times.of(work)
+            told["launches"][name] = {"ms": 1e3 * whole, "kernels": [vars(e) for e in launches]}
+            tell(f"{name}: {1e3 * whole:.3f} ms from the first launch to the last, on this rank")
+            for each in launches:
+                tell(
+                    f"  {each.name:20s} {each.threads:10d} {each.count:4d} {1e6 * each.seconds:9.1f} us"
+                )
     if options.json and world.is_root:
         options.json.write_text(json.dumps(told, indent=1))
 

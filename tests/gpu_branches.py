@@ -20,6 +20,9 @@ _WORDS = """
   for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \\
        i += (long)gridDim.x * blockDim.x)
 #define PARTS(k, n) FOR_EACH(k, n)
+#define THREADS2(j, i, nj, ni)                                                     \\
+  for (int j = threadIdx.x / (ni); j < (int)(nj); j += blockDim.x / (ni))          \\
+    for (int i = threadIdx.x % (ni), once = 1; once; once = 0)
 struct alignas(16) double2 { double x, y; };
 struct alignas(8) float2 { float x, y; };
 template <typename T>
@@ -68,8 +71,9 @@ class ThreadsGpu(CpuDevice):
         for name, parameters in dict(reversed(found)).items():
             given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters.split(","))
             runs.append(
-                f'extern "C" void run_{name}(long of_blocks, long of_threads, {parameters}) '
-                f"{{ launch(of_blocks, of_threads, 0, [=] {{ {name}({given}); }}); }}"
+                f'extern "C" void run_{name}(long of_blocks, long of_threads, long of_shared, '
+                f"{parameters}) {{ "
+                f"if (!launch(of_blocks, of_threads, of_shared, [=] {{ {name}({given}); }})) abort(); }}"
             )
         source, built = place.with_suffix(".cpp"), place.with_suffix(".so")
         source.write_text("\n".join([prelude, _WORDS, defined, text, *runs]))
@@ -80,7 +84,9 @@ class ThreadsGpu(CpuDevice):
 
 
 class _Kernel(CpuKernel):
-    def bind(self, *arguments: Any, extent: Any, block: Any = (64,), **options: Any) -> Any:
+    def bind(
+        self, *arguments: Any, extent: Any, block: Any = (64,), shared: int = 0, **options: Any
+    ) -> Any:
         # Fewer blocks than asked for: they go round.
         blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
-        return super().bind(int(blocks), int(block[0]), *arguments, extent=extent)
+        return super().bind(int(blocks), int(block[0]), int(shared), *arguments, extent=extent)

@@ -25,6 +25,10 @@ _ONE_THREAD = """
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); ++i)
 static const struct { unsigned x; } blockIdx = {0}, threadIdx = {0}, gridDim = {1}, blockDim = {1};
 static real __ldcg(const real *from) { return *from; }
+static void __threadfence() {}
+static long glance(const long *counter) { return *counter; }
+#define __launch_bounds__(...)
+static unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) { return (*p += v) - v; }
 static void flag_raise(long *flag, long value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 // After about half a minute it gives up: a rank that failed raises no more flags.
 extern "C" int usleep(unsigned);
@@ -75,6 +79,9 @@ class ThreadWorld(World):
     def largest(self, value: float) -> float:
         return max(self._all(value))
 
+    def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        return self._all(values.copy())[root].copy()
+
     def any(self, flag: bool) -> bool:
         return any(self._all(flag))
 
@@ -100,6 +107,8 @@ class ThreadGpu(CpuDevice):
     def kernel(self, file: Path, name: str, constants: Constants) -> Any:
         source = self._folder / file.name
         if not source.exists():
+            for header in file.parent.glob("*.hpp"):
+                (self._folder / header.name).write_text(header.read_text())
             source.write_text(_ONE_THREAD + file.read_text())
         return super().kernel(source, name, constants)
 

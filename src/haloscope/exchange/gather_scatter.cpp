@@ -45,28 +45,34 @@ INLINE real partial(const real *state, const index *positions, index begin, inde
   return value;
 }
 
+#if ON_GPU
+// Packs a chunk, and raises its flag.
+INLINE void send(const real *state, long field_stride, const index *starts, const index *positions,
+                 const long *chunk, long *sent) {
+  long *flag = (long *)chunk[4];
+  const long epoch = flag ? *sent : 0;
+  real *to = (real *)(epoch & 1 ? chunk[3] : chunk[2]);
+  for (unsigned i = threadIdx.x; i < (unsigned)chunk[1]; i += blockDim.x) {
+    const unsigned long value = chunk[0] + i;
+    const unsigned long k = value / FIELDS, f = value - k * FIELDS;
+    to[i] = partial(state + f * field_stride, positions, starts[k], starts[k + 1]);
+  }
+  if (flag) {
+    BARRIER();
+    if (threadIdx.x == 0) {
+      *sent = epoch + 1;
+      flag_raise(flag, epoch + 1);
+    }
+  }
+}
+#endif
+
 // Packs what the copies of this rank come to; range k holds those of entry k of the messages.
 KERNEL gather(const real *state, long field_stride, const index *starts, const index *positions,
               const long *chunks, long count, long *sent) {
 #if ON_GPU
-  for (long c = blockIdx.x; c < count; c += gridDim.x) {
-    const long *chunk = chunks + c * CHUNK_WORDS;
-    long *flag = (long *)chunk[4];
-    const long epoch = flag ? sent[c] : 0;
-    real *to = (real *)(epoch & 1 ? chunk[3] : chunk[2]);
-    for (unsigned i = threadIdx.x; i < (unsigned)chunk[1]; i += blockDim.x) {
-      const unsigned long value = chunk[0] + i;
-      const unsigned long k = value / FIELDS, f = value - k * FIELDS;
-      to[i] = partial(state + f * field_stride, positions, starts[k], starts[k + 1]);
-    }
-    if (flag) {
-      BARRIER();
-      if (threadIdx.x == 0) {
-        sent[c] = epoch + 1;
-        flag_raise(flag, epoch + 1);
-      }
-    }
-  }
+  for (long c = blockIdx.x; c < count; c += gridDim.x)
+    send(state, field_stride, starts, positions, chunks + c * CHUNK_WORDS, sent + c);
 #else
   for (long c = 0; c < count; ++c) {
     const long *chunk = chunks + c * CHUNK_WORDS;
@@ -107,6 +113,28 @@ KERNEL within(const real *state, real *into, long field_stride, long pairs, cons
   arrive(chunks, count, received);
 }
 
+// Values of messages are not read through a GPU's first-level cache, which does not see what another
+// GPU writes.
+#if ON_GPU
+#define CAME(p) __ldcg(p)
+#else
+#define CAME(p) *(p)
+#endif
+
+// Field f of group k, which other ranks have too, combined in the order of ranks; see `scatter`.
+INLINE void combine(const real *state, real *into, long k, const index *starts,
+                    const index *positions, const index *other_starts, const index *places,
+                    const index *lower, const real *from) {
+  const index begin = starts[k], end = starts[k + 1];
+  const index first = other_starts[k], own = first + lower[k], last = other_starts[k + 1];
+  const real here = partial(state, positions, begin, end);
+  real value = first < own ? CAME(from + places[first]) : here;
+  for (index i = first + 1; i < own; ++i) value = combined(value, CAME(from + places[i]));
+  if (first < own) value = combined(value, here);
+  for (index i = own; i < last; ++i) value = combined(value, CAME(from + places[i]));
+  for (index i = begin; i < end; ++i) into[positions[i]] = value;
+}
+
 // Combines values that other ranks have too, in the order of ranks. Range k of `others` tells where
 // what has come from them lies; `lower` of these ranks come before this one. Even exchanges read the
 // first half of `others`, odd ones the second.
@@ -115,17 +143,56 @@ KERNEL scatter(const real *state, real *into, long field_stride, long groups, co
                const index *lower, long arrived, long odd, const long *received) {
   const real *from = (const real *)arrived;
   const index *places = odd && (*received - 1) & 1 ? others + odd : others;
-  FOR_VALUES(k, f, groups) {
-    const index begin = starts[k], end = starts[k + 1];
-    const index first = other_starts[k], own = first + lower[k], last = other_starts[k + 1];
-    const real here = partial(state + f * field_stride, positions, begin, end);
-    real value = first < own ? from[places[first] + f] : here;
-    for (index i = first + 1; i < own; ++i) value = combined(value, from[places[i] + f]);
-    if (first < own) value = combined(value, here);
-    for (index i = own; i < last; ++i) value = combined(value, from[places[i] + f]);
-    for (index i = begin; i < end; ++i) into[positions[i] + f * field_stride] = value;
+  FOR_VALUES(k, f, groups)
+    combine(state + f * field_stride, into + f * field_stride, k, starts, positions, other_starts,
+            places, lower, from + f);
+}
+
+#if ON_GPU
+#define BLOCKS_TOGETHER 4
+// Sends, waits and combines in one launch, where flags tell what has arrived and no value has all its
+// copies here; without `sends` what `gather` has sent is waited for. All blocks fit on the GPU at once,
+// so that none waits for one that has not begun. counters: blocks that have packed since ever, launches
+// with sends, blocks that are done.
+KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
+meet(const real *state, real *into, long field_stride, const index *out_starts,
+     const index *out_positions, const long *outgoing, long sends, long *sent, long groups,
+     const index *starts, const index *positions, const index *other_starts, const index *others,
+     const index *lower, long arrived, long odd, const long *incoming, long count, long *received,
+     long *counters) {
+  // The last block changes these when all have read them.
+  const long epoch = *received, packed = (counters[1] + 1) * gridDim.x;
+  if (sends) {
+    for (long c = blockIdx.x; c < sends; c += gridDim.x)
+      send(state, field_stride, out_starts, out_positions, outgoing + c * CHUNK_WORDS, sent + c);
+    BARRIER();
+    // No result may take the place of what another block has yet to pack.
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd((unsigned long long *)counters, 1ULL);
+      while (glance(counters) < packed) {
+      }
+      __threadfence();
+    }
+  }
+  for (long c = threadIdx.x; c < count; c += blockDim.x)
+    flag_wait((const long *)incoming[c * CHUNK_WORDS + 4], epoch + 1);
+  BARRIER();
+  const index *places = odd && epoch & 1 ? others + odd : others;
+  FOR_VALUES(k, f, groups)
+    combine(state + f * field_stride, into + f * field_stride, k, starts, positions, other_starts,
+            places, lower, (const real *)arrived + f);
+  BARRIER();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicAdd((unsigned long long *)(counters + 2), 1ULL) + 1 == gridDim.x) {
+      counters[1] += sends ? 1 : 0;
+      counters[2] = 0;
+      for (long c = 0; c < count; ++c) received[c] = epoch + 1;
+    }
   }
 }
+#endif
 
 // Swaps the two copies of values that no other rank has.
 KERNEL swap_within(const real *state, real *into, long field_stride, long pairs,

@@ -31,6 +31,8 @@ from haloscope.exchange.sharing import (
 from haloscope.exchange.transports import Slot, Transport
 from haloscope.exchange.world import World
 
+# As in gather_scatter.cpp: blocks of a multiprocessor that run at the same time.
+_BLOCKS_TOGETHER = 4
 OPERATIONS = {"sum": "SUM", "min": "MINIMUM", "max": "MAXIMUM"}
 
 
@@ -84,12 +86,21 @@ class GatherScatter(Copies):
         halves = [even[by_group], odd[by_group]] if self._flagged else [even[by_group]]
         tables = (starts, np.concatenate(halves), lower)
         self._others = tuple(self._on_device(table) for table in tables)
+        # GPUs that tell each other by flags do all of it in one launch.
+        self._meets = self._flagged and not self._pairs and not self._inner
+        most = _BLOCKS_TOGETHER * device.multiprocessors
+        self._blocks = min(most, max(1, self._sends, -(-self._outer // BLOCK)))
+        self._counters = device.zeros((3,), np.int64)
+        self._meetings: dict[tuple[int, int, str], tuple[Array, Array, Launch]] = {}
 
     def prepare(self, *states: Array, operation: str = "sum", into: Array | None = None) -> None:
         """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
         for state in states:
+            target = state if into is None else into
             self._bound_gather(state, _named(operation))
-            self._bound_scatter(state, state if into is None else into, _named(operation))
+            self._bound_scatter(state, target, _named(operation))
+            if self._meets:
+                self._bound_meeting(state, target, _named(operation))
 
     def start(self, state: Array, operation: str = "sum") -> None:
         """Pack what this rank's copies come to and begin to send it.
@@ -104,13 +115,40 @@ class GatherScatter(Copies):
         self._start(state, _named(operation))
 
     def swap(self, state: Array, operation: str = "sum", into: Array | None = None) -> None:
-        """Start and finish with nothing in between."""
-        self.start(state, operation)
-        self.finish(state, into)
+        """Start and finish with nothing in between: one launch where no host is needed."""
+        if not self._meets:
+            self.start(state, operation)
+            self.finish(state, into)
+            return
+        with self.regions[3]:
+            self._bound_meeting(state, state if into is None else into, _named(operation))()
+
+    def _bound_meeting(self, state: Array, into: Array, operation: str) -> Launch:
+        key = id(state), id(into), operation
+        found = self._meetings.get(key)
+        if found is None:
+            for array in (state, into):
+                self._check(array)
+            launch = self._bind_meeting(state, into, operation, self._sends)
+            found = self._meetings[key] = (state, into, launch)
+        return found[2]
+
+    def _bind_meeting(self, state: Array, into: Array, operation: str, sends: int) -> Launch:
+        return self._bind(
+            "meet",
+            operation,
+            self._blocks * BLOCK,
+            *(state, into, self._placement.field_stride),
+            *(*self._gather_list, self._outgoing, sends, self._sent),
+            *(self._outer, *self._outer_list, *self._others, self._arrived, self._odd),
+            *(self._incoming, self._receives, self._received, self._counters),
+        )
 
     def _bind_results(
         self, state: Array, into: Array, operation: str
     ) -> tuple[Launch | None, Launch]:
+        if self._meets:
+            return None, self._bind_meeting(state, into, operation, 0)
         stride = self._placement.field_stride
         arrays = (state, into, stride)
         waits = self._receives if self._flagged else 0

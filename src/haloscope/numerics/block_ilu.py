@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_gather_scatter
+from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.bound_launches import BoundLaunches
+from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
 from haloscope.numerics.shared_nodes import SharedNodes
 
 Integers = NDArray[np.integer]
@@ -72,7 +72,7 @@ class BlockIlu:
             )
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
-        self._sums: Any = None if shared.alone else self._open_sums()
+        self._sums = None if shared.alone else self._open_sums()
         # What is factorised: a copy where sums go in.
         self._matrix = rows.values
         if self._sums is not None:
@@ -145,18 +145,15 @@ class BlockIlu:
         self._solve(x, y)
         self._shared.take_owners(y, self._rows.size)
 
-    def _open_sums(self) -> Any:
+    def _open_sums(self) -> NodeSums:
         """Sums of the blocks between shared nodes over the ranks that have both."""
         pattern, shared, size = self._rows.pattern, self._shared, self._rows.size
         nodes = int(shared.world.largest(float(shared.numbers.max(initial=0)))) + 1
         row, column = pattern.rows, pattern.columns
         both = shared.shared[row] & shared.shared[column]
         pair = shared.numbers[row] * nodes + shared.numbers[column] + 1
-        return open_gather_scatter(
-            *(shared.world, self._rows.device, np.where(both, pair, 0), size**2, np.float64),
-            shared.transport,
-            placement=Placement(0, size**2, 1),
-        )
+        sharing = find_sharing(shared.world, np.where(both, pair, 0))
+        return open_node_sums(shared.world, self._rows.device, sharing, size**2, shared.transport)
 
     def _part(
         self, chosen: Integers, row: Integers, column: Integers, stored: np.dtype[Any]

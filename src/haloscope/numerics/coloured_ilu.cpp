@@ -120,13 +120,12 @@ KERNEL sweep_down(const int *order, const int *packed, const int *columns, const
   for (long turn = 0; turn * teams < end - first; turn++) {
     const long p = first + turn * teams + team;
     const bool mine = p < end;
+    const long at = mine ? order[p] * (long)(B / 2) + pair : 0;
+    // Asked for before the row's blocks, so that it is there when they are.
+    const double2 given = reinterpret_cast<const double2 *>(x)[at];
     const double2 s = team_product(columns, reinterpret_cast<const stored2 *>(blocks), y,
                                    mine ? packed[p] : 0, mine ? packed[p + 1] : 0, lane);
-    if (mine && lane < B / 2) {
-      const long at = order[p] * (long)(B / 2) + pair;
-      const double2 given = reinterpret_cast<const double2 *>(x)[at];
-      reinterpret_cast<double2 *>(y)[at] = {given.x - s.x, given.y - s.y};
-    }
+    if (mine && lane < B / 2) reinterpret_cast<double2 *>(y)[at] = {given.x - s.x, given.y - s.y};
   }
 }
 
@@ -141,16 +140,18 @@ KERNEL sweep_up(const int *order, const int *packed, const int *columns, const s
     const long p = first + turn * teams + team;
     const bool mine = p < end;
     const long begin = mine ? packed[p] : 0, at = mine ? order[p] * (long)(B / 2) + pair : 0;
+    const double2 given = reinterpret_cast<const double2 *>(y)[at];
+    stored2 inverse[B];
+    _Pragma("unroll") for (int c = 0; c < B; c++)
+      inverse[c] = entries[begin * ROW_LANES + c * (B / 2) + pair];
     const double2 s = team_product(columns, entries, y, mine ? begin + 1 : 0,
                                    mine ? packed[p + 1] : 0, lane);
-    const double2 given = reinterpret_cast<const double2 *>(y)[at];
     const double rest[2] = {given.x - s.x, given.y - s.y};
     double2 result = {0, 0};
     _Pragma("unroll") for (int c = 0; c < B; c++) {
       const double factor = __shfl_sync(0xffffffffu, rest[c % 2], c / 2, ROW_LANES);
-      const stored2 inverse = entries[begin * ROW_LANES + c * (B / 2) + pair];
-      result.x = fused((double)inverse.x, factor, result.x);
-      result.y = fused((double)inverse.y, factor, result.y);
+      result.x = fused((double)inverse[c].x, factor, result.x);
+      result.y = fused((double)inverse[c].y, factor, result.y);
     }
     if (mine && lane < B / 2) reinterpret_cast<double2 *>(y)[at] = result;
   }

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.device.interface import Array, Kernel
+from haloscope.device.interface import Array, Graph, Kernel
 from haloscope.errors import SolutionError
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.bound_launches import BoundLaunches
 
 _SOURCE = Path(__file__).with_name("two_level.cpp")
+# Blocks of a row that a GPU block works on at a time.
+_COLUMNS = 16
 
 
 class DenseBlocks:
@@ -60,11 +62,16 @@ class DenseBlocks:
                 kernels["scale_row"].bind(
                     *(values, nodes, k, self._singular), extent=(64,), block=(64,)
                 ),
-                kernels["eliminate"].bind(*(values, nodes, k), extent=many, block=team),
+                kernels["eliminate"].bind(
+                    *(values, nodes, k), extent=(*many, _COLUMNS), block=(*team, _COLUMNS)
+                ),
             )
             for k in range(nodes)
         ]
         self._device = device
+        # So many small launches take the host longer than the GPU: it records them.
+        self._met = False
+        self._graph: Graph | None = None
         inverse = self._inverse
         self._multiply = BoundLaunches(lambda x, y: inverse.product(x, y, inverse.all_rows))
 
@@ -77,15 +84,24 @@ class DenseBlocks:
             A block that comes up as a pivot has no inverse.
         """
         self._singular[...] = 0
-        self._spread()
-        for scale_row, eliminate in self._steps:
-            scale_row()
-            eliminate()
+        if self._met and self._graph is None:
+            self._graph = self._device.graph(self._invert)
+        if self._graph is None:
+            self._invert()
+        else:
+            self._graph.replay()
+        self._met = True
         if int(self._device.to_host(self._singular)[0]):
             raise SolutionError(
                 "the coarse matrix of the preconditioner is singular; look for unknowns without an "
                 "equation, such as a pressure without a reference"
             )
+
+    def _invert(self) -> None:
+        self._spread()
+        for scale_row, eliminate in self._steps:
+            scale_row()
+            eliminate()
 
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse's product with x into y; arrays are remembered by identity."""
@@ -96,6 +112,7 @@ def _kernel(rows: BlockRows, name: str) -> Kernel:
     constants: dict[str, int | float | str] = {
         "B": rows.size,
         "stored": "double",
+        "stored2": "double2",
         "slot": "unsigned char",
     }
     return rows.device.kernel(_SOURCE, name, constants)

@@ -27,6 +27,8 @@ NOT_FINITE = "not finite"
 
 # A whole cycle that leaves more than this of the residual gains nothing worth going on for.
 _STAGNATION = 0.999
+# A residual that is expected to get this near to the wanted one is waited for.
+_NEARLY = 1.3
 
 
 class Preconditioner(Protocol):
@@ -122,7 +124,8 @@ class FlexibleGmres:
         self._recorded_with: tuple[Product, Preconditioner] | None = None
         self._met: set[int] = set()
         self._graphs: dict[int, Graph] = {}
-        # A GPU computes one iteration more while the host looks at the last: it never waits.
+        # A GPU computes one iteration more while the host looks at the last: it waits only where
+        # that seems to be the last one of all.
         self._ahead = 0 if device.kind == "cpu" else 1
 
     def length(self, vector: Array) -> float:
@@ -141,6 +144,7 @@ class FlexibleGmres:
         most_iterations: int,
         from_zero: bool = True,
         rounded: Product | None = None,
+        length: float | None = None,
     ) -> LinearSolution:
         """Solve A x = b.
 
@@ -163,10 +167,11 @@ class FlexibleGmres:
         rounded
             Less exact than A and faster, for the products inside cycles. Where the true residual
             at the end of a cycle is not as short as the cycle found, A takes over.
+        length
+            That of b, where :meth:`length` has found it and b is as it was; with `from_zero` it was
+            the last thing asked for. It is not found again then.
         """
-        V = self._space.vectors
-        V[0][:] = b
-        scale = self._space.start()
+        scale = self.length(b) if length is None else length
         history: list[float] = []
         if from_zero or scale == 0.0:
             x[:] = 0.0
@@ -174,39 +179,39 @@ class FlexibleGmres:
             return LinearSolution(CONVERGED, 0, 0.0, (0.0,))
         if not math.isfinite(scale):
             return LinearSolution(NOT_FINITE, 0, math.nan, (math.nan,))
-        length, iterations, reason = scale, 0, ""
+        rest, iterations, reason = scale, 0, ""
         if not from_zero:
-            length = self._residual(product, b, x)
-        history.append(length / scale)
+            rest = self._residual(product, b, x)
+        history.append(rest / scale)
         inside = rounded or product
         while not reason:
-            if length <= tolerance * scale:
+            if rest <= tolerance * scale:
                 reason = CONVERGED
-            elif not math.isfinite(length):
+            elif not math.isfinite(rest):
                 reason = NOT_FINITE
             elif iterations >= most_iterations:
                 reason = MOST_ITERATIONS
             else:
                 steps = min(self.restart, most_iterations - iterations)
-                cycle = self._cycle(inside, preconditioner, length, tolerance * scale, steps)
+                cycle = self._cycle(inside, preconditioner, rest, tolerance * scale, steps)
                 iterations += len(cycle.lengths)
                 history += [each / scale for each in cycle.lengths]
                 self._directions.add_to(x, np.array(cycle.factors))
-                before, length = length, self._residual(product, b, x)
-                history[-1] = length / scale
+                before, rest = rest, self._residual(product, b, x)
+                history[-1] = rest / scale
                 if not cycle.finite:
                     reason = NOT_FINITE
                 elif (
-                    length > tolerance * scale
+                    rest > tolerance * scale
                     and inside is not product
-                    and (cycle.lengths[-1] <= tolerance * scale or length > _STAGNATION * before)
+                    and (cycle.lengths[-1] <= tolerance * scale or rest > _STAGNATION * before)
                 ):
                     inside = product
-                elif length > max(_STAGNATION * before, tolerance * scale) and (
+                elif rest > max(_STAGNATION * before, tolerance * scale) and (
                     cycle.complete or len(cycle.lengths) == self.restart
                 ):
                     reason = STAGNATED
-        return LinearSolution(reason, iterations, length / scale, tuple(history))
+        return LinearSolution(reason, iterations, rest / scale, tuple(history))
 
     def _residual(self, product: Product, b: Array, x: Array) -> float:
         """Make the first vector b - A x over its length, and return that."""
@@ -230,22 +235,22 @@ class FlexibleGmres:
         lengths: list[float] = []
         finite, complete = True, False
         under_way: deque[Callable[[], Floats]] = deque()
-        for j in range(steps + self._ahead):
-            if j < steps:
+        j, ended = 0, False
+        while not ended:
+            ahead = 0 if _nearly(lengths, wanted) else self._ahead
+            if j < steps and len(under_way) <= ahead:
                 self._iterate(product, preconditioner, j)
                 under_way.append(self._space.fetch(j + 1))
-            if len(under_way) <= self._ahead and j < steps:
+                j += 1
                 continue
+            if not under_way:
+                break
             column = under_way.popleft()()
             finite = bool(np.isfinite(column).all())
-            if not finite:
-                lengths.append(math.nan)
-                break
-            lengths.append(problem.add(column.tolist()))
+            lengths.append(problem.add(column.tolist()) if finite else math.nan)
             # The space holds all that the matrix makes of it: it cannot grow.
-            complete = float(column[-1]) == 0.0
-            if complete or lengths[-1] <= wanted:
-                break
+            complete = finite and float(column[-1]) == 0.0
+            ended = complete or not lengths[-1] > wanted
         return _Cycle(lengths, problem.solve(), finite, complete)
 
     def _iterate(self, product: Product, preconditioner: Preconditioner, j: int) -> None:
@@ -274,6 +279,11 @@ class FlexibleGmres:
         """Whether all parts say of themselves that they work on a GPU alone, on the same arrays."""
         parts = (product, preconditioner, self._space)
         return self._ahead > 0 and all(getattr(part, "capturable", False) for part in parts)
+
+
+def _nearly(lengths: list[float], wanted: float) -> bool:
+    """Whether the next iteration will be the last one if it gains about what this one has."""
+    return len(lengths) > 1 and lengths[-1] ** 2 <= _NEARLY * wanted * lengths[-2]
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,11 @@
 // where rounding changes. The order is fixed all the same: a chunk has ROWS rows of WIDTH numbers;
 // lanes add down the rows and are then added in pairs.
 
+#include "pairs.hpp"
+
 #define WIDTH 32
 #define ROWS 16
 #define CHUNK (WIDTH * ROWS)
-#define LANES 256
-
-// high + low += a * b.
-INLINE void add_product(double a, double b, double &high, double &low) {
-  const double p = a * b, rest = fused(a, b, -p), s = high + p, t = s - high;
-  low += ((high - (s - t)) + (p - t)) + rest;
-  high = s;
-}
-
-// high + low += another pair.
-INLINE void add_pair(double h, double l, double &high, double &low) {
-  const double s = high + h, t = s - high;
-  low = (low + l) + ((high - (s - t)) + (h - t));
-  high = s;
-}
 
 #if ON_GPU
 // A warp takes a vector; pairs[2 * v * chunks]: where the result for vector v goes.
@@ -158,28 +145,15 @@ KERNEL orthogonalise(double *vectors, long stride, long count, const unsigned ch
   }
 }
 
-// products[v] = the pair that the pairs of all chunks of vector v add to.
-KERNEL add_parts(const double *parts, long chunks, long count, double *products) {
+// products[v] = the pair that the pairs of all chunks of vector v add to; nothing below `least` turns.
+KERNEL add_parts(const double *parts, long chunks, long count, const double *turns, double least,
+                 double *products) {
+  if (*turns < least) return;
   BLOCKS(v, count) {
     SHARED(double, high, LANES);
     SHARED(double, low, LANES);
-    const double *part = parts + 2 * v * chunks;
-    THREADS(i, LANES) {
-      double h = 0, l = 0;
-      for (long b = i; b < chunks; b += LANES) add_pair(part[2 * b], part[2 * b + 1], h, l);
-      high[i] = h;
-      low[i] = l;
-    }
-    BARRIER();
-    for (int half = LANES / 2; half > 0; half /= 2) {
-      THREADS(i, half) add_pair(high[i + half], low[i + half], high[i], low[i]);
-      BARRIER();
-    }
-    THREADS(i, 1) {
-      const double sum = high[0] + low[0];
-      products[2 * v] = sum;
-      products[2 * v + 1] = (high[0] - sum) + low[0];
-    }
+    ADD_CHUNKS(parts + 2 * v * chunks, chunks, high, low);
+    THREADS(i, 1) round_pair(high[0], low[0], products + 2 * v);
     BARRIER();
   }
 }
@@ -190,9 +164,7 @@ KERNEL add_ranks(const double *table, long row, long ranks, long count, double *
     double high = 0, low = 0;
     for (long r = 0; r < ranks; r++)
       add_pair(table[r * row + 2 * v], table[r * row + 2 * v + 1], high, low);
-    const double sum = high + low;
-    products[2 * v] = sum;
-    products[2 * v + 1] = (high - sum) + low;
+    round_pair(high, low, products + 2 * v);
   }
 }
 
@@ -217,7 +189,7 @@ KERNEL combine(const double *vectors, long stride, long count, const double *fac
 // y = b - y.
 KERNEL subtract_from(const double *b, long n, double *y) { FOR_EACH(u, n) y[u] = b[u] - y[u]; }
 
-// x = 0 at nodes that another rank owns.
-KERNEL keep_owned(const unsigned char *owned, long n, double *x) {
-  FOR_EACH(u, n * B) x[u] = owned[u / B] ? x[u] : 0;
+// x = 0 at some nodes.
+KERNEL clear(const int *nodes, long count, double *x) {
+  PARTS(k, count) for (int r = 0; r < B; r++) x[(long)nodes[k] * B + r] = 0;
 }

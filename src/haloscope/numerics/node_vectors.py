@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.errors import MachineError
+from haloscope.exchange.direct_rows import DirectRows
 from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import OneWay, open_lists
 from haloscope.exchange.world import World
+from haloscope.scope.regions import Region
 
 Floats = NDArray[np.float64]
 
+_REDUCING = Region("reductions")
 _SOURCE = Path(__file__).with_name("node_vectors.cpp")
-# As in node_vectors.cpp.
+_RANK_SUMS = Path(__file__).with_name("rank_sums.cpp")
+# As in node_vectors.cpp and pairs.hpp.
 _CHUNK, _LANES, _WIDTH = 512, 256, 32
 _PROJECT, _FIRST, _SECOND = range(3)
 # A new vector shorter than this many roundings of what it is left from is nothing new.
@@ -42,7 +48,7 @@ class NodeVectors:
     Thomas, Numer. Linear Algebra Appl. 28, 2021).
 
     Ranks on GPUs reduce there, without the host: each gives its sums to all others, and all add them
-    in the same order.
+    in the same order. Where they can write into each other's memory one launch does all of it.
 
     Parameters
     ----------
@@ -101,11 +107,18 @@ class NodeVectors:
         self._add_ranks = device.kernel(_SOURCE, "add_ranks", constants)
         self._combine = device.kernel(_SOURCE, "combine", constants)
         self._subtract = device.kernel(_SOURCE, "subtract_from", constants)
+        self._factors = device.zeros((count,), np.float64)
+        self._given_factors = device.staging(count, np.float64)
+        self._given_factors[:] = 0.0
+        self._factors_are_read = device.note()
+        self._combinations: dict[tuple[int, int], tuple[Array, Launch]] = {}
         self._count = count
         self._on_host = self._world.size > 1 and device.kind == "cpu"
         self._steps: dict[tuple[int, int], Launch] = {}
         self._reductions: dict[tuple[int, int], list[Launch]] = {}
-        # Sums of all ranks, a row each, on a GPU.
+        # What sums over ranks on GPUs go through: straight, or else a table with a row of each rank.
+        self._direct: DirectRows | None = None
+        self._row, self._counters = device.zeros((2 * count,), "f8"), device.zeros((2,), "i8")
         self._table: Array | None = None
         self._exchange: OneWay | None = None
 
@@ -142,8 +155,9 @@ class NodeVectors:
     @property
     def capturable(self) -> bool:
         """Whether :meth:`launch` may be captured into a graph, once it has been called."""
-        alone = self._world.size == 1
-        return alone or (self._exchange is not None and self._exchange.capturable)
+        if self._world.size == 1 or self._direct is not None:
+            return True
+        return self._exchange is not None and self._exchange.capturable
 
     def launch(self, count: int) -> None:
         """Do the work of :meth:`orthonormalise`."""
@@ -168,13 +182,24 @@ class NodeVectors:
         return column
 
     def add_to(self, result: Array, factors: Floats) -> None:
-        """``result += sum of factors[v] * vector v``; result has the size of a vector."""
-        self._combine.bind(
-            *(self._flat, self._stride, len(factors)),
-            *(self._device.from_host(np.asarray(factors, np.float64)), self._values, result),
-            extent=(self._stride,),
-            block=(_CHUNK,),
-        )()
+        """``result += sum of factors[v] * vector v``; result has the size of a vector.
+
+        It is remembered by identity.
+        """
+        count = len(factors)
+        key = count, id(result)
+        if key not in self._combinations:
+            launch = self._combine.bind(
+                *(self._flat, self._stride, count, self._factors, self._values, result),
+                extent=(self._stride,),
+                block=(_CHUNK,),
+            )
+            self._combinations[key] = (result, launch)
+        self._factors_are_read()
+        self._given_factors[:count] = factors
+        self._device.copy_in(self._factors, self._given_factors)
+        self._factors_are_read = self._device.note()
+        self._combinations[key][1]()
 
     def subtract_from(self, given: Array, vector: int) -> None:
         """Replace a vector by `given` minus it."""
@@ -203,33 +228,41 @@ class NodeVectors:
         for launch in rest:
             launch()
         if self._on_host:
-            self._reduce_on_host(self._turns[turn][: 2 * (count + 1)])
+            with _REDUCING:
+                self._reduce_on_host(self._turns[turn][: 2 * (count + 1)])
 
     def _bind_reduction(self, count: int, turn: int) -> list[Launch]:
         """What adds this rank's parts, and what adds those of all ranks to the same on each GPU."""
-        world, own = self._world, self._turns[turn]
+        world, sums = self._world, self._turns[turn]
+        # The second turn's are needed where there is one.
+        when = (self._state[2 * count + 1 :], float(_SECOND if turn else 0))
+        given = (self._parts, self._chunks, count + 1, *when)
+        extent, block = ((count + 1) * _LANES,), (_LANES,)
+        if world.size == 1 or self._on_host:
+            return [self._add_parts.bind(*given, sums, extent=extent, block=block)]
+        if self._direct is None and self._table is None:
+            self._open_exchange()
+        if self._direct is not None:
+            kernel = self._device.kernel(_RANK_SUMS, "add_over_ranks", {"real": "double"})
+            ranks = (self._direct.boxes, world.rank, world.size, self._row, self._counters)
+            return [kernel.bind(*given, *ranks, sums, extent=extent, block=block)]
+        assert self._table is not None
         row = 2 * self._count
-        alone = world.size == 1 or self._on_host
-        if not alone:
-            if self._table is None:
-                self._table = self._device.zeros((world.size * row,), np.float64)
-                self._exchange = self._open_exchange(row)
-            own = self._table[world.rank * row : (world.rank + 1) * row]
-        add = self._add_parts.bind(
-            *(self._parts, self._chunks, count + 1, own),
-            extent=((count + 1) * _LANES,),
-            block=(_LANES,),
-        )
-        if alone:
-            return [add]
+        own = self._table[world.rank * row : (world.rank + 1) * row]
         rest = self._add_ranks.bind(
-            *(self._table, row, world.size, count + 1, self._turns[turn]), extent=(count + 1,)
+            *(self._table, row, world.size, count + 1, sums), extent=(count + 1,)
         )
-        return [add, rest]
+        return [self._add_parts.bind(*given, own, extent=extent, block=block), rest]
 
-    def _open_exchange(self, row: int) -> OneWay:
-        """Each rank's row of the table to all others."""
-        world, places = self._world, np.arange(self._world.size * row).reshape(-1, row)
+    def _open_exchange(self) -> None:
+        """Each rank's row to all others; all ranks come to the same choice."""
+        world, row = self._world, 2 * self._count
+        if self._transport in ("auto", "peer"):
+            with contextlib.suppress(MachineError):
+                self._direct = DirectRows(world, self._device, row)
+                return
+        self._table = self._device.zeros((world.size * row,), np.float64)
+        places = np.arange(world.size * row).reshape(-1, row)
         others = [rank for rank in range(world.size) if rank != world.rank]
         lists = Lists(
             tuple((rank, places[world.rank]) for rank in others),
@@ -237,12 +270,12 @@ class NodeVectors:
         )
         opened = open_lists(world, self._device, lists, np.float64, self._transport)
         opened.forward.prepare(self._table)
-        return opened.forward
+        self._exchange = opened.forward
 
     def _reduce_on_host(self, sums: Array) -> None:
         own = self._device.to_host(sums)
         # Each rank adds the pairs of all in the same way; a sum over ranks would round in any order.
-        pairs = self._world.alltoall(np.tile(own, (self._world.size, 1)))
+        pairs = self._world.allgather(own)
         total = self._staging[: len(own)]
         for product in range(len(own) // 2):
             terms = pairs[:, 2 * product : 2 * product + 2].reshape(-1)
@@ -250,6 +283,13 @@ class NodeVectors:
             total[2 * product] = math.fsum(terms.tolist()) if finite else math.nan
             total[2 * product + 1] = 0.0
         self._device.copy_in(sums, total)
+
+
+def clearing(device: Device, numbers: NDArray[np.integer], vector: Array, size: int = 1) -> Launch:
+    """Bind setting to 0 what a vector with `size` numbers a node has at nodes with these numbers."""
+    kernel = device.kernel(_SOURCE, "clear", {"B": size})
+    listed = device.from_host(np.asarray(numbers, np.int32))
+    return kernel.bind(listed, len(numbers), vector, extent=(max(1, len(numbers)),))
 
 
 def _column(found: Floats, count: int) -> Floats:

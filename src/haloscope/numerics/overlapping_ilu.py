@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_gather_scatter
 from haloscope.exchange.rows import all_rows
+from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
 from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.bound_launches import BoundLaunches
+from haloscope.numerics.node_vectors import clearing
+from haloscope.numerics.shared_node_messages import open_node_sums
 from haloscope.numerics.shared_nodes import SharedNodes
-
-_VECTORS = Path(__file__).with_name("node_vectors.cpp")
 
 
 class OverlappingIlu:
@@ -135,20 +132,14 @@ class _Wide:
         self._given, self._own = rows.values, np.searchsorted(keys, here)
         first, second = wide[keys // nodes], wide[keys % nodes]
         inside = np.isin(first, several) & np.isin(second, several)
-        self._sums: Any = open_gather_scatter(
-            *(world, device, np.where(inside, first * count + second + 1, 0), entries, np.float64),
-            shared.transport,
-            placement=Placement(0, entries, 1),
-        )
+        sharing = find_sharing(world, np.where(inside, first * count + second + 1, 0))
+        self._sums = open_node_sums(world, device, sharing, entries, shared.transport)
         wanted = np.isin(wide, all_extra)
         counted = np.append(shared.owned, np.zeros(nodes - own, bool)) | ~wanted
-        self._counted = device.from_host(counted.astype(np.uint8))
-        self._keep = device.kernel(_VECTORS, "keep_owned", {"B": rows.size})
-        self._values: Any = open_gather_scatter(
-            *(world, device, np.where(wanted, wide + 1, 0), rows.size, np.float64),
-            shared.transport,
-            placement=Placement(0, rows.size, 1),
-        )
+        others = np.flatnonzero(~counted)
+        self._keep = BoundLaunches(lambda vector: clearing(device, others, vector, rows.size))
+        sharing = find_sharing(world, np.where(wanted, wide + 1, 0))
+        self._values = open_node_sums(world, device, sharing, rows.size, shared.transport)
 
     def update(self) -> None:
         """Take the matrix as it is now."""
@@ -159,7 +150,5 @@ class _Wide:
 
     def complete(self, vector: Array) -> None:
         """Give the neighbours' places what their owners have."""
-        self._keep.bind(
-            *(self._counted, self.rows.nodes, vector), extent=(self.rows.nodes * self.rows.size,)
-        )()
-        self._values.swap(vector)
+        self._keep(vector)
+        self._values.gather(vector)

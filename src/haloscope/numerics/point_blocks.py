@@ -24,6 +24,11 @@ class PointBlocks:
         This rank's part of the matrix.
     shared
         Who shares which nodes.
+
+    Attributes
+    ----------
+    inverse
+        The inverses, (nodes, size, size), each as [unknown, equation].
     """
 
     capturable = True
@@ -32,6 +37,7 @@ class PointBlocks:
         self._rows, self._world = rows, shared.world
         self._sums = None if shared.alone else shared.sums(rows.size**2)
         self._inverse = BlockRows(rows.device, _diagonal(rows.nodes), rows.size)
+        self.inverse = self._inverse.values
         self._bound: dict[tuple[int, int], tuple[Array, Array, Launch]] = {}
 
     def update(self) -> None:

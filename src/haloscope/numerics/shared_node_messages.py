@@ -15,7 +15,7 @@ have to be sent back after a sum: a surface scatter does for both.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -99,10 +99,22 @@ class NodeSums(GatherScatter):
         with self._phase:
             super().finish(state, into)
 
+    def swap(self, state: Array, operation: str = "sum", into: Array | None = None) -> None:
+        """Start and finish with nothing in between."""
+        self._swap_as(_SCATTER, state, operation, into)
+
     def gather(self, state: Array) -> None:
         """Give all sharers what one of them has; the others hold zeros there."""
-        self._start_as(_GATHER, state, "sum")
-        self.finish(state)
+        self._swap_as(_GATHER, state, "sum", None)
+
+    def _swap_as(self, phases: _Phases, state: Array, operation: str, into: Array | None) -> None:
+        if not self._meets:
+            self._start_as(phases, state, operation)
+            self.finish(state, into)
+            return
+        self._phase, self.regions = phases
+        with self._phase:
+            super().swap(state, operation, into)
 
     def _start_as(self, phases: _Phases, state: Array, operation: str) -> None:
         self._phase, self.regions = phases
@@ -111,7 +123,12 @@ class NodeSums(GatherScatter):
 
 
 def open_node_sums(
-    world: World, device: Device, sharing: Sharing, size: int, transport: str = "auto"
+    world: World,
+    device: Device,
+    sharing: Sharing,
+    size: int,
+    transport: str = "auto",
+    dtype: Any = np.float64,
 ) -> NodeSums:
     """Open the sums of vectors with some numbers a node; all ranks call this.
 
@@ -123,6 +140,8 @@ def open_node_sums(
         Who shares which nodes.
     size
         Numbers of a node, which lie beside each other.
+    dtype
+        Of the vectors.
 
     Raises
     ------
@@ -133,13 +152,13 @@ def open_node_sums(
     order = message_order(world, sharing, by_position=True)
     state = None
     if device.kind != "cpu":
-        state = device.zeros((placement.values(sharing.size, size),), np.float64)
+        state = device.zeros((placement.values(sharing.size, size),), dtype)
     return open_by_name(
         world,
         device,
         plan_of(sharing, size),
-        np.float64,
+        dtype,
         transport,
-        lambda made: NodeSums(device, sharing, order, size, placement, np.float64, made),
+        lambda made: NodeSums(device, sharing, order, size, placement, dtype, made),
         state=state,
     )

@@ -7,8 +7,6 @@ have the same bits.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
@@ -16,10 +14,10 @@ from haloscope.errors import InputError
 from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
 from haloscope.numerics.block_rows import BlockRows, RowRange
+from haloscope.numerics.node_vectors import clearing
 from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
 from haloscope.scope.regions import Region
 
-_SOURCE = Path(__file__).with_name("node_vectors.cpp")
 _PRODUCT = Region("matrix-vector product")
 
 
@@ -61,7 +59,6 @@ class SharedNodes:
         self.owned[at[self._sharing.ranks < world.rank]] = False
         self._sums: dict[int, NodeSums] = {}
         self._kept: dict[tuple[int, int], tuple[Array, Launch]] = {}
-        self._owned = device.from_host(self.owned.astype(np.uint8))
 
     @property
     def first_shared(self) -> int:
@@ -87,11 +84,8 @@ class SharedNodes:
         # Sums remember arrays by identity, too.
         key = id(vector), size
         if key not in self._kept:
-            kernel = self.device.kernel(_SOURCE, "keep_owned", {"B": size})
-            launch = kernel.bind(
-                *(self._owned, len(self.owned), vector), extent=(len(self.owned) * size,)
-            )
-            self._kept[key] = (vector, launch)
+            others = np.flatnonzero(~self.owned)
+            self._kept[key] = (vector, clearing(self.device, others, vector, size))
         self._kept[key][1]()
         self.sums(size).gather(vector)
 

@@ -3,6 +3,52 @@
 #define ENTRIES (B * B)
 
 // a = its inverse, by Gauss-Jordan elimination with row pivots; false where it has none.
+#if ON_GPU && B <= 4
+#define UNROLLED _Pragma("unroll") for
+// With loops unrolled, and rows swapped without computed indices, the block stays in registers. Larger
+// ones would not, and take seconds to compile.
+INLINE bool invert(double *a) {
+  double v[ENTRIES];
+  int from[B];
+  UNROLLED(int m = 0; m < ENTRIES; m++) v[m] = a[m];
+  UNROLLED(int k = 0; k < B; k++) {
+    int pivot = k;
+    double most = absolute(v[k * B + k]);
+    UNROLLED(int r = k + 1; r < B; r++)
+      if (absolute(v[k * B + r]) > most) {
+        most = absolute(v[k * B + r]);
+        pivot = r;
+      }
+    from[k] = pivot;
+    UNROLLED(int r = k + 1; r < B; r++)
+      UNROLLED(int c = 0; c < B; c++) {
+        const double upper = v[c * B + k], lower = v[c * B + r];
+        v[c * B + k] = r == pivot ? lower : upper;
+        v[c * B + r] = r == pivot ? upper : lower;
+      }
+    // Also false for what is not a number.
+    if (!(most > 0)) return false;
+    const double scale = 1 / v[k * B + k];
+    v[k * B + k] = 1;
+    UNROLLED(int c = 0; c < B; c++) v[c * B + k] *= scale;
+    UNROLLED(int r = 0; r < B; r++)
+      if (r != k) {
+        const double factor = v[k * B + r];
+        v[k * B + r] = 0;
+        UNROLLED(int c = 0; c < B; c++) v[c * B + r] = fused(-factor, v[c * B + k], v[c * B + r]);
+      }
+  }
+  UNROLLED(int k = B - 1; k >= 0; k--)
+    UNROLLED(int c = k + 1; c < B; c++)
+      UNROLLED(int r = 0; r < B; r++) {
+        const double left = v[k * B + r], right = v[c * B + r];
+        v[k * B + r] = c == from[k] ? right : left;
+        v[c * B + r] = c == from[k] ? left : right;
+      }
+  UNROLLED(int m = 0; m < ENTRIES; m++) a[m] = v[m];
+  return true;
+}
+#else
 INLINE bool invert(double *a) {
   int from[B];
   for (int k = 0; k < B; k++) {
@@ -35,6 +81,7 @@ INLINE bool invert(double *a) {
     }
   return true;
 }
+#endif
 
 #if !ON_GPU
 // Blocks ahead that a core asks for while it multiplies: rows are too short for its own guess.

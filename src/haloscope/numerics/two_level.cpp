@@ -6,6 +6,8 @@
 //   AP: row i has the blocks ap_starts[i] .. ap_starts[i + 1] at functions, C = P' A P
 //   list of function k: nodes[t] with the weights factors[t], t from lists[k] to lists[k + 1]
 //   slots: which block of a row a product is added to, in the order in which products come
+//
+// Constants: B, stored (type of AP's blocks), stored2 (a pair of them on a GPU), slot.
 
 #include "small_blocks.hpp"
 #if !ON_GPU
@@ -34,54 +36,78 @@ KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n
 KERNEL mark(long n, double *sums) { FOR_EACH(u, n * B) sums[u] = sums[u] > 0 ? 1 : 0; }
 
 #if ON_GPU
-// All rows, and a thread for an entry of a row, in every block.
-#define ROWS(i, n)                \
-  FOR_EACH(u_##i, (n) * ENTRIES)  \
-  for (long i = u_##i / ENTRIES, m = u_##i % ENTRIES, once = 1; once; once = 0)
-
-// AP = A P.
+// AP = A P. A team of ENTRIES threads adds up a row of at most `most` blocks in shared memory.
 KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
                const double *weights, const double *free, const slot *slots,
-               const long *slot_starts, const int *ap_starts, long n, stored *AP) {
-  ROWS(i, n) {
-    stored *row = AP + (long)ap_starts[i] * ENTRIES;
-    const long blocks = ap_starts[i + 1] - ap_starts[i];
-    for (long k = 0; k < blocks; k++) row[k * ENTRIES + m] = 0;
+               const long *slot_starts, const int *ap_starts, long n, long most, stored *AP) {
+  DYNAMIC_SHARED(stored, sums);
+  const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
+  stored *sum = sums + team * most * ENTRIES + m;
+  for (long i = blockIdx.x * (long)teams + team; i < n; i += (long)gridDim.x * teams) {
+    const long first = ap_starts[i], blocks = ap_starts[i + 1] - first;
+    for (long k = 0; k < blocks; k++) sum[k * ENTRIES] = 0;
     long e = slot_starts[i];
     for (long t = starts[i]; t < starts[i + 1]; t++) {
       const long j = columns[t];
+      const double entry = A[t * ENTRIES + m], own = free[j * B + m / B];
       for (long q = p_starts[j]; q < p_starts[j + 1]; q++, e++) {
-        stored *to = row + slots[e] * ENTRIES;
-        const double weight = weights[q];
-        to[m] = (stored)fused(weight * free[j * B + m / B], A[t * ENTRIES + m], (double)to[m]);
+        stored *to = sum + slots[e] * ENTRIES;
+        *to = (stored)fused(weights[q] * own, entry, (double)*to);
       }
     }
+    for (long k = 0; k < blocks; k++) AP[(first + k) * ENTRIES + m] = sum[k * ENTRIES];
   }
 }
 
-// C = P' AP, where nodes are counted that the lists name.
+// C = P' AP, where nodes are counted that the lists name. A block takes a function; it looks up which
+// of its nodes' products go to each block of C, some entries of the list and some of the row at a time,
+// and a team of ENTRIES threads adds those of a block of C in the order of the list.
+#ifndef LIST_TILE
+#define LIST_TILE 32
+#define ROW_TILE 128
+#endif
 KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const double *free,
              const int *ap_starts, const stored *AP, const slot *slots, const long *slot_starts,
              const int *starts, long functions, double *C) {
-  ROWS(k, functions) {
+  SHARED(int, found, LIST_TILE * ROW_TILE);
+  SHARED(double, weights, LIST_TILE * B);
+  const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
+  BLOCKS(k, functions) {
     double *row = C + (long)starts[k] * ENTRIES;
-    const long blocks = starts[k + 1] - starts[k];
-    for (long l = 0; l < blocks; l++) row[l * ENTRIES + m] = 0;
-    for (long t = lists[k]; t < lists[k + 1]; t++) {
-      const long i = nodes[t];
-      const double factor = factors[t];
-      long e = slot_starts[t];
-      for (long l = ap_starts[i]; l < ap_starts[i + 1]; l++, e++) {
-        double *to = row + slots[e] * ENTRIES;
-        to[m] = fused(factor * free[i * B + m % B], (double)AP[l * ENTRIES + m], to[m]);
+    const long blocks = starts[k + 1] - starts[k], begin = lists[k], end = lists[k + 1];
+    THREADS(e, blocks * ENTRIES) row[e] = 0;
+    for (long base = 0; base < blocks; base += ROW_TILE)
+      for (long first = begin; first < end; first += LIST_TILE) {
+        const int entries = (int)smaller((long)LIST_TILE, end - first);
+        const int wide = (int)smaller((long)ROW_TILE, blocks - base);
+        THREADS(e, LIST_TILE * ROW_TILE) found[e] = -1;
+        THREADS(e, entries * B)
+          weights[e] = factors[first + e / B] * free[(long)nodes[first + e / B] * B + e % B];
+        BARRIER();
+        for (int t = team; t < entries; t += teams) {
+          const long i = nodes[first + t], from = ap_starts[i], slot_from = slot_starts[first + t];
+          for (long l = from + m; l < ap_starts[i + 1]; l += ENTRIES) {
+            const long place = slots[slot_from + l - from] - base;
+            if (place >= 0 && place < ROW_TILE) found[t * ROW_TILE + place] = (int)l;
+          }
+        }
+        BARRIER();
+        for (int s = team; s < wide; s += teams) {
+          double sum = row[(base + s) * ENTRIES + m];
+          for (int t = 0; t < entries; t++) {
+            const long l = found[t * ROW_TILE + s];
+            if (l >= 0) sum = fused(weights[t * B + m % B], (double)AP[l * ENTRIES + m], sum);
+          }
+          row[(base + s) * ENTRIES + m] = sum;
+        }
+        BARRIER();
       }
-    }
   }
 }
 #else
 KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
                const double *weights, const double *free, const slot *slots,
-               const long *slot_starts, const int *ap_starts, long n, stored *AP) {
+               const long *slot_starts, const int *ap_starts, long n, long, stored *AP) {
   PARTS(i, n) {
     stored *row = AP + (long)ap_starts[i] * ENTRIES;
     for (long m = 0; m < (long)(ap_starts[i + 1] - ap_starts[i]) * ENTRIES; m++) row[m] = 0;
@@ -135,30 +161,49 @@ KERNEL fill(const int *starts, const int *diagonal, long functions, double *C) {
   }
 }
 
-// coarse = P' x.
+// coarse = P' x. STRANDS of partial sums, each of every STRANDS-th entry of a list, are added in pairs.
+#define STRANDS (32 / B)
 #if ON_GPU
-KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors,
-                       const double *free, const double *x, long functions, double *coarse) {
-  FOR_EACH(u, functions * B) {
-    const long k = u / B, r = u % B;
+// A warp takes a function, a lane an unknown of a strand, which has so many entries under way.
+#define MANY 8
+KERNEL restrict_vector(const int *__restrict__ lists, const int *__restrict__ nodes,
+                       const double *__restrict__ factors, const double *__restrict__ free,
+                       const double *__restrict__ x, long functions, double *__restrict__ coarse) {
+  const int r = threadIdx.x % B, strand = threadIdx.x % 32 / B;
+  const long teams = (long)gridDim.x * blockDim.x / 32;
+  for (long k = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 32; k < functions; k += teams) {
+    const long last = lists[k + 1];
     double sum = 0;
-    for (long t = lists[k]; t < lists[k + 1]; t++) {
-      const long at = (long)nodes[t] * B + r;
-      sum = fused(factors[t] * free[at], x[at], sum);
+    for (long t = lists[k] + strand; t < last; t += MANY * STRANDS) {
+      double factor[MANY], value[MANY];
+      _Pragma("unroll") for (int m = 0; m < MANY; m++) {
+        // Beyond the end the last one again, so that all loads are under way at once.
+        const long entry = smaller(t + m * STRANDS, last - 1), at = (long)nodes[entry] * B + r;
+        factor[m] = factors[entry] * free[at];
+        value[m] = x[at];
+      }
+      _Pragma("unroll") for (int m = 0; m < MANY; m++)
+        if (t + m * STRANDS < last) sum = fused(factor[m], value[m], sum);
     }
-    coarse[u] = sum;
+    for (int half = B; half < 32; half *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    if (strand == 0) coarse[k * B + r] = sum;
   }
 }
 #else
 KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors,
                        const double *free, const double *x, long functions, double *coarse) {
   PARTS(k, functions) {
-    Column sum = {};
-    for (long t = lists[k]; t < lists[k + 1]; t++) {
-      const long at = (long)nodes[t] * B;
-      sum = fused(column_at(x + at), factors[t] * column_at(free + at), sum);
+    Column sums[STRANDS] = {};
+    for (long first = lists[k]; first < lists[k + 1]; first += STRANDS) {
+      const long strands = smaller((long)STRANDS, lists[k + 1] - first);
+      for (long s = 0; s < strands; s++) {
+        const long at = (long)nodes[first + s] * B;
+        sums[s] = fused(column_at(x + at), factors[first + s] * column_at(free + at), sums[s]);
+      }
     }
-    store_column(sum, coarse + k * B);
+    for (int half = 1; half < STRANDS; half *= 2)
+      for (int s = 0; s < STRANDS; s += 2 * half) sums[s] += sums[s + half];
+    store_column(sums[0], coarse + k * B);
   }
 }
 #endif
@@ -167,33 +212,52 @@ KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors
 #if ON_GPU
 // A lane has two equations of one column, as in block_rows.cpp, and adds in the same order.
 #define ROW_LANES (ENTRIES / 2)
+#define AT_ONCE 4
+INLINE void add_over_columns(double2 &s) {
+  for (int half = B / 2; half < ROW_LANES; half *= 2) {
+    s.x += __shfl_xor_sync(0xffffffffu, s.x, half);
+    s.y += __shfl_xor_sync(0xffffffffu, s.y, half);
+  }
+}
+
+// s = two sums of blocks begin .. end times `coarse`, those of lane % (B / 2), in all lanes of a team.
+INLINE void team_product(const int *__restrict__ columns, const stored *__restrict__ AP,
+                         const double *__restrict__ coarse, long begin, long end, int lane,
+                         double2 &s) {
+  const stored2 *entries = reinterpret_cast<const stored2 *>(AP) + lane;
+  for (long k = begin; k < end; k += AT_ONCE) {
+    stored2 a[AT_ONCE];
+    double factor[AT_ONCE];
+    _Pragma("unroll") for (int m = 0; m < AT_ONCE; m++)
+      if (k + m < end) {
+        a[m] = __ldcs(entries + (k + m) * ROW_LANES);
+        factor[m] = coarse[(long)columns[k + m] * B + lane / (B / 2)];
+      }
+    _Pragma("unroll") for (int m = 0; m < AT_ONCE; m++)
+      if (k + m < end) {
+        s.x = fused((double)a[m].x, factor[m], s.x);
+        s.y = fused((double)a[m].y, factor[m], s.y);
+      }
+  }
+  add_over_columns(s);
+}
+
 KERNEL subtract_product(const int *__restrict__ starts, const int *__restrict__ columns,
                         const stored *__restrict__ AP, const double *__restrict__ coarse,
                         const double *__restrict__ x, long n, double *__restrict__ rest) {
-  const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
+  const int lane = threadIdx.x % ROW_LANES;
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
   // All threads of a warp go on while one of them has a row, since they exchange sums.
   for (long turn = 0; turn * teams < n; turn++) {
     const long row = turn * teams + team;
     const bool mine = row < n;
-    const long last = mine ? starts[row + 1] : 0;
-    double s0 = 0, s1 = 0;
-    for (long k = mine ? starts[row] : 0; k < last; k++) {
-      const stored *a = AP + k * ENTRIES + c * B + 2 * pair;
-      const double factor = coarse[(long)columns[k] * B + c];
-      s0 = fused((double)a[0], factor, s0);
-      s1 = fused((double)a[1], factor, s1);
-    }
-    for (int half = B / 2; half < ROW_LANES; half *= 2) {
-      s0 += __shfl_xor_sync(0xffffffffu, s0, half);
-      s1 += __shfl_xor_sync(0xffffffffu, s1, half);
-    }
-    if (mine && c == 0) {
-      const long at = row * B + 2 * pair;
-      rest[at] = x[at] - s0;
-      rest[at + 1] = x[at + 1] - s1;
-    }
+    const long at = mine ? row * (B / 2) + lane % (B / 2) : 0;
+    // Asked for before the row's blocks, so that it is there when they are.
+    const double2 given = reinterpret_cast<const double2 *>(x)[at];
+    double2 s = {0, 0};
+    team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
+    if (mine && lane < B / 2) reinterpret_cast<double2 *>(rest)[at] = {given.x - s.x, given.y - s.y};
   }
 }
 #else
@@ -226,6 +290,60 @@ KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
     for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
       sum = fused(column_at(coarse + (long)functions[q] * B), weights[q], sum);
     store_column(fused(sum, column_at(free + i * B), column_at(y + i * B)), y + i * B);
+  }
+}
+#endif
+
+// y = inverse (x - AP coarse) + P coarse, where `inverse` has a block for each node: what subtract_product,
+// a product with these blocks and prolong do one after the other, with their bits.
+#if ON_GPU
+KERNEL correct(const int *__restrict__ starts, const int *__restrict__ columns,
+               const stored *__restrict__ AP, const double *__restrict__ coarse,
+               const double *__restrict__ x, const double *__restrict__ inverse,
+               const int *__restrict__ p_starts, const int *__restrict__ functions,
+               const double *__restrict__ weights, const double *__restrict__ free, long n,
+               double *__restrict__ y) {
+  const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
+  const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
+  const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
+  for (long turn = 0; turn * teams < n; turn++) {
+    const long row = turn * teams + team;
+    const bool mine = row < n;
+    const long at = mine ? row * (B / 2) + pair : 0;
+    const double2 given = reinterpret_cast<const double2 *>(x)[at];
+    const double2 own = reinterpret_cast<const double2 *>(free)[at];
+    const double2 block = reinterpret_cast<const double2 *>(inverse)[mine ? row * ROW_LANES + lane : 0];
+    double2 s = {0, 0};
+    team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
+    const double even = __shfl_sync(0xffffffffu, given.x - s.x, c / 2, ROW_LANES);
+    const double odd = __shfl_sync(0xffffffffu, given.y - s.y, c / 2, ROW_LANES);
+    const double rest = c % 2 ? odd : even;
+    s = {fused(block.x, rest, 0.0), fused(block.y, rest, 0.0)};
+    add_over_columns(s);
+    if (mine && c == 0) {
+      double smooth[2] = {0, 0};
+      for (long q = p_starts[row]; q < p_starts[row + 1]; q++) {
+        const double *value = coarse + (long)functions[q] * B + 2 * pair;
+        smooth[0] = fused(weights[q], value[0], smooth[0]);
+        smooth[1] = fused(weights[q], value[1], smooth[1]);
+      }
+      reinterpret_cast<double2 *>(y)[at] = {fused(own.x, smooth[0], s.x), fused(own.y, smooth[1], s.y)};
+    }
+  }
+}
+#else
+KERNEL correct(const int *starts, const int *columns, const stored *AP, const double *coarse,
+               const double *x, const double *inverse, const int *p_starts, const int *functions,
+               const double *weights, const double *free, long n, double *y) {
+  PARTS(i, n) {
+    const int own = 0;
+    double rest[B];
+    store_column(column_at(x + i * B) - row_sum(columns, AP, coarse, starts[i], starts[i + 1]), rest);
+    const Column smooth = row_sum(&own, inverse + i * ENTRIES, rest, 0, 1);
+    Column sum = {};
+    for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
+      sum = fused(column_at(coarse + (long)functions[q] * B), weights[q], sum);
+    store_column(fused(sum, column_at(free + i * B), smooth), y + i * B);
   }
 }
 #endif
@@ -274,7 +392,7 @@ KERNEL eliminate(double *D, long n, long k) {
     if (i != k) {
       THREADS(m, ENTRIES) factor[m] = row[k * ENTRIES + m];
       BARRIER();
-      for (long j = 0; j < n; j++) THREADS(m, ENTRIES) {
+      THREADS2(j, m, n, ENTRIES) {
         const double *pivot = pivots + j * ENTRIES + m / B * B;
         double sum = j == k ? 0 : row[j * ENTRIES + m];
         for (int q = 0; q < B; q++) sum = fused(-factor[q * B + m % B], pivot[q], sum);

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from haloscope.device.interface import Array, Kernel, Launch
 from haloscope.errors import InputError
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_gather_scatter
 from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
 from haloscope.numerics.block_pattern import OFFSET_TYPES, BlockPattern
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.bound_launches import BoundLaunches
 from haloscope.numerics.coarse_space import coarse_space
+from haloscope.numerics.coarse_sums import CoarseSums
 from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.dense_blocks import DenseBlocks
 from haloscope.numerics.galerkin_lists import Blocks, GalerkinLists, galerkin_lists
@@ -30,7 +29,9 @@ from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
 from haloscope.numerics.shared_nodes import SharedNodes
 
 _SOURCE = Path(__file__).with_name("two_level.cpp")
-_GPU_BLOCK = 256
+_GPU_BLOCK, _WARP = 256, 32
+# Bytes of a GPU block in which rows of A P are added up: two blocks fit on a multiprocessor at least.
+_MOST_SHARED = 96 << 10
 
 
 class Smoother(Protocol):
@@ -153,9 +154,13 @@ class TwoLevel:
         self._free, self._rest = rows.vector(), rows.vector()
         self._right, self._left = self.coarse_rows.vector(), self.coarse_rows.vector()
         self._product = device.empty((blocks, rows.size, rows.size), self._stored)
-        self._sums: Any = None if shared.alone else self._open_sums(lists.product)
+        self._sums = None if shared.alone else self._open_sums(lists.product)
         self._over_ranks = (
-            None if shared.alone else _CoarseSums(shared, self.coarse_rows, self._right)
+            None
+            if shared.alone
+            else CoarseSums(
+                shared, self.coarse_rows, self._right, np.diff(lists.function_starts) > 0
+            )
         )
         self._prepare(lists)
 
@@ -198,6 +203,9 @@ class TwoLevel:
         if self._over_ranks is not None:
             self._over_ranks.sum_right()
         self._coarse.apply(self._right, self._left)
+        if self._correct is not None:
+            self._correct(x, y)
+            return
         self._subtract(x)
         self._smoother.apply(self._rest, y)
         self._prolong(y)
@@ -226,15 +234,21 @@ class TwoLevel:
             *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes,)
         )
         self._mark = kernel("mark").bind(nodes, free, extent=(nodes * size,))
+        longest = int(np.diff(lists.product.starts).max(initial=1))
+        room = longest * self._stored.itemsize
+        teams = max(1, min(_GPU_BLOCK, _MOST_SHARED // room) // entries)
         self._project = kernel("project", slots).bind(
             *(rows.starts, rows.columns, rows.values, p_starts, weights, free),
-            *(slots, slot_starts, ap_starts, nodes, product),
+            *(slots, slot_starts, ap_starts, nodes, longest, product),
             extent=(nodes * entries,),
+            block=(teams * entries,),
+            shared=teams * entries * room,
         )
         self._galerkin = kernel("galerkin", coarse_slots).bind(
             *(*own, free, ap_starts, product, coarse_slots, coarse_slot_starts),
             *(coarse.starts, groups, coarse.values),
-            extent=(groups * entries,),
+            extent=(groups * _GPU_BLOCK,),
+            block=(_GPU_BLOCK,),
         )
         self._fill = kernel("fill").bind(
             *(coarse.starts, coarse.diagonal, groups, coarse.values), extent=(groups * size,)
@@ -245,7 +259,9 @@ class TwoLevel:
         right, left, rest = self._right, self._left, self._rest
 
         def restrict_from(x: Array) -> Launch:
-            return restrict.bind(*(*own, free, x, groups, right), extent=(groups * size,))
+            return restrict.bind(
+                *(*own, free, x, groups, right), extent=(groups * _WARP,), block=(_GPU_BLOCK,)
+            )
 
         def subtract_from(x: Array) -> Launch:
             return subtract.bind(
@@ -259,6 +275,20 @@ class TwoLevel:
                 *(p_starts, functions, weights, free, left, nodes, y), extent=(nodes * size,)
             )
 
+        # One launch does what takes each node by itself.
+        self._correct: BoundLaunches | None = None
+        if isinstance(self._smoother, PointBlocks):
+            correct, inverse = kernel("correct"), self._smoother.inverse
+
+            def correct_to(x: Array, y: Array) -> Launch:
+                return correct.bind(
+                    *(ap_starts, ap_columns, product, left, x, inverse),
+                    *(p_starts, functions, weights, free, nodes, y),
+                    extent=(nodes * entries // 2,),
+                    block=(_GPU_BLOCK,),
+                )
+
+            self._correct = BoundLaunches(correct_to)
         self._restrict = BoundLaunches(restrict_from)
         self._subtract = BoundLaunches(subtract_from)
         self._prolong = BoundLaunches(prolong_to)
@@ -267,18 +297,19 @@ class TwoLevel:
         constants: dict[str, int | float | str] = {
             "B": self._rows.size,
             "stored": "float" if self._stored == np.float32 else "double",
+            "stored2": "float2" if self._stored == np.float32 else "double2",
             "slot": OFFSET_TYPES[1 if slots is None else slots.itemsize],
         }
         return self._rows.device.kernel(_SOURCE, name, constants)
 
-    def _open_sums(self, product: Blocks) -> Any:
+    def _open_sums(self, product: Blocks) -> NodeSums:
         """Sums of the shared nodes' blocks of A P over those who have them."""
         shared, groups, entries = self._shared, self.space.groups, self._rows.size**2
         node = np.repeat(np.arange(self._rows.nodes), np.diff(product.starts))
         ids = np.where(shared.shared[node], shared.numbers[node] * groups + product.columns + 1, 0)
-        return open_gather_scatter(
-            *(shared.world, self._rows.device, ids, entries, self._stored, shared.transport),
-            placement=Placement(0, entries, 1),
+        return open_node_sums(
+            *(shared.world, self._rows.device, find_sharing(shared.world, ids), entries),
+            *(shared.transport, self._stored),
         )
 
 
@@ -297,61 +328,3 @@ def _pattern(blocks: Blocks) -> BlockPattern:
         every,
         np.zeros((nodes, 1), np.uint8),
     )
-
-
-class _CoarseSums:
-    """Sums of all ranks' coarse matrices and vectors, in the order of ranks: the same bits on all.
-
-    Between GPUs they go through what carries the sums over shared nodes, without the host.
-    """
-
-    def __init__(self, shared: SharedNodes, coarse: BlockRows, right: Array) -> None:
-        self._world, self._device = shared.world, coarse.device
-        self._values, self._right = coarse.values.reshape(-1), right
-        self._of_values: NodeSums | None = None
-        self._of_right: NodeSums | None = None
-        if self._device.kind == "cpu":
-            return
-        # Finding the fastest anew, with so many values, would take long.
-        transport = shared.sums(coarse.size).transport
-        nodes, blocks = (np.arange(1, n + 1) for n in (coarse.nodes, coarse.pattern.blocks))
-        self._of_right, self._of_values = (
-            open_node_sums(
-                *(self._world, self._device, find_sharing(self._world, numbers), size, transport)
-            )
-            for numbers, size in ((nodes, coarse.size), (blocks, coarse.size**2))
-        )
-
-    @property
-    def capturable(self) -> bool:
-        """Whether the sum of vectors may be captured into a graph."""
-        return self._of_right is not None and self._of_right.capturable
-
-    def sum_values(self) -> None:
-        """Of the matrices."""
-        if self._of_values is not None:
-            self._of_values.swap(self._values)
-            return
-        self._values[...] = _sum_in_order(self._world, self._values)
-
-    def sum_right(self) -> None:
-        """Of the right-hand sides."""
-        if self._of_right is not None:
-            self._of_right.swap(self._right)
-            return
-        self._right[...] = _sum_in_order(self._world, self._right)
-
-
-def _sum_in_order(world: World, own: np.ndarray) -> np.ndarray:
-    """Sums of all ranks' numbers (n,), each added in the order of ranks, the same bits on all.
-
-    Each rank adds a part for all, so that it sends and receives twice what it gave.
-    """
-    parts = np.zeros((world.size, -(-len(own) // world.size)))
-    parts.reshape(-1)[: len(own)] = own
-    came = world.alltoall(parts)
-    total = came[0].copy()
-    for part in came[1:]:
-        total += part
-    whole: np.ndarray = world.alltoall(np.tile(total, (world.size, 1))).reshape(-1)
-    return whole[: len(own)]
