@@ -21,6 +21,7 @@ import argparse
 import functools
 import json
 import os
+import shutil
 import statistics
 import sys
 from collections.abc import Callable
@@ -102,6 +103,8 @@ def measured(ranks: int, messages: str, folder: Path, options: argparse.Namespac
     """A step on some ranks, measured and analysed."""
     more = ("--most-iterations", str(options.most_iterations))
     command = command_of(ranks, messages, options, *more)
+    # What an interrupted run left: a measurement overwrites nothing.
+    shutil.rmtree(folder, ignore_errors=True)
     measure = haloscope("measure", "--trace", "--phase", "time step", "--out", folder, "--")
     told = done_by([*measure, *command], options.limit)
     analysis = analyze(folder, what_if=["no-empty-messages"] if messages == _ORIGINAL else [])
@@ -129,13 +132,16 @@ def measured(ranks: int, messages: str, folder: Path, options: argparse.Namespac
 def timed(options: argparse.Namespace) -> list[Values]:
     """Steps by the clock on ranks that have a core each, all kinds of messages in turns."""
     counts = [ranks for ranks in (1, *options.ranks) if ranks <= available_cores()]
+    more = ("--timed", "--steps", str(options.steps))
     found: dict[tuple[int, str], list[Values]] = {}
-    for _ in range(options.turns):
+    for turn in range(options.turns):
         for ranks in counts:
             # One rank has nobody to send to.
             for messages in options.messages[: None if ranks > 1 else 1]:
-                command = command_of(ranks, messages, options, "--timed")
-                found.setdefault((ranks, messages), []).append(done_by(command, options.limit))
+                path = options.out / "points" / f"timed-{turn}-{ranks:03}-{messages}.json"
+                command = command_of(ranks, messages, options, *more)
+                told = kept(path, functools.partial(done_by, command, options.limit))
+                found.setdefault((ranks, messages), []).append(told)
     rows = []
     for (ranks, messages), told in found.items():
         seconds = [second for one in told for second in one["seconds"]]
@@ -177,6 +183,8 @@ def main() -> None:
     parser.add_argument("--mesh", default="pump", choices=FLOWS)
     parser.add_argument("--most-iterations", type=int, default=3, help="GMRES's, where measured")
     parser.add_argument("--turns", type=int, default=5, help="of the steps by the clock")
+    parser.add_argument("--steps", type=int, default=1, help="of a turn, by the clock")
+    parser.add_argument("--no-traces", action="store_true", help="steps by the clock alone")
     parser.add_argument("--limit", type=float, default=900, help="seconds of a run")
     options = parser.parse_args()
     points = options.out / "points"
@@ -184,15 +192,14 @@ def main() -> None:
     (options.out / "measured").mkdir(exist_ok=True)
     shares = kept(points / "shares.json", functools.partial(shares_of, options))
     runs = []
-    for ranks in options.ranks:
+    for ranks in [] if options.no_traces else options.ranks:
         for messages in _KINDS:
             name = f"{ranks:03}-{messages}"
             folder, path = options.out / "measured" / name, points / f"{name}.json"
             if messages in options.messages or path.is_file():
                 make = functools.partial(measured, ranks, messages, folder, options)
                 runs.append(kept(path, make))
-    steps = kept(points / "timed.json", functools.partial(timed, options)) if options.turns else []
-    write_report(options.out, shares, runs, steps)
+    write_report(options.out, shares, runs, timed(options))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,11 @@ def write_report(
     draw_messages(folder / "messages.png", shares, runs)
     text = ["# Messages of the flow solver, as the paper on XNS\n", of_shares(shares)]
     if runs:
-        text += [of_runs(runs), of_diagnosis(folder, runs)]
+        text.append(of_runs(runs))
+        most = max(run["ranks"] for run in runs)
+        last = {run["messages"]: run for run in runs if run["ranks"] == most}
+        if {ORIGINAL, REVISED} <= last.keys():
+            text.append(of_diagnosis(folder, most, last))
     if steps:
         draw_rates(folder / "rates.png", steps)
         text.append(of_steps(steps))
@@ -93,10 +97,8 @@ def of_runs(runs: Sequence[Values]) -> str:
     )
 
 
-def of_diagnosis(folder: Path, runs: Sequence[Values]) -> str:
+def of_diagnosis(folder: Path, most: int, last: Mapping[str, Values]) -> str:
     """What scope says of the original on the most ranks, what it predicts, and what became true."""
-    most = max(run["ranks"] for run in runs)
-    last = {run["messages"]: run for run in runs if run["ranks"] == most}
     original, revised = last[ORIGINAL], last[REVISED]
     for messages, run in last.items():
         shutil.copyfile(folder / run["map"], folder / f"map-{messages}.png")
@@ -133,8 +135,8 @@ def of_steps(steps: Sequence[Values]) -> str:
             f"{row['ranks']}",
             CALLED[row["messages"]] if row["ranks"] > 1 else "none",
             f"{row['timesteps_per_hour']:.0f}",
-            f"{min(row['seconds']):.2f} to {max(row['seconds']):.2f}",
-            *(f"{row['components'][name]:.2f}" for name in names),
+            f"{min(row['seconds']):.3g} to {max(row['seconds']):.3g}",
+            *(f"{row['components'][name]:.3g}" for name in names),
             ", ".join(row["digests"]),
             f"{min(row['loads']):.0f} to {max(row['loads']):.0f}",
         ]
@@ -143,7 +145,7 @@ def of_steps(steps: Sequence[Values]) -> str:
     head = ["ranks", "messages", "timesteps/hour", "s a step", *names, "digest", "load"]
     return (
         f"Whole steps by the clock, {steps[0]['cores']} cores, medians of "
-        f"{len(steps[0]['seconds'])} turns; components in s with all that is inside them, means of "
+        f"{len(steps[0]['seconds'])} steps; components in s with all that is inside them, means of "
         f"the ranks.\n\n{table(head, rows)}"
     )
 

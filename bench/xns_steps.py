@@ -12,7 +12,6 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -159,7 +158,7 @@ def main() -> None:
         values = given.values(number * flow.time_step)
         world.barrier()
         begin = time.perf_counter()
-        with _STEP, phases if options.timed else nullcontext():
+        with _STEP, phases:
             histories.append(steps.step(given.numbers, values))
         seconds.append(world.largest(time.perf_counter() - begin))
     components = by_component(world, phases.seconds, options.steps)

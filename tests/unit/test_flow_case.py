@@ -74,7 +74,7 @@ def checked(**changes) -> FlowCase:
     ("setting", "parts"),
     [
         ("flow.fluid.viscosty=1", ["unknown key flow.fluid.viscosty", "nearest is viscosity"]),
-        ("flow.fluid.density=-1.0", ["flow.fluid.density = -1.0"]),
+        ("flow.fluid.density=-1.0", ["flow.fluid.density = -1.0", "or equal to 1e-30"]),
         ("flow.boundaries.outlet='open'", ["no boundary 'outlet'", "x_low, x_high, y_low"]),
         ("flow.boundaries.x_low='opne'", ["flow.boundaries.x_low", "'no-slip', 'slip' or 'open'"]),
         ("flow.boundaries.x_low={}", ["one of velocity, speed", "none is given"]),

@@ -134,6 +134,31 @@ def test_the_matrix_holds_the_derivatives_but_those_of_tau(medium):
         assert np.abs(slope - matrix[:, unknown]).max() < 1e-8 * np.abs(matrix).max()
 
 
+def test_with_tau_linearised_the_matrix_holds_all_derivatives():
+    medium = replace(MEDIA["turning"], carreau=MEDIA["Carreau"].carreau)
+    random, device = np.random.default_rng(2), CpuDevice(threads=1)
+    nodes = np.array([[0, 0, 0], [0.7, 0.1, 0.1], [0.1, 0.6, -0.1], [0.1, 0.1, 0.8]])
+    state, past = random.standard_normal(16), random.standard_normal(12)
+    misses = []
+    for linearise_tau in (True, False):
+        equations = opened(
+            device, nodes, np.array([[0, 1, 2, 3]]), medium, linearise_tau=linearise_tau
+        )
+        equations.set_time(ALPHA, BY_DT)
+        plus, minus, found = (equations.rows.vector() for _ in range(3))
+        equations.linearise(state, past, found)
+        matrix = equations.rows.values.reshape(4, 4, 4, 4).transpose(0, 3, 1, 2).reshape(16, 16)
+        slopes = np.empty((16, 16))
+        for unknown in range(16):
+            step = np.zeros(16)
+            step[unknown] = 1e-5
+            equations.residual(state + step, past, plus)
+            equations.residual(state - step, past, minus)
+            slopes[:, unknown] = (plus - minus) / 2e-5
+        misses.append(np.abs(slopes - matrix).max() / np.abs(matrix).max())
+    assert misses[0] < 1e-8 < 1e-5 < misses[1]
+
+
 def test_numbering_of_corners_does_not_matter():
     random, device = np.random.default_rng(3), CpuDevice(threads=1)
     mesh = tet_box((2, 2, 2), (0, 0, 0), (1, 1, 1))

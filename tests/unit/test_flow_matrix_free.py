@@ -40,11 +40,12 @@ class Problem:
         self.given = random.permutation(4 * count)[: count // 2]
         self.owned = random.random(count) < 0.7
 
-    def linearised(self, device, *, stored=False, given=()):
+    def linearised(self, device, *, stored=False, given=(), linearise_tau=False):
         pattern = pattern_of(CpuDevice(threads=1), self.tets, len(self.nodes))
         rows = BlockRows(device, pattern, 4) if stored else UnstoredRows(device, pattern)
         kind = FlowEquations if stored else MatrixFreeEquations
-        equations, residual = kind(rows, self.nodes, self.media, self.zones), rows.vector()
+        equations = kind(rows, self.nodes, self.media, self.zones, linearise_tau=linearise_tau)
+        residual = rows.vector()
         equations.set_time(2.2, 3.0)
         state, past = device.from_host(self.state), device.from_host(self.past)
         equations.linearise(state, past, residual)
@@ -57,13 +58,22 @@ class Problem:
         return found
 
 
-@pytest.mark.parametrize("media", [ZONES, THINNING], ids=["zones", "Carreau"])
-@pytest.mark.parametrize("some_given", [False, True])
-def test_products_are_those_of_stored_rows(media, some_given):
+@pytest.mark.parametrize(
+    ("media", "some_given", "of_tau"),
+    [
+        *(
+            (media, some_given, False)
+            for media in (ZONES, THINNING)
+            for some_given in (False, True)
+        ),
+        (THINNING, True, True),
+    ],
+)
+def test_products_are_those_of_stored_rows(media, some_given, of_tau):
     problem, device = Problem(media), CpuDevice(threads=1)
     given = problem.given if some_given else ()
-    stored, residual = problem.linearised(device, stored=True, given=given)
-    free, same_residual = problem.linearised(device, given=given)
+    stored, residual = problem.linearised(device, stored=True, given=given, linearise_tau=of_tau)
+    free, same_residual = problem.linearised(device, given=given, linearise_tau=of_tau)
     wanted, found = problem.product(stored), problem.product(free)
     assert np.array_equal(same_residual, residual)
     own = np.empty_like(free.rows.values)

@@ -88,7 +88,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     tmp_path, call, monkeypatch
 ):
-    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: _CEILINGS)
+    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device, sharing: _CEILINGS)
     path = tmp_path / "channel.toml"
     path.write_text(
         """
@@ -205,6 +205,10 @@ def test_ranks_give_what_one_gives_and_restart_on_other_numbers_of_ranks(tmp_pat
         strict=True,
     ):
         assert one == pytest.approx(other, abs=1e-6)
+    # Reductions are of GMRES and of Newton's residuals, and one rank has none of either.
+    several = {"gather", "scatter", "reductions"}
+    assert several <= told["flow"]["components"].keys()
+    assert not several & summary["flow"]["components"].keys()
     # One rank goes on from the second step of two.
     mixed = tmp_path / "mixed"
     mixed.mkdir()
@@ -424,6 +428,40 @@ def test_what_turns_with_its_walls_and_its_frame_is_a_solid_rotation():
     assert simulation.field("u") == pytest.approx(-2.0 * (y - 0.5), abs=5e-3)
     assert simulation.field("v") == pytest.approx(2.0 * (x - 0.5), abs=5e-3)
     assert simulation.field("w") == pytest.approx(0.0, abs=5e-3)
+
+
+def test_steady_flow_that_starts_from_its_solution_is_found_at_once():
+    """Its residual is rounding from the start, and cannot fall any more."""
+    wall = {"moving": {"velocity": [1.0, 0.0, 0.0]}}
+    shear = {"velocity": ["y", 0.0, 0.0]}
+    data = {
+        "solver": "flow",
+        "flow": {
+            "box": {"cells": [3, 3, 3]},
+            "fluid": {"density": 1.0, "viscosity": 0.1},
+            "boundaries": {
+                "x_low": shear,
+                "x_high": shear,
+                "y_low": "no-slip",
+                "y_high": wall,
+                **dict.fromkeys(("z_low", "z_high"), "slip"),
+            },
+            "pressure_at": [0.0, 0.0, 0.0],
+        },
+        "run": {"steps": 10},
+    }
+    residuals = {}
+    for start in ("y", "y + 0.01*sin(pi*x)*sin(pi*y)", "0"):
+        data["flow"]["initial"] = {"u": start}
+        simulation = Simulation(check(data, FlowCase, "case"), name="shear", device="cpu")
+        assert simulation.run(ceilings=False)["converged"]
+        rows = simulation.solver.results.newton_rows
+        residuals[start] = [row[3] for row in rows if row[2] == 0] + [rows[-1][3]]
+    # From elsewhere it falls as far as it was asked to, however near that is.
+    exact, near, rest = residuals.values()
+    assert len(exact) == 2 < len(near)
+    assert exact[0] < 1e-12 * rest[0]
+    assert near[-1] < 1e-8 * near[0]
 
 
 def test_steady_flow_from_rest_needs_pseudo_time_at_a_high_reynolds_number():

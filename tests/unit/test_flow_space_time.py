@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu_branches import ThreadsGpu
@@ -134,6 +136,24 @@ def test_the_matrix_holds_the_derivatives_but_those_of_tau(medium):
         sides = (element.residual(state + way * step, before, tau) for way in (1, -1))
         slope = np.subtract(*sides).ravel() / 2e-5
         assert np.abs(slope - matrix[:, unknown]).max() < 1e-8
+
+
+def test_with_tau_linearised_the_matrix_holds_all_derivatives():
+    medium = replace(MEDIA["turning"], carreau=MEDIA["Carreau"].carreau)
+    state, before = random(4, 8), random(4, 4, seed=2).ravel()
+    equations = opened(
+        *(CpuDevice(threads=1), TET, np.array([[0, 1, 2, 3]]), [medium]), linearise_tau=True
+    )
+    plus, minus = equations.rows.vector(), equations.rows.vector()
+    equations.linearise(state.ravel(), before, plus)
+    matrix = equations.rows.values.reshape(4, 4, 8, 8).transpose(0, 3, 1, 2).reshape(32, 32)
+    for unknown in range(32):
+        step = np.zeros((4, 8))
+        step.ravel()[unknown] = 1e-5
+        equations.residual((state + step).ravel(), before, plus)
+        equations.residual((state - step).ravel(), before, minus)
+        slope = (plus - minus) / 2e-5
+        assert np.abs(slope - matrix[:, unknown]).max() < 1e-8 * np.abs(matrix).max()
 
 
 def test_a_gpu_and_threads_give_the_same_bits(tmp_path):

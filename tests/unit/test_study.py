@@ -22,7 +22,12 @@ from haloscope.errors import InputError, MachineError
 from haloscope.exchange.block_fields import BlockFields
 from haloscope.exchange.launch import descendants
 from haloscope.exchange.world import World
-from haloscope.numerics.digest import field_digest, part_of_digest
+from haloscope.numerics.digest import (
+    field_digest,
+    field_sketch,
+    part_of_digest,
+    relative_difference,
+)
 from haloscope.study import campaign, groups, table
 from haloscope.study.keys import Limits, Mpi, read_study
 from haloscope.study.ledger import Ledger
@@ -838,6 +843,27 @@ def test_a_digest_of_zeros_tells_their_sign_and_the_size_of_the_grid():
     zeros = np.zeros((3, 3, 3))
     assert _digest(zeros) != _digest(-zeros)
     assert _digest(zeros) != _digest(np.zeros((3, 3, 4)))
+
+
+def test_sketches_tell_how_far_fields_are_from_each_other():
+    random = np.random.default_rng(4)
+    values = random.standard_normal((9, 8, 70))
+    other = values + 1e-3 * random.standard_normal(values.shape)
+    fields = _fields(values, (1, 1, 1), 0)
+    sketch, near = (field_sketch(World(), fields, each) for each in (values, other))
+    wanted = np.linalg.norm(other - values) / np.linalg.norm(values)
+    assert relative_difference(near, sketch) == pytest.approx(wanted, rel=0.3)
+    assert relative_difference(sketch, sketch) == 0.0
+    moved = field_sketch(World(), fields, np.roll(values, 1))
+    assert relative_difference(moved, sketch) > 1.0
+
+
+def test_a_sketch_does_not_depend_on_how_the_grid_is_cut():
+    values = np.random.default_rng(5).standard_normal((9, 8, 7))
+    whole = field_sketch(World(), _fields(values, (1, 1, 1), 0), values)
+    every = [_fields(values, (1, 3, 2), rank) for rank in range(6)]
+    parts = [field_sketch(World(), one, one.own(lambda cut: values[cut])) for one in every]
+    assert np.allclose(np.sum(parts, axis=0), whole, rtol=0, atol=1e-12)
 
 
 # The ranks themselves, in this process and in one of their own

@@ -18,7 +18,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError
 from haloscope.exchange.transports import TransportUnavailable
 from haloscope.exchange.world import World
-from haloscope.numerics.digest import field_digest
+from haloscope.numerics.digest import field_digest, field_sketch
 from haloscope.provenance import version
 from haloscope.run import Simulation
 from haloscope.solvers import registry
@@ -139,6 +139,8 @@ def _measure(point: Point, simulation: Simulation) -> Record:
             name: field_digest(world, solver.places, solver.owned(name)) for name in solver.fields
         },
     }
+    if registry.sweeping(solver.name).COLUMNS.nearness is not None:
+        found["sketch"] = _sketches(solver, world)
     if point.kind == "reference":
         return found
     solver.advance(point.warmup)
@@ -155,6 +157,15 @@ def _measure(point: Point, simulation: Simulation) -> Record:
     _insist_on_a_solution(solver)
     joules = _joules(simulation, min(times)) if point.energy else None
     return {**found, "seconds": times, "joules_per_step": joules}
+
+
+def _sketches(solver: Solver, world: World) -> dict[str, list[float]]:
+    """Of fields by their units: components of a vector are as large as it is together."""
+    found: dict[str, list[float]] = {}
+    for name, field in solver.fields.items():
+        sketch = field_sketch(world, solver.places, solver.owned(name))
+        found.setdefault(field.unit, []).extend(sketch)
+    return found
 
 
 def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:

@@ -132,7 +132,7 @@ def _report(
     peaks = describe_peaks(rows, registry.sweeping(study.solver).COLUMNS)
     if peaks:
         parts += ["## Where half of the peak rate is reached", _HALF, peaks]
-    parts += ["## Are the results right?", _verdict(rows, study.check_steps)]
+    parts += ["## Are the results right?", _verdict(rows, study)]
     for status, heading in (
         ("failed", "What failed"),
         ("left out", "What was left out"),
@@ -193,6 +193,8 @@ def _markdown(solver: str, rows: Sequence[Values], seed: Sequence[Values]) -> st
     own = registry.sweeping(solver).COLUMNS
     columns = _shown_columns(own, rows, seed)
     heads = _HEADS | {c.name: c.head for c in (*own.rates, own.energy) if c.head}
+    if own.nearness is not None:
+        heads["ok"] = "as on one rank"
     published = {(row["label"], row["decomposition"], row["ranks"]): row for row in seed}
     lines = [
         "| " + " | ".join(heads.get(key, key.replace("_", " ")) for key in columns) + " |",
@@ -233,15 +235,18 @@ def _shown(key: str, value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _verdict(rows: Sequence[Values], steps: int) -> str:
+def _verdict(rows: Sequence[Values], study: Study) -> str:
     """What the comparison with one rank gave."""
+    steps = study.check_steps
     if not steps:
         return "Nothing was compared with one rank: check_steps = 0."
     done = [row for row in rows if row["status"] == "done"]
     same = sum(row["ok"] is True for row in done)
-    lines = [
-        f"After {steps} steps the fields of {same} of {len(done)} rows have the bits of one rank."
-    ]
+    if registry.sweeping(study.solver).COLUMNS.nearness is None:
+        what = "have the bits of one rank"
+    else:
+        what = "are those of one rank to the solver's tolerance"
+    lines = [f"After {steps} steps the fields of {same} of {len(done)} rows {what}."]
     for row in done:
         if row["ok"] is False:
             lines.append(f"- {_name(row)}: **its fields are others than those of one rank**")
@@ -277,7 +282,8 @@ def text(rows: Sequence[Values]) -> str:
     problem = [c.name for c in registry.sweeping(rows[0]["solver"]).COLUMNS.problem] if rows else []
     head = ["series", "ranks", *(_SHORT.get(name, name) for name in problem)]
     first = len(head)
-    head += ["ms a step", "speed-up", "efficiency", "bits"]
+    near = bool(rows) and registry.sweeping(rows[0]["solver"]).COLUMNS.nearness is not None
+    head += ["ms a step", "speed-up", "efficiency", "fields" if near else "bits"]
     body = []
     for row in _once(rows):
         name = ": ".join(filter(None, (row["series"], row["line"])))

@@ -11,6 +11,7 @@ from typing import Any
 
 from haloscope.domain.blocks import AXES
 from haloscope.errors import InputError
+from haloscope.numerics.digest import relative_difference
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import spelled
 from haloscope.study.ledger import Record
@@ -82,7 +83,8 @@ def table(
         if record.get("status") == "done":
             reference = records.get(references[point.id].id, {}) if point.check_steps else {}
             values |= _measured(row, record, records.get(row.base))
-            values |= {"status": "done", "reason": None, "ok": _same(record, reference)}
+            same = _same(record, reference, point.case)
+            values |= {"status": "done", "reason": None, "ok": same}
         elif point.id in left_out:
             values |= {"status": "left out", "reason": left_out[point.id]}
         elif record:
@@ -181,11 +183,22 @@ def efficiency(record: Record, base: Record | None) -> float | None:
     return _ssspnt(record) / _ssspnt(base)
 
 
-def _same(record: Record, reference: Record) -> bool | None:
-    """Whether the fields have the bits of one rank; None where there is nothing to compare."""
+def _same(record: Record, reference: Record, case: Mapping[str, Any]) -> bool | None:
+    """Whether the fields have the bits of one rank, or are as near as the solver asks.
+
+    None where there is nothing to compare.
+    """
     if reference.get("status") != "done":
         return None
-    return bool(record["digest"] == reference["digest"])
+    if record["digest"] == reference["digest"]:
+        return True
+    nearness = registry.sweeping(case["solver"]).COLUMNS.nearness
+    # Those of earlier versions have no sketches.
+    if nearness is None or not ("sketch" in record and "sketch" in reference):
+        return False
+    wanted = reference["sketch"]
+    misses = [relative_difference(record["sketch"][unit], wanted[unit]) for unit in wanted]
+    return max(misses) <= nearness(case)
 
 
 def csv_text(rows: Sequence[Values], solver: str) -> str:

@@ -89,8 +89,8 @@ class Time(Table):
 
     scheme: Literal["steady", "bdf2", "generalised-alpha", "space-time"] = "steady"
     """steady: a step is one of Newton's iterations on the flow that does not change any more; it ends
-    where the residual over the first falls below run.tolerance (here 1e-8 by default), or after
-    run.steps (100) of them. bdf2: backward differences of second order. generalised-alpha: of second
+    where the residual over the first falls below run.tolerance (here 1e-8 by default), or below 1e-12
+    of that of a fluid at rest, or after run.steps (100) of them. bdf2: backward differences of second order. generalised-alpha: of second
     order, too, and kinder to waves; see radius. space-time: elements in space and time, third order in
     time, with twice the unknowns."""
     radius: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
@@ -111,6 +111,10 @@ class NewtonTable(Table):
     """Most of them."""
     tolerance: Tolerance = 1e-4
     """Of the residual over that at the start of the step. 0: all iterations are done."""
+    linearise_tau: bool = False
+    """Whether the matrix has the derivatives of tau, too. The solution is the same; residuals then fall
+    quadratically down to rounding, where else each is at best about a hundredth of the one before. It
+    pays only where linear systems are solved to much less than a hundredth."""
 
 
 class LinearTable(Table):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
 ETHIER = {8: (3.95e-2, 0.304), 16: (1.22e-2, 0.0566), 24: (6.06e-3, 0.0222)}
 _ROUNDING = 1.005
 _LEAST_ORDER = 1.7
+# Of Newton's residuals over the first: below it they are rounding.
+_LEAST_RESIDUAL = 1e-13
 DRAG, PRESSURE = 6.18533, 0.1710
 STROUHAL = (0.295, 0.305)
 
@@ -31,6 +34,7 @@ _DFG = "M. Schaefer, S. Turek, Notes on Numerical Fluid Mechanics 52 (1996) 547-
 _BRAACK = "M. Braack, T. Richter, Computers and Fluids 35 (2006) 372-392"
 _TAYLOR = "G. I. Taylor, A. E. Green, Proc. R. Soc. Lond. A 158 (1937) 499-521"
 _TAU = "derivatives of all terms but tau are exact (README.md of the solver)"
+_QUADRATIC = "L. V. Kantorovich, Uspekhi Mat. Nauk 3 (1948) 89: Newton's method is of second order"
 _ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
 
 
@@ -95,11 +99,30 @@ def taylor_green_check(solve: Solve) -> dict[str, Comparison]:
 
 def newton_check(solve: Solve) -> dict[str, Comparison]:
     """Newton's residuals of a small flow whose linear systems are solved exactly."""
-    order, fall = verification.newton_fall(solve)
+    residuals = verification.newton_residuals(solve, linearise_tau=False)
+    falls = [now / before for before, now in itertools.pairwise(residuals[2:])]
     return {
-        "order at first": _second_order(order),
-        "slowest fall after that": _below(fall, 0.01),
+        "order at first": _second_order(_order_of_fall(residuals[:3])),
+        "slowest fall after that": _below(max(falls), 0.01),
     }
+
+
+def quadratic_check(solve: Solve) -> dict[str, Comparison]:
+    """The same with tau linearised, down to where rounding is all that is left."""
+    residuals = verification.newton_residuals(solve, linearise_tau=True)
+    tail = [residual for residual in residuals if residual > _LEAST_RESIDUAL]
+    over_squares = [now / before**2 for before, now in itertools.pairwise(tail)]
+    return {
+        "order of the tail": _second_order(_order_of_fall(tail[-3:])),
+        "largest over the square before": _below(max(over_squares), 1.0),
+        "last residual over the first": _below(residuals[-1], _LEAST_RESIDUAL),
+    }
+
+
+def _order_of_fall(residuals: Sequence[float]) -> float:
+    """How much steeper the second of two falls is than the first, by their logarithms."""
+    first, second, third = residuals
+    return math.log(third / second) / math.log(second / first)
 
 
 def lid_check(cells: int, to_walls: float, within: float, solve: Solve) -> dict[str, Comparison]:
@@ -155,6 +178,13 @@ CHECKS = (
         _TAU,
         False,
         newton_check,
+    ),
+    Check(
+        "flow-newton-quadratic",
+        "with tau linearised (flow.newton.linearise_tau) they fall quadratically down to rounding",
+        _QUADRATIC,
+        False,
+        quadratic_check,
     ),
     Check(
         "flow-cylinder",

@@ -13,7 +13,8 @@
 // SUPG and PSPG: T. E. Tezduyar, Adv. Appl. Mech. 28 (1992) 1; tau from the metric of the element
 // and LSIC: Y. Bazilevs and others, Comput. Methods Appl. Mech. Eng. 197 (2007) 173, eqs. 63 to 65.
 // All fields are linear, so that r is linear, too, and integrals need no quadrature: those of
-// N_b N_c are V (1 + delta_bc)/20. tau is that of the mean velocity, and its derivative is left out.
+// N_b N_c are V (1 + delta_bc)/20. tau is that of the mean velocity; its derivative is there where the
+// constant TAU_SLOPE is 1.
 
 #define NODES 4
 #define UNKNOWNS 4
@@ -49,6 +50,8 @@ struct Inside {
   T r[NODES][3], sums[3];  // r at the nodes, between which it is linear; their sums
   T plain[NODES][3];       // r without grad p
   T div, p, tau, tau_by_rho, tau_C, mu, mu_slope;
+  T tau_by_u[3];     // derivative of tau by the velocity of a node, the same for all of them
+  T tau_by_rate2;    // and by the squared shear rate
 };
 
 template <typename T>
@@ -145,6 +148,11 @@ INLINE Inside<T> inside_of(const Medium<T> &m, const Tet<T> &t, const Fields<T> 
                            m.C_I * nu * nu * ((METRIC * METRIC) * GG));
   in.tau_by_rho = in.tau / m.rho;
   in.tau_C = m.lsic / (in.tau * (METRIC * (M[0][0] + M[1][1] + M[2][2])));
+#if TAU_SLOPE
+  const T falls = in.tau * in.tau * in.tau * -METRIC;
+  for (int i = 0; i < 3; i++) in.tau_by_u[i] = falls * Mc[i] * 0.25;
+  in.tau_by_rate2 = falls * METRIC * m.C_I * GG * nu * in.mu_slope / m.rho;
+#endif
   return in;
 }
 
@@ -187,6 +195,7 @@ struct Row {
   T squeezed[3];     // of the divergence
   T along[3];        // of the continuity equation
   T back[3];         // of the pressure
+  T by_tau[UNKNOWNS];  // derivatives of the equations by tau
   T share, stiff, pull, advect, leak;
 };
 
@@ -210,10 +219,19 @@ INLINE Row<T> row_of(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in, c
   w.share = in.tau * share;
   w.advect = pull * dot3(in.mean, A);
   w.leak = t.V * in.tau_by_rho;
+#if TAU_SLOPE
+  const T push = t.V * m.rho * in.tau_C * in.div;
+  for (int i = 0; i < 3; i++) {
+    T along = fused(s.sum, in.sums[i], -push * A[i]);
+    for (int b = 0; b < NODES; b++) along = fused(s.at[b], in.r[b][i], along);
+    w.by_tau[i] = along / in.tau;
+  }
+  w.by_tau[3] = t.V * 0.25 * dot3(A, in.sums) / m.rho;
+#endif
   return w;
 }
 
-// Its derivatives by the unknowns of node b, all but tau's: K[unknown][equation].
+// Its derivatives by the unknowns of node b: K[unknown][equation].
 template <typename T>
 INLINE void derivatives(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in, const Row<T> &w, int b,
                         T K[UNKNOWNS][UNKNOWNS]) {
@@ -240,5 +258,14 @@ INLINE void derivatives(const Medium<T> &m, const Tet<T> &t, const Inside<T> &in
   }
   for (int i = 0; i < 3; i++)
     for (int j = 0; j < 3; j++) K[j][i] = fused(by_a[i], by_b[j], K[j][i]);
+#endif
+#if TAU_SLOPE
+  for (int j = 0; j < 3; j++) {
+    T slope = in.tau_by_u[j];
+#if CARREAU
+    slope = fused(in.tau_by_rate2 + in.tau_by_rate2, by_b[j], slope);
+#endif
+    for (int i = 0; i < UNKNOWNS; i++) K[j][i] = fused(w.by_tau[i], slope, K[j][i]);
+  }
 #endif
 }

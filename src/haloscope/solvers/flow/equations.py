@@ -100,6 +100,8 @@ class FlowEquations:
         Of each element, (elements,); all the first by default.
     lsic
         Whether a least-squares term acts on the divergence of the velocity.
+    linearise_tau
+        Whether the matrix has the derivatives of tau, too.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class FlowEquations:
         zones: NDArray[np.integer] | None = None,
         *,
         lsic: bool = True,
+        linearise_tau: bool = False,
     ) -> None:
         if len(media) > _MOST_ZONES:
             raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
@@ -125,6 +128,7 @@ class FlowEquations:
         carreau = any(medium.carreau is not None for medium in media)
         constants: dict[str, int | float | str] = {
             "CARREAU": int(carreau),
+            "TAU_SLOPE": int(linearise_tau),
             "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
         }
         self._kernels = {
@@ -162,7 +166,7 @@ class FlowEquations:
         )()
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
-        """As :meth:`residual`, and put its derivatives by all unknowns but through tau in the matrix."""
+        """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
         self._spread(past)
         self._kernels["linearise"].bind(

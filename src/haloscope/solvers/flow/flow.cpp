@@ -2,7 +2,8 @@
 //
 // X, q, past, elements, zones, node_starts, places: strips.hpp. offsets: numerics/block_pattern.py;
 // values: numerics/block_rows.py, [block][unknown][equation].
-// Constants: CARREAU (1: viscosity falls with the shear rate), offset (type of offsets).
+// Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too),
+// offset (type of offsets).
 //
 // What an element's rows share is computed again for each of them. Sums run in the order of elements
 // on cores and GPUs.

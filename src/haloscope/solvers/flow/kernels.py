@@ -73,7 +73,11 @@ def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
                 "x_high": {"pressure": 0.0, "backflow": 0.5},
             },
             "time": time,
-            "newton": {"iterations": 1, "tolerance": 0.0},
+            "newton": {
+                "iterations": 1,
+                "tolerance": 0.0,
+                "linearise_tau": table.newton.linearise_tau,
+            },
             "linear": {"preconditioner": preconditioner, "product": table.linear.product},
         },
     }

@@ -4,7 +4,7 @@
 // X, q, past, elements, zones, node_starts, places: strips.hpp; q and past those of the linearisation.
 // own: a block a node, [unknown][equation]; it holds more than elements add where boundaries do.
 // given [n][4]: 1 where a row is that of the identity or of zeros, which its own block says.
-// Constants: CARREAU (1: viscosity falls with the shear rate).
+// Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too).
 //
 // y_i = own_i x_i + sum over i's elements, in their order, of (sum over b != a of K_ab x_b). The inner
 // sum is the derivative of the element's residual along x: that of the gradients is taken first, so
@@ -44,6 +44,9 @@ INLINE void derivative_along(const Strip<T> &s, const T x[NODES][UNKNOWNS], T y[
   const T turned[3] = {dot3(H[0], in.mean), dot3(H[1], in.mean), dot3(H[2], in.mean)};
   y[3] = fused(s.tet.V * 0.25, div, fused(w.pull, dot3(turned, A), dot3(w.along, sums))) +
          w.leak * dot3(A, H[3]);
+#if TAU_SLOPE
+  T slope = dot3(in.tau_by_u, sums);
+#endif
 #if CARREAU
   T strains[3][3], rate = T{};
   for (int i = 0; i < 3; i++)
@@ -53,6 +56,12 @@ INLINE void derivative_along(const Strip<T> &s, const T x[NODES][UNKNOWNS], T y[
     }
   const T thinner = 2 * s.tet.V * in.mu_slope * rate;
   for (int i = 0; i < 3; i++) y[i] = fused(thinner, dot3(strains[i], A), y[i]);
+#if TAU_SLOPE
+  slope = fused(in.tau_by_rate2 + in.tau_by_rate2, rate, slope);
+#endif
+#endif
+#if TAU_SLOPE
+  for (int i = 0; i < UNKNOWNS; i++) y[i] = fused(w.by_tau[i], slope, y[i]);
 #endif
 }
 

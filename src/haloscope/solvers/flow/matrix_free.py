@@ -128,7 +128,7 @@ class MatrixFreeEquations(FlowEquations):
     ----------
     rows
         The matrix; these equations are the ones that it follows.
-    nodes, media, zones, lsic
+    nodes, media, zones, lsic, linearise_tau
         See :class:`haloscope.solvers.flow.equations.FlowEquations`.
     """
 
@@ -142,10 +142,14 @@ class MatrixFreeEquations(FlowEquations):
         zones: NDArray[np.integer] | None = None,
         *,
         lsic: bool = True,
+        linearise_tau: bool = False,
     ) -> None:
-        super().__init__(rows, nodes, media, zones, lsic=lsic)
+        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
         carreau = any(medium.carreau is not None for medium in media)
-        constants: dict[str, int | float | str] = {"CARREAU": int(carreau)}
+        constants: dict[str, int | float | str] = {
+            "CARREAU": int(carreau),
+            "TAU_SLOPE": int(linearise_tau),
+        }
         zeros = self.device.zeros
         self._frozen = _Elements(
             self._nodes,

@@ -50,7 +50,7 @@ def make_mesh(table: FlowTable) -> TetMesh:
     else:
         assert table.mesh is not None
         mesh = read_tets(table.mesh.file, table.mesh.scale)
-        check_quality(mesh, table.mesh.smallest_quality)
+        check_quality(mesh, table.mesh.smallest_quality, "flow.mesh.smallest_quality")
     check_names(table, mesh)
     return mesh
 

@@ -19,6 +19,7 @@ from haloscope.numerics.flexible_gmres import (
     Preconditioner,
     Product,
 )
+from haloscope.numerics.node_vectors import clearing
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.scope.regions import Region
 from haloscope.solvers.flow.loaded_equations import Equations
@@ -131,7 +132,7 @@ class Newton:
             *(None if shared.alone else shared.world, shared.transport),
         )
         self._residual, self._change = rows.vector(), rows.vector()
-        self._given = _Given(rows, np.empty(0, np.int64), owned)
+        self._given = _Given(rows, np.empty(0, np.int64), owned, self._residual)
 
     def solve(
         self,
@@ -159,8 +160,7 @@ class Newton:
             The state or the residual is no number any more.
         """
         settings = self._settings
-        if not np.array_equal(self._given.numbers, fixed):
-            self._given = _Given(self.equations.rows, fixed, self._shared.owned)
+        self._take_given(fixed)
         history = NewtonHistory()
         wanted = 0
         for number in range(settings.iterations + 1):
@@ -182,21 +182,43 @@ class Newton:
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
             self._given.fix()
-            self._residual *= -1.0
             if self._rounded is not None:
                 with _SOLVING:
                     self._rounded.update()
             kept = settings.keep_preconditioner and wanted > 0 and history.falls
-            solved, wanted = self._solve(wanted if kept else 0)
+            solved, wanted = self._solve(length, wanted if kept else 0)
             history.linear.append(solved)
-            state += self._change
+            # The change is that of the residual itself, not of its negative.
+            state -= self._change
         return history
 
-    def _solve(self, wanted: int) -> tuple[LinearSolution, int]:
+    def length(
+        self,
+        state: Array,
+        past: Array,
+        fixed: NDArray[np.integer],
+        load: Array | None = None,
+    ) -> float:
+        """Length of the residual of a state; all is as for :meth:`solve`."""
+        self._take_given(fixed)
+        with _FORMING:
+            self.equations.residual(state, past, self._residual)
+            if load is not None:
+                self._residual += load
+            return self._complete()
+
+    def _take_given(self, fixed: NDArray[np.integer]) -> None:
+        if not np.array_equal(self._given.numbers, fixed):
+            rows, owned = self.equations.rows, self._shared.owned
+            self._given = _Given(rows, fixed, owned, self._residual)
+
+    def _solve(self, length: float, wanted: int) -> tuple[LinearSolution, int]:
         """Solve for the change.
 
         Parameters
         ----------
+        length
+            Of the residual.
         wanted
             Iterations after the preconditioner last followed the matrix; 0 lets it follow now. It
             does so, too, where the solution takes many more.
@@ -210,13 +232,13 @@ class Newton:
         first: LinearSolution | None = None
         if wanted:
             few = int(_FEW * wanted) + 2
-            first = self._gmres_from(min(few, most), from_zero=True)
+            first = self._gmres_from(length, min(few, most), from_zero=True)
             if first.reason != MOST_ITERATIONS or few >= most:
                 return first, wanted if first.converged else 0
             most -= first.iterations
         with _PRECONDITIONING:
             self._preconditioner.update()
-        solved = self._gmres_from(most, from_zero=first is None)
+        solved = self._gmres_from(length, most, from_zero=first is None)
         wanted = solved.iterations if solved.converged else 0
         if first is None:
             return solved, wanted
@@ -227,7 +249,7 @@ class Newton:
         )
         return both, wanted
 
-    def _gmres_from(self, most: int, *, from_zero: bool) -> LinearSolution:
+    def _gmres_from(self, length: float, most: int, *, from_zero: bool) -> LinearSolution:
         with _SOLVING:
             return self._gmres.solve(
                 self._product,
@@ -238,24 +260,29 @@ class Newton:
                 most_iterations=most,
                 from_zero=from_zero,
                 rounded=self._rounded,
+                length=length,
             )
 
     def _complete(self) -> float:
         """Sum the residual over sharers, leave out what is given; its length over all ranks."""
         if self._sums is not None:
             self._sums.swap(self._residual)
-        self._residual[self._given.on_device] = 0.0
+        self._given.clear()
         return self._gmres.length(self._residual)
 
 
 class _Given:
-    """What is given, on the device for as long as it stays the same."""
+    """What is given, with launches on the same arrays for as long as it stays the same."""
 
     def __init__(
-        self, rows: BlockRows, numbers: NDArray[np.integer], owned: NDArray[np.bool_]
+        self,
+        rows: BlockRows,
+        numbers: NDArray[np.integer],
+        owned: NDArray[np.bool_],
+        residual: Array,
     ) -> None:
         self.numbers = np.array(numbers, np.int64)
-        self.on_device = rows.device.from_host(self.numbers)
+        self.clear = clearing(rows.device, self.numbers, residual)
         self._fixing = rows.fixing(self.numbers, owned) if len(numbers) else None
 
     def fix(self) -> None:

@@ -12,9 +12,10 @@ FORMING = "form left and right sides"
 SOLVING = "GMRES"
 PRODUCT = "matrix-vector product"
 GATHER, SCATTER = "gather", "scatter"
-COMPONENTS = (FORMING, SOLVING, PRODUCT, GATHER, SCATTER, "preconditioner")
+COMPONENTS = (FORMING, SOLVING, PRODUCT, GATHER, SCATTER, "preconditioner", "reductions")
 """Names of regions, each with all that is inside it, as Wylie, Geimer, Nicolai and Probst name the
-parts of XNS ("Performance analysis and tuning of the XNS CFD solver on Blue Gene/L", 2007)."""
+parts of XNS ("Performance analysis and tuning of the XNS CFD solver on Blue Gene/L", 2007), and two
+more: reductions are what inner products take over all ranks."""
 AWAITED = (FORMING, SOLVING)
 """Those at whose ends the host waits for the device. Others lie within graphs that GPUs replay by
 themselves, or are launched and not waited for: what the host sees of them is not their time."""

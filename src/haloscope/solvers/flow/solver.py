@@ -105,7 +105,8 @@ class FlowSolver:
         self.state: Array = start_state(table, system)
         self._steps: Steps
         if table.steady:
-            self._steps = SteadySteps(table, system, self.state)
+            tolerance = self._case.run.tolerance
+            self._steps = SteadySteps(table, system, self.state, tolerance)
         else:
             self._steps = UnsteadySteps(table, system, self.state, self._dt)
         self.results = RunResults(table, system)

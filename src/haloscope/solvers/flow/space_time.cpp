@@ -47,7 +47,10 @@ INLINE void column_of(const SlabStrip<T> &s, const SlabRow<T> &row, const T K[3]
     PRAGMA(GCC unroll 4)
 #endif
     for (int i = 0; i < UNKNOWNS; i++) {
-      const T entry = K[k + j][q][i];
+      T entry = K[k + j][q][i];
+#if TAU_SLOPE
+      if (q < 3) entry = fused(row.by_tau[UNKNOWNS * k + i], tau_slope(s.tet, s.slab, b, q), entry);
+#endif
       column[UNKNOWNS * k + i] = q == 3 ? entry : entry + inertia(s.medium, s.tet, row, b, j, q, k, i);
     }
 }

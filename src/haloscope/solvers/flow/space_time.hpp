@@ -21,8 +21,8 @@
 //   level to the other (Ethier and Steinman's flow: half as much error again in the pressure).
 // The 4/dt^2 in tau is the metric of time itself, -1 to 1 in a slab; so tau is no longer than dt/2, which
 // bounds what the jump does there. All is polynomial in time but Carreau's viscosity, which is taken at
-// three Gauss points. tau is that of the mean velocity in the middle of the slab, and its derivative is
-// left out.
+// three Gauss points. tau is that of the mean velocity in the middle of the slab; its derivative is there
+// where the constant TAU_SLOPE is 1.
 
 #include "elements.hpp"
 
@@ -57,6 +57,8 @@ struct Slab {
   T mu[3];                  // means of T_k T_j mu, by n
   T slope[POINTS];          // of mu by the squared shear rate, twice, with the point's weight
   T tau, tau_C;
+  T tau_by_u[3];            // derivative of tau by the velocity of a node at a level, the same for all
+  T tau_by_strain[3][3];    // and by the velocity's gradient at a level
 };
 
 // 2 eps(u) . B along i; what turns falls out.
@@ -113,7 +115,7 @@ INLINE Slab<T> slab_of(const Medium<T> &m, const Tet<T> &t, const SlabFields<T> 
   for (int n = 0; n < 3; n++)
     for (int i = 0; i < 3; i++)
       in.sums[n][i] = sum_of_nodes(in.r[n][0][i], in.r[n][1][i], in.r[n][2][i], in.r[n][3][i]);
-  T middle = m.mu;
+  T middle = m.mu, thinning = T{};
 #if CARREAU
   for (int n = 0; n < 3; n++) in.mu[n] = T{};
   for (int g = 0; g < POINTS; g++) {
@@ -127,7 +129,7 @@ INLINE Slab<T> slab_of(const Medium<T> &m, const Tet<T> &t, const SlabFields<T> 
     viscosity(m, rate2, &mu, &slope);
     in.slope[g] = 2 * weight(g) * slope;
     for (int n = 0; n < 3; n++) in.mu[n] += weight(g) * shape(n == 2, g) * shape(n > 0, g) * mu;
-    if (g == 1) middle = mu;
+    if (g == 1) middle = mu, thinning = slope;
   }
 #else
   for (int n = 0; n < 3; n++) in.mu[n] = two(n) * m.mu;
@@ -150,6 +152,17 @@ INLINE Slab<T> slab_of(const Medium<T> &m, const Tet<T> &t, const SlabFields<T> 
   in.tau = 1 / square_root(4 * m.by_dt * m.by_dt + METRIC * dot3(mean, Mc) +
                            m.C_I * nu * nu * ((METRIC * METRIC) * GG));
   in.tau_C = m.lsic / (in.tau * (METRIC * (M[0][0] + M[1][1] + M[2][2])));
+#if TAU_SLOPE
+  const T falls = in.tau * in.tau * in.tau * -METRIC;
+  const T thinned = falls * METRIC * m.C_I * GG * nu * thinning / m.rho * 0.5;
+  for (int i = 0; i < 3; i++) {
+    in.tau_by_u[i] = falls * Mc[i] * 0.125;
+    for (int j = 0; j < 3; j++) {
+      const T start = in.L[0][i][j] + in.L[0][j][i], end = in.L[1][i][j] + in.L[1][j][i];
+      in.tau_by_strain[i][j] = thinned * (start + end);
+    }
+  }
+#endif
   return in;
 }
 
@@ -203,6 +216,7 @@ struct SlabRow {
   T along[3][3];                     // of the continuity equation
   T advect[3];                       // of the pressure
   T squeezed[3], share, pull;
+  T by_tau[SLAB_UNKNOWNS];           // derivatives of the equations by tau
 };
 
 template <typename T>
@@ -242,11 +256,27 @@ INLINE SlabRow<T> slab_row_of(const Medium<T> &m, const Tet<T> &t, const Slab<T>
     }
     for (int n = 0; n < 3; n++) w.along[n][d] = three(n) * by_level[0] + three(n + 1) * by_level[1];
   }
+#if TAU_SLOPE
+  for (int k = 0; k < LEVELS; k++) {
+    const T push = t.V * m.rho * in.tau_C * (two(k) * in.div[0] + two(k + 1) * in.div[1]);
+    T sums[3];
+    for (int i = 0; i < 3; i++) {
+      T along = -push * A[i];
+      for (int l = 0; l < LEVELS; l++) {
+        along = fused(s.sum[l], in.sums[k + l][i], along);
+        for (int b = 0; b < NODES; b++) along = fused(s.at[l][b], in.r[k + l][b][i], along);
+      }
+      w.by_tau[UNKNOWNS * k + i] = along / in.tau;
+      sums[i] = in.sums[k][i] + in.sums[k + 1][i];
+    }
+    w.by_tau[UNKNOWNS * k + 3] = t.V * 0.25 * dot3(A, sums) / m.rho;
+  }
+#endif
   return w;
 }
 
-// Its derivatives by the unknowns of node b, all but tau's. Those of level k's equations by level j's
-// unknowns are K[k + j][unknown][equation] and what inertia adds below.
+// Its derivatives by the unknowns of node b. Those of level k's equations by level j's unknowns are
+// K[k + j][unknown][equation], and what inertia and tau add below.
 template <typename T>
 INLINE void slab_derivatives(const Medium<T> &m, const Tet<T> &t, const Slab<T> &in, const SlabRow<T> &w,
                              int b, T K[3][UNKNOWNS][UNKNOWNS]) {
@@ -294,4 +324,14 @@ INLINE T inertia(const Medium<T> &m, const Tet<T> &t, const SlabRow<T> &w, int b
   const T pulled = w.pull * m.by_dt * 0.125 * t.B[0][q];
   // Half of 1/dt and, where both levels are 0, the whole of the jump.
   return j == 0 && k == 1 ? -pulled : pulled;
+}
+
+// The derivative of tau by velocity q of node b, at either level.
+template <typename T>
+INLINE T tau_slope(const Tet<T> &t, const Slab<T> &in, int b, int q) {
+#if CARREAU
+  return in.tau_by_u[q] + dot3(in.tau_by_strain[q], t.B[b]);
+#else
+  return in.tau_by_u[q];
+#endif
 }

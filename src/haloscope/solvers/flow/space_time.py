@@ -43,6 +43,8 @@ class SlabEquations:
         Of each element, (elements,); all the first by default.
     lsic
         Whether a least-squares term acts on the divergence of the velocity.
+    linearise_tau
+        Whether the matrix has the derivatives of tau, too.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class SlabEquations:
         zones: NDArray[np.integer] | None = None,
         *,
         lsic: bool = True,
+        linearise_tau: bool = False,
     ) -> None:
         if len(media) > _MOST_ZONES:
             raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
@@ -67,6 +70,7 @@ class SlabEquations:
         carreau = any(medium.carreau is not None for medium in media)
         constants: dict[str, int | float | str] = {
             "CARREAU": int(carreau),
+            "TAU_SLOPE": int(linearise_tau),
             "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
         }
         self._kernels = {
@@ -100,7 +104,7 @@ class SlabEquations:
         )()
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
-        """As :meth:`residual`, and put its derivatives by all unknowns but through tau in the matrix."""
+        """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
         self._kernels["linearise_slab"].bind(
             *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),

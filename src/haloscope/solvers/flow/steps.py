@@ -20,6 +20,8 @@ from haloscope.solvers.flow.system import System
 
 # Residuals below this part of the largest of a run are rounding: no step need reduce them.
 _ROUNDING = 1e-11
+# Steady flow is found where so little is left of the residual of a fluid at rest.
+_FOUND = 1e-12
 # Residuals of steady flow that are as many times the first do not come down again.
 _EXPLODED = 1e6
 # By how much a pseudo time step grows at most from one to the next.
@@ -73,10 +75,17 @@ class SteadySteps:
         The case, and what it is solved with.
     state
         At the start.
+    tolerance
+        Of the residual over the first, at which the run ends. A first one that is rounding, since the
+        start solves the equations, would never fall so far: at least that counts as the first from
+        which it falls to 1e-12 of the residual of a fluid at rest.
     """
 
-    def __init__(self, table: FlowTable, system: System, state: Array) -> None:
+    def __init__(
+        self, table: FlowTable, system: System, state: Array, tolerance: float = 0.0
+    ) -> None:
         self._table, self._system, self.state = table, system, state
+        self._tolerance = tolerance
         self._given = system.given.numbers
         self._on_device = system.device.from_host(self._given)
         self._values = system.device.from_host(system.given.values(0.0))
@@ -94,7 +103,7 @@ class SteadySteps:
 
     @property
     def residual(self) -> float:
-        """Of the last iteration over the first."""
+        """Of the last iteration over the first, or over what counts as it."""
         first = self._scalars["first"]
         return self._scalars["residual"] / first if first else 0.0
 
@@ -107,23 +116,35 @@ class SteadySteps:
         """See :class:`Steps`."""
         saved = self.state.copy()
         self.state[self._on_device] = self._values
+        least = 0.0 if self._scalars["first"] else self._least_first()
         alpha = 1.0 / self._scalars["pseudo_step"]
         self._system.newton.equations.set_time(alpha, 0.0)
         try:
             history = self._system.newton.solve(
                 self.state, -alpha * velocities(self.state), self._given, self.load
             )
-            self._require_bounded(history)
+            self._require_bounded(history, least)
         except SolutionError:
             self.state[:] = saved
             raise
         finally:
             # What is asked of the equations between steps is about steady flow.
             self._system.newton.equations.set_time(0.0, 0.0)
-        self._follow(history)
+        self._follow(history, least)
         return history
 
-    def _require_bounded(self, history: NewtonHistory) -> None:
+    def _least_first(self) -> float:
+        """What at least counts as the first residual; see the tolerance."""
+        if not self._tolerance:
+            return 0.0
+        rest = 0.0 * self.state
+        rest[self._on_device] = self._values
+        if self._system.conditions is not None:
+            self._system.conditions.enforce(rest)
+        length = self._system.newton.length(rest, self.past, self._given, self.load)
+        return length * min(1.0, _FOUND / self._tolerance)
+
+    def _require_bounded(self, history: NewtonHistory, least: float) -> None:
         """Refuse an iteration after which the residual is far beyond the first.
 
         Raises
@@ -132,7 +153,7 @@ class SteadySteps:
             Says the residuals, and whether the linear solver is to blame.
         """
         before, after = history.residuals[0], history.residuals[-1]
-        first = self._scalars["first"] or before
+        first = self._scalars["first"] or max(before, least)
         if max(before, after) <= _EXPLODED * first:
             return
         raise SolutionError(
@@ -141,12 +162,12 @@ class SteadySteps:
             + told_of_gmres(history, self._table.linear.tolerance)
         )
 
-    def _follow(self, history: NewtonHistory) -> None:
+    def _follow(self, history: NewtonHistory, least: float) -> None:
         """Compare residuals; those of the flow itself are the ones before an iteration."""
         found, pseudo_step = self._scalars, self._scalars["pseudo_step"]
         before, after = history.residuals[0], history.residuals[-1]
         if not found["first"]:
-            found["first"] = before
+            found["first"] = max(before, least)
         elif math.isfinite(pseudo_step):
             ratio = found["before"] / before if before else _GROWTH
             found["pseudo_step"] = pseudo_step * min(max(ratio, 1 / _GROWTH), _GROWTH)

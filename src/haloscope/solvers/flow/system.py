@@ -107,20 +107,22 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         restart=linear.restart,
         keep_preconditioner=linear.keep_preconditioner,
     )
+    mesh = part.nodes, media, part.zones
+    lsic, linearise_tau = table.lsic, table.newton.linearise_tau
     if slabs:
         _require_plain(given)
-        of_slab = SlabEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
+        of_slab = SlabEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
         newton = Newton(of_slab, shared, preconditioner, settings)
         return System(part, shared, given, None, SlabEnds(of_slab), rows, newton, name, lines)
     product: Product | None = None
     if isinstance(rows, UnstoredRows):
         _require_own_blocks(given)
         equations: FlowEquations = MatrixFreeEquations(
-            rows, part.nodes, media, part.zones, lsic=table.lsic
+            rows, *mesh, lsic=lsic, linearise_tau=linearise_tau
         )
         product = SharedProduct(rows, shared)
     else:
-        equations = FlowEquations(rows, part.nodes, media, part.zones, lsic=table.lsic)
+        equations = FlowEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
     conditions = BoundaryConditions(equations, part, shared, given)
     newton = Newton(
         conditions.equations,

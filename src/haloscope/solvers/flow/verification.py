@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -183,14 +182,13 @@ def taylor_green_rate(cells: int, steps: int, solve: Solve) -> tuple[float, floa
     return rate, error
 
 
-def newton_fall(solve: Solve) -> tuple[float, float]:
-    """How Newton's residuals of steady flow in a small cube fall when linear systems are solved.
+def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:
+    """Newton's residuals of steady flow in a small cube over the first; linear systems are solved.
 
-    Returns
-    -------
-    order, factor
-        Of the first two falls; and the largest ratio of a residual to the one before from then on:
-        tau depends on the flow and is not linearised, which shows once residuals are small.
+    Parameters
+    ----------
+    linearise_tau
+        As flow.newton.linearise_tau.
     """
     boundaries: dict[str, Any] = dict.fromkeys(SIDES, "no-slip")
     simulation = solve(
@@ -201,17 +199,15 @@ def newton_fall(solve: Solve) -> tuple[float, float]:
                 "fluid": {"density": 1.0, "viscosity": 0.05},
                 "boundaries": boundaries | {"y_high": {"moving": {"velocity": [1.0, 0.0, 0.0]}}},
                 "pressure_at": [0.0, 0.0, 0.0],
+                "newton": {"linearise_tau": linearise_tau},
                 "linear": {"tolerance": 1e-11, "iterations": 400, "restart": 200},
             },
-            "run": {"tolerance": 1e-10},
+            "run": {"tolerance": 1e-13 if linearise_tau else 1e-10},
         }
     )
     rows = simulation.solver.results.newton_rows
     residuals = [row[3] for row in rows if row[2] == 0] + [rows[-1][3]]
-    first, second, third = residuals[:3]
-    order = math.log(third / second) / math.log(second / first)
-    falls = [now / before for before, now in itertools.pairwise(residuals[2:])]
-    return order, max(falls)
+    return [residual / residuals[0] for residual in residuals]
 
 
 def strouhal_number(solve: Solve, *, resolution: int = 20, step: float = 0.005) -> float:
