@@ -4,23 +4,27 @@
     mpiexec -n 4 python bench/blood_steps.py --points 256 256 128 --transport peer nccl staged
 
 A periodic box of plasma, with red cells in rows at a hematocrit of about 0.4 unless --cells is 0.
-Medians of seven blocks of steps on the slowest rank, hand-overs of cells included; with as many points
-a rank, what steps of several ranks take longer than those of one is exchange that is not hidden. A
-second line says what takes how long on its own, with nothing to hide behind: the exchange of
-populations, of ghosts' velocities, of the vertices of shared cells, and hand-overs of cells, each with
-the device waited for before and after it.
+Medians of seven blocks of steps on the slowest rank, hand-overs of cells included. A second line says
+what takes how long on its own, with nothing to hide behind: the exchange of populations, of ghosts'
+velocities, of the vertices of shared cells, and hand-overs of cells, each with the device waited for
+before and after it. With --phases a third line has what each part of a step takes on its own, and a
+fourth how many cells and vertices it meets. The last line times steps that exchange nothing: what they
+are shorter by is exchange that is not hidden.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from blood_lattices import rows_of_cells
+from blood_phases import tell_phases
 
 from haloscope.case import check, override
 from haloscope.device import open_device
@@ -62,24 +66,61 @@ def seconds_of(exchange: Callable[[], None], device: Device, world: World, alone
     return statistics.median(times)
 
 
-def exchanges_of(solver: BloodSolver) -> dict[str, tuple[Callable[[], None], bool]]:
+def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callable[[], None], bool]]:
     """What goes between ranks in each step, by name, and whether it can be captured into a graph."""
-    found, flow = {}, solver.flow
+    found: dict[str, tuple[Callable[[], None], bool]] = {}
+    flow = solver.flow
     populations, velocities = flow._populations, flow._velocities
+
+    def swap(exchange: Any, state: Any) -> None:
+        # All of it goes on the side stream.
+        device.fork()
+        exchange.swap(state)
+        device.join()
+
     if populations is not None:
         state = flow.fluid.destination
-        found["populations"] = lambda: populations.forward.swap(state), populations.capturable
+        found["populations"] = partial(swap, populations.forward, state), populations.capturable
     if velocities is not None:
-        found["velocities"] = flow.fetch_velocities, velocities.capturable
+        values = flow.fluid.velocity
+        found["velocities"] = partial(swap, velocities.forward, values), velocities.capturable
     shared = [given for given in solver.suspension.kinds if given.shared] if velocities else []
     if shared:
 
         def swap_all() -> None:
             for given in shared:
-                given.shared.swap(given.membranes.velocities)
+                swap(given.shared, given.membranes.velocities)
+                swap(given.shared, given.membranes.forces)
 
         found["vertices"] = swap_all, all(given.shared.capturable for given in shared)
     return found
+
+
+class _Still:
+    """An exchange that moves nothing."""
+
+    capturable = True
+
+    def __init__(self) -> None:
+        self.forward = self.backward = self
+
+    def start(self, state: Any) -> None:
+        pass
+
+    finish = start
+
+
+def still(solver: BloodSolver) -> None:
+    """Let nothing go between ranks any more, cells' hand-overs included: all that follows is wrong."""
+    flow, suspension = solver.flow, solver.suspension
+    flow._populations = _Still()
+    flow._velocities = flow._velocities and _Still()
+    if suspension is not None:
+        for given in suspension.kinds:
+            given.shared = given.shared and _Still()
+        suspension._due = sys.maxsize
+    # Graphs hold what was.
+    solver._stepping._captured.clear()
 
 
 def watch_hand_overs(solver: BloodSolver, device: Device, world: World) -> list[float]:
@@ -114,14 +155,28 @@ def tell_moves(solver: BloodSolver, device: Device, world: World, steps: int, st
             )
         shared = [given.shared for given in solver.suspension.kinds if given.shared]
         told += [f"{1e-6 * sum(each.bytes_sent for each in shared):.1f} MB for shared vertices"]
-    for name, (exchange, alone) in exchanges_of(solver).items():
+    for name, (exchange, alone) in exchanges_of(solver, device).items():
         parts[name] = seconds_of(exchange, device, world, alone)
     if world.is_root and parts:
         each = ", ".join(f"{name} {1e6 * part:.1f}" for name, part in parts.items())
         total = sum(parts.values())
         print(
-            f"  moved, not hidden, in us a step: {each}; in all {1e6 * total:.1f}, "
+            f"  moved, each alone, in us a step: {each}; in all {1e6 * total:.1f}, "
             f"{100 * total / step:.1f} % of the step" + (f" ({'; '.join(told)})" if told else ""),
+            flush=True,
+        )
+
+
+def tell_hidden(
+    solver: BloodSolver, world: World, step: float, times: Callable[[], list[float]]
+) -> None:
+    """Print by how much steps are shorter that exchange nothing; the last use of a solver."""
+    still(solver)
+    alone = statistics.median(times())
+    if world.is_root:
+        print(
+            f"  without any exchange {1e6 * alone:.1f} us a step: {1e6 * (step - alone):.1f} us, "
+            f"{100 * (1 - alone / step):.1f} %, are not hidden",
             flush=True,
         )
 
@@ -138,6 +193,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--transport", nargs="+", default=["auto"])
     parser.add_argument("--set", action="append", default=[], help="table.key=value, repeatable")
+    parser.add_argument("--phases", action="store_true", help="time the parts of a step, too")
     options = parser.parse_args()
     world = open_world()
     device = open_device(options.device, local_rank=world.local_rank)
@@ -163,14 +219,19 @@ def main() -> None:
             assert isinstance(case, BloodCase)
             solver = BloodSolver(case, device, world)
             solver.advance(2 * options.steps)
-            times = []
-            for _ in range(REPEATS):
-                device.synchronise()
-                world.barrier()
-                begun = time.perf_counter()
-                solver.advance(options.steps)
-                device.synchronise()
-                times.append(world.largest(time.perf_counter() - begun) / options.steps)
+
+            def times_of_steps(solver: BloodSolver = solver) -> list[float]:
+                times = []
+                for _ in range(REPEATS):
+                    device.synchronise()
+                    world.barrier()
+                    begun = time.perf_counter()
+                    solver.advance(options.steps)
+                    device.synchronise()
+                    times.append(world.largest(time.perf_counter() - begun) / options.steps)
+                return times
+
+            times = times_of_steps()
             step = statistics.median(times)
             if world.is_root:
                 count = 0 if solver.suspension is None else solver.suspension.kinds[0].total
@@ -182,6 +243,10 @@ def main() -> None:
                     flush=True,
                 )
             tell_moves(solver, device, world, options.steps, step)
+            if options.phases:
+                tell_phases(solver, device, world, seconds_of)
+            if world.size > 1:
+                tell_hidden(solver, world, step, times_of_steps)
 
 
 if __name__ == "__main__":

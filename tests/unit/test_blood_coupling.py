@@ -13,7 +13,15 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.blood.coupling import KERNELS, RESOLUTION, SOURCE, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling import (
+    KERNELS,
+    RESOLUTION,
+    SOURCE,
+    WAYS,
+    Coupling,
+    OwnBox,
+    SomeCells,
+)
 from haloscope.solvers.blood.coupling_lists import CONSTANTS, TileLists
 
 HALO = 2
@@ -334,7 +342,11 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
       spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins, wanted);
     });
   } else if (way < 0) {
-    launch(2, T, 0, [=] { interpolate(u, stride, table, table, box, halo, X, V, vertices, count, 16); });
+    // Of all vertices, or of some cells.
+    launch(2, T, 0, [=] {
+      interpolate(u, stride, table, table, box, halo, X, V, vertices, count, items, starts, way < -1 ? bins : 0,
+                  16);
+    });
   } else if (way == 2) {
     launch(1, T, 0, [=] { spread_atomically(u, stride, table, box, halo, X, V, vertices, count); });
   } else {
@@ -351,7 +363,7 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
 
 
 # More than a warp's batch; few, since each thread of the GPU is one of the processor.
-VERTICES = 36
+VERTICES, A_CELL = 36, 12
 SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
 
 
@@ -372,10 +384,12 @@ class Gpu:
     def __call__(
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
-        """Interpolate (way -1) or spread; `kept` are lists of an earlier call."""
+        """Interpolate (-1; -2: for cells 2 and 0 of three) or spread; `kept` are lists of earlier."""
         kept = kept or Kept(rank, positions, listed=way == 0)
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
+        if way == -2:
+            kept.bins[3][:3], kept.bins[2][:2], kept.tiles = [7, 2, 0], [1, 3], A_CELL
         self._run(
             *(way, array(values), number(rank.stride), array(rank.table)),
             *(array(rank.box.numbers()), number(HALO), array(positions), array(others)),
@@ -385,7 +399,7 @@ class Gpu:
         )
         counts, _, starts, _ = kept.bins
         assert not counts.any()
-        assert way in (-1, 2) or starts[-1] > positions.shape[1]
+        assert way in (-2, -1, 2) or starts[-1] > positions.shape[1]
 
 
 class Kept:
@@ -424,7 +438,16 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
     velocities = np.full_like(positions, np.nan)
     gpu(-1, rank, rank.take(field), positions, velocities)
     coupling = rank.opened(kernel)
-    assert np.array_equal(velocities, interpolated(coupling, rank, field, positions))
+    expected = interpolated(coupling, rank, field, positions)
+    assert np.array_equal(velocities, expected)
+    velocities.fill(np.nan)
+    gpu(-2, rank, rank.take(field), positions, velocities)
+    expected[:, A_CELL : 2 * A_CELL] = np.nan
+    assert np.array_equal(velocities, expected, equal_nan=True)
+    velocities.fill(np.nan)
+    cells = SomeCells(np.array([7, 2, 0], np.int32), np.array([1, 3], np.int32), A_CELL)
+    coupling.interpolate(rank.take(field), positions, velocities, VERTICES, cells)
+    assert np.array_equal(velocities, expected, equal_nan=True)
     wanted = spread(coupling, rank, positions, forces)
     for way, name in enumerate(WAYS):
         force = np.zeros(3 * rank.stride)

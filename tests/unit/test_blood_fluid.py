@@ -12,7 +12,7 @@ from lattice_tables import TwoArrays, box_part, split
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
-from haloscope.solvers.blood import fluid_gpu
+from haloscope.solvers.blood import fluid_gpu, fluid_launches
 from haloscope.solvers.blood.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, neighbours
@@ -534,8 +534,11 @@ def same_bits(fluids, part, steps=4):
         ("single", "half", Way(buffers=2, pushing=True, kinds=False, together=2)),
     ],
 )
-def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, real, storage, way):
+def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
+    device, tmp_path, monkeypatch, real, storage, way
+):
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
+    monkeypatch.setattr(fluid_launches, "LINE", 32)
     whole, _, parts = whole_and_parts()
     # Only where all points go together are some taken side by side, and one is left over. Where nobody
     # fetches what ghosts need, each buffer has its own.
@@ -551,14 +554,24 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(device, tmp_path, rea
         same_bits((fluid, there), part, steps)
 
 
-@pytest.mark.parametrize("pushing", [False, True])
-def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(device, tmp_path, pushing):
+@pytest.mark.parametrize(
+    ("pushing", "real", "together"),
+    [(False, "double", 1), (True, "double", 1), (False, "single", 2)],
+)
+def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
+    device, tmp_path, monkeypatch, pushing, real, together
+):
+    # So short that parts as small as these have lines without points of the edge.
+    monkeypatch.setattr(fluid_launches, "LINE", 32)
     whole, owner, parts = whole_and_parts()
-    start, way = random_start(whole), Way(buffers=2, pushing=pushing)
-    one = Fluid(device, whole, **options_of_all_kinds(whole))
+    start, way = random_start(whole), Way(buffers=2, pushing=pushing, together=together)
+    one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
     there = passing_for_a_gpu(tmp_path, one, way)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
-    many = [Fluid(there, part, way=way, **options_of_all_kinds(part)) for part in parts]
+    many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]
+    for fluid in many:
+        on_lines = np.resize(fluid.on_edge[: fluid.bulk], (fluid.bulk // 4, 4)).any(axis=1)
+        assert 0.2 < on_lines.mean() < 0.95
     one.set_populations(start)
     for fluid, points in zip(many, mine, strict=True):
         fluid.set_populations(start[:, points])

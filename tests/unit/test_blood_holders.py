@@ -109,16 +109,19 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
     steps[5] = 0
 
     def work(device: Any, world: World) -> Any:
-        mine, story = _Rank(device, world, (25, 60)), []
+        mine, story, turns_moved = _Rank(device, world, (25, 60)), [], []
+        ids = [[given.held.ids.tolist() for given in mine.kinds]]
         for turn, step in enumerate(steps):
             mine.share(turn)
             mine.move(step)
             before = [(g.membranes, g.count, g.shared, g.held.ids) for g in mine.kinds]
-            fastest = mine.holders.hand_over(mine.kinds)
+            fastest, moved = mine.holders.hand_over(mine.kinds, all_owned=turn % 2 == 1)
             # Of all cells on any rank.
             fields = (_velocities(np.arange(n), v, turn) for n, v in ((25, 92), (60, 42)))
             assert fastest == max(np.abs(field).max() for field in fields)
             after = [(g.membranes, g.count, g.shared, g.held.ids) for g in mine.kinds]
+            turns_moved.append(moved)
+            ids.append([given.held.ids.tolist() for given in mine.kinds])
             if turn == 5:
                 assert all(
                     a[:3] == b[:3] and np.array_equal(a[3], b[3])
@@ -130,13 +133,17 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
             mine.share(turn + 1)
             story.append(mine.snapshot())
         rooms = [given.membranes.capacity for given in mine.kinds]
-        return story, rooms, [given.shared.rooms for given in mine.kinds]
+        shared = [given.shared.rooms for given in mine.kinds]
+        return story, rooms, shared, turns_moved, ids
 
     told = _ranks(tmp_path, work)
     region, kept = _region(_RANKS), 0
     for turn in range(len(steps)):
+        # All ranks hear of it where one of them has other cells than before.
+        others = any(ids[turn] != ids[turn + 1] for *_, ids in told)
+        assert [moves[turn] for *_, moves, _ in told] == [others] * _RANKS
         for kind, count in enumerate((25, 60)):
-            parts = [story[turn][kind] for story, _, _ in told]
+            parts = [story[turn][kind] for story, *_ in told]
             truth: dict[int, np.ndarray] = {}
             for rank, (held, x) in enumerate(parts):
                 for cell, own, ranks, vertices in zip(
@@ -154,7 +161,7 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
             kept += sum(held.count for held, _ in parts) - count
     assert kept > 100
     # Both ranks of a pair have room for as many.
-    for rank, (_, _, rooms) in enumerate(told):
+    for rank, (_, _, rooms, *_) in enumerate(told):
         for kind, pairs in enumerate(rooms):
             assert all(told[other][2][kind][rank] == room for other, room in pairs.items())
 

@@ -178,6 +178,13 @@ def test_cells_without_a_place_are_left_out():
     assert np.array_equal(winding_numbers([given], whole((True,) * 3)), alone)
 
 
+def test_a_cell_that_has_burst_is_left_out_at_once():
+    given = cells([(5, 5, 5), (6, 6, 6)])
+    alone = winding_numbers([ClosedCells(given.positions[:, :1], given.triangles)], whole())
+    given.positions[:, 1, 3] = 9e8
+    assert np.array_equal(winding_numbers([given], whole((True,) * 3)), alone)
+
+
 def test_open_surfaces_are_refused():
     unit, triangles = sphere(1)
     for wrong in (triangles[:-1], _turned(triangles)):

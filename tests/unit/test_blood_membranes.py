@@ -16,7 +16,7 @@ from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell, sphere
-from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes, Near
+from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes
 from haloscope.solvers.blood.stretching import measured, stretch
 
 KINDS = ("loop", "linear")
@@ -325,8 +325,8 @@ struct Arguments {
   const int *counts, *entries;
   const void *wedges;
   double *scratch;
-  const int *rows, *span, *box;
-  long margin, on_chip, room, capacity, count, V, E, regular;
+  const int *rows, *span;
+  long on_chip, room, capacity, count, V, E, regular;
 };
 """
 _LAUNCHES = """
@@ -334,7 +334,7 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
   return launch(2, THREADS_A_BLOCK, shared, [=] {
     if (what == 0)
       forces(a.positions, a.velocities, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
-             a.entries, (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, a.box, a.margin, 2, a.on_chip,
+             a.entries, (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, 2, a.on_chip,
              a.room, a.capacity, a.V, a.E, a.regular);
     if (what == 1)
       energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts, a.entries,
@@ -371,10 +371,10 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xvrewmcbntoaip"),
+            *((name, ctypes.c_void_p) for name in "xvrewmcbntoai"),
             *(
                 (name, ctypes.c_long)
-                for name in ("margin", "on", "room", "cap", "count", "V", "E", "regular")
+                for name in ("on", "room", "cap", "count", "V", "E", "regular")
             ),
         ]
 
@@ -383,22 +383,15 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     E = len(mesh.triangles)
     V = len(mesh.vertices)
-    room = 6 * E + (12 * E if elements == "loop" else 7 * V) + 2 * -(-V // 16)
+    room = 6 * E + (12 * E if elements == "loop" else 7 * V)
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
-    def run(
-        what: int,
-        size: int,
-        on_chip: int,
-        rows: tuple[int, ...] = (0, 1, 2),
-        box: tuple[int, ...] = (0,) * 9,
-        margin: int = -1,
-    ) -> np.ndarray:
+    def run(what: int, size: int, on_chip: int, rows: tuple[int, ...] = (0, 1, 2)) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
         arrays = [cells.positions, cells.velocities, result, *cells._tables, *cells._gather]
-        chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)), box)]
+        chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)))]
         places = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
-        given = Arguments(*places, margin, on_chip, room, count, count, V, E, cells._regular)
+        given = Arguments(*places, on_chip, room, count, count, V, E, cells._regular)
         shared = ctypes.c_long(8 * (room + 3 * V) if on_chip and what == 0 else 0)
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
         return result
@@ -406,20 +399,10 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     for on_chip in (0, 1):
         found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
         assert (found == wanted).all()
-        # Of chosen cells, and on the vertices near a box alone: half of one cell's, none of another's.
-        kept = cells.positions.copy()
-        cells.positions.reshape(3, count, V)[0, 2] += 40.0
-        place = np.moveaxis(cells.positions.reshape(3, count, V), 0, 2)
-        low, high = (np.floor(place[0].min(axis=0) + k) for k in (0.5, 9.5))
-        low[0] = np.floor(np.median(place[0, :, 0]) + 1.5)
-        box = (*low.astype(int), *(high - low).astype(int), 0, 0, 0)
-        some = np.moveaxis(run(0, wanted.size, on_chip, (2, 0), box, 1).reshape(3, count, -1), 0, 2)
-        near = (np.floor(place + 0.5) >= low - 1).all(axis=2) & (place[..., :1] < 20).all(axis=2)
-        assert 0 < near[0].sum() < V
-        assert (some[[0, 2]] == np.where(near[..., None], wanted, 0.0)[[0, 2]]).all()
-        assert not some[2].any()
+        # Of chosen cells alone.
+        some = np.moveaxis(run(0, wanted.size, on_chip, (2, 0)).reshape(3, count, -1), 0, 2)
+        assert (some[[0, 2]] == wanted[[0, 2]]).all()
         assert np.isnan(some[1]).all()
-        cells.positions[...] = kept
     assert (run(1, 5 * count, 0).reshape(5, count) == list(energies.values())).all()
     assert (run(2, 12 * count, 0) == cells._moments).all()
 
@@ -461,17 +444,20 @@ def test_parts_of_the_cells_are_moved_and_strained_by_themselves():
     cells.velocities[...] = np.random.default_rng(3).standard_normal(cells.velocities.shape)
     before = cells.positions.copy()
     cells.forces.fill(-1.0)
-    box = Near(np.array([0, 0, 0, 9, 9, 9, 0, 0, 0], np.int32), 2)
-    for parts in (([3, 0], [4]), ([1], [2, 3, 4])):
+    for parts in (([3, 0], [4]), ([1], [2, 4], [0, 3])):
         cells.divide(*(np.array(part) for part in parts))
         for number, part in enumerate(parts):
             cells.positions[...] = before
             cells.forces.fill(-1.0)
-            cells.compute_forces_of(number, box)
+            cells.compute_forces_of(number)
             cells.advance(number)
             rest = [cell for cell in range(count) if cell not in part]
             found = cells.on_host(cells.forces, count)
             assert (found[part] == wanted[part]).all()
+            assert (found[rest] == -1.0).all()
+            cells.clear_forces_of(number)
+            found = cells.on_host(cells.forces, count)
+            assert not found[part].any()
             assert (found[rest] == -1.0).all()
             moved = cells.on_host(cells.positions, count)
             speed = cells.on_host(cells.velocities, count)

@@ -243,14 +243,10 @@ def test_many_cells_come_from_tiles(device, monkeypatch, hematocrit):
     assert untouched == (cells.count if hematocrit < 0.2 else 0)
 
 
-def test_cells_that_start_small_reach_what_rigid_ones_do_not(device):
+def test_a_hematocrit_beyond_packing_is_told(device):
     lumen = Lumen.box(np.array([9.0, 9.0, 9.0]))
     with pytest.raises(InputError, match=r"hematocrit = 0.68 is beyond packing: cells jammed at"):
         fill(device, lumen, [Filling(RED, 0.68)], 1)
-    cells = fill(device, lumen, [Filling(RED, 0.68)], 1, start_size=0.75)
-    assert cells.size == 0.75
-    assert cells.count == round(0.68 * lumen.volume / RED.volume)
-    assert overlaps(cells, [RED], lumen) == 0
 
 
 def test_distances_from_lattice_points_are_those_of_a_search_through_all():
@@ -289,8 +285,6 @@ def test_what_cannot_be_filled_is_told(device):
         fill(device, tube(7.0, 12.0, 0.5)[0], [Filling(RED, 0.2)], 1)
     with pytest.raises(InputError, match=r"spacing of 5 is too coarse .* at most 3.91"):
         fill(device, tube(20.0, 20.0, 5.0)[0], [Filling(RED, 0.2)], 1)
-    with pytest.raises(InputError, match="start_size = 2 is out of range"):
-        fill(device, tube(20.0, 20.0)[0], [Filling(RED, 0.2)], 1, start_size=2.0)
     with pytest.raises(InputError, match="hematocrit = 1 is out of range"):
         fill(device, tube(20.0, 20.0)[0], [Filling(RED, 1.0)], 1)
     assert fill(device, tube(20.0, 20.0)[0], [Filling(RED, 0.0)], 1).count == 0

@@ -55,7 +55,14 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
     [
         ({"relaxation_time": 2.5}, "outside the sound range"),
         ({"density_kg_m3": 1e6, "cells": [_CELL]}, "stiff for this step"),
-        ({"cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]}, "too viscous"),
+        (
+            {"cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]},
+            'give membrane_viscosity_un_s_m = 0.00042 or less, or blood.delta = "peskin"',
+        ),
+        (
+            {"delta": "peskin", "cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]},
+            "give membrane_viscosity_un_s_m = 0.014 or less",
+        ),
         ({"spacing_um": 1.0, "cells": [_CELL]}, "crease"),
         ({"cells": [{**_CELL, "viscosity_ratio": 5.0}]}, "inside cells"),
         ({"pressure_gradient_pa_m": [6e7, 0.0, 0.0]}, "errors of compressibility"),

@@ -23,6 +23,7 @@ from haloscope.solvers.blood.case_vessels import (
 )
 from haloscope.solvers.blood.coupling import LEAST_HALO
 from haloscope.solvers.blood.repulsion import MOST_CUTOFF
+from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import LatticeUnits
 
 _LARGEST = 1e30
@@ -112,7 +113,8 @@ class BloodTable(Table):
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
-    """Factor on pressure_gradient_pa_m: a number or an expression of t (s)."""
+    """Factor on pressure_gradient_pa_m: a number, an expression of t (s), or the path of a CSV file with
+    two columns: time in s, factor."""
     channel: Channel | None = None
     """Vessel: a box between walls, periodic where it is not closed."""
     tube: Tube | None = None
@@ -269,9 +271,9 @@ class BloodTable(Table):
             getattr(self.initial, name), f"blood.initial.{name}", ("x", "y", "z")
         )
 
-    def drive_signal(self) -> Expression:
-        """Factor on the pressure gradient as an expression of t."""
-        return parse_quantity_or_expression(self.drive, "blood.drive", ("t",))
+    def drive_signal(self) -> Signal:
+        """Factor on the pressure gradient over time."""
+        return read_signal(self.drive, "blood.drive")
 
     def steps(self, steps: int) -> int:
         """Last step: from the end time where it is given."""

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from haloscope.case import Position, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.expressions import Table as Tabulated
+from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
 
 _LARGEST = 1e30
 MICRO = 1e-6
@@ -139,12 +141,16 @@ class OpeningTable(Table):
     normal: Position | None = None
     """Direction out of the vessel, along an axis."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
-    """Of the velocity: parabolic (zero at the wall, as in fully developed flow), uniform, or an
-    expression of x, y, z in m for its value relative to `value`."""
+    """Of the velocity: parabolic (zero at the wall, as in fully developed flow), uniform, or its value
+    relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
+    distance from the middle of the opening in m, value."""
     value: Component = 0.0
     """Mean velocity into the vessel in m/s, or pressure in Pa."""
     signal: float | str = 1.0
-    """Factor on value over time: a number or an expression of t (s)."""
+    """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
+    columns: time in s, factor; straight between its rows and constant beyond them."""
+    period_s: Positive | None = None
+    """Time after which the signal begins again, as that of a heart; never when left out."""
     feeds: bool = False
     """Whether cells come in here at the hematocrits of the case."""
 
@@ -158,16 +164,15 @@ class OpeningTable(Table):
         self.velocity_profile()
         return self
 
-    def velocity_profile(self) -> Expression | None:
-        """The profile as an expression of x, y, z; None where it has a name."""
+    def velocity_profile(self) -> Expression | Tabulated | None:
+        """The profile as an expression of x, y, z or a table; None where it has a name."""
         if self.profile in ("parabolic", "uniform"):
             return None
-        return parse_quantity_or_expression(
-            self.profile, f"blood.openings {self.name}.profile", ("x", "y", "z")
-        )
+        key = f"blood.openings {self.name}.profile"
+        if is_table(self.profile):
+            return read_table(self.profile, key)
+        return parse_quantity_or_expression(self.profile, key, ("x", "y", "z"))
 
-    def time_signal(self) -> Expression:
-        """Factor on the value as an expression of t."""
-        return parse_quantity_or_expression(
-            self.signal, f"blood.openings {self.name}.signal", ("t",)
-        )
+    def time_signal(self) -> Signal:
+        """Factor on the value over time."""
+        return read_signal(self.signal, f"blood.openings {self.name}.signal", self.period_s)

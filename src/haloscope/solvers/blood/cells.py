@@ -66,6 +66,9 @@ class Region:
         """
         result = np.ones((len(low), len(self.boxes.lo)), bool)
         for axis, count in enumerate(self.shape):
+            if ((self.boxes.hi - self.boxes.lo)[:, axis] == count).all():
+                # No cut goes across this axis.
+                continue
             begin, end = self.boxes.lo[:, axis] - 0.5, self.boxes.hi[:, axis] - 0.5
             bottom, top = low[:, axis, None], high[:, axis, None]
             if not self.periodic[axis]:
@@ -160,8 +163,46 @@ class Arrival:
         return len(self.rows) != before or not np.array_equal(self.rows, np.arange(before))
 
 
+@dataclass(frozen=True, eq=False)
+class _Decision:
+    """What becomes of own cells.
+
+    Attributes
+    ----------
+    mine
+        (m,) their places among the cells held.
+    owners
+        (m,) their ranks from now on.
+    holders
+        (m, ranks) who holds them from now on.
+    """
+
+    mine: Integers
+    owners: NDArray[np.int32]
+    holders: Flags
+
+    @classmethod
+    def on(cls, region: Region, kind: Leaving, reach: float) -> _Decision:
+        """Decide by where cells are now."""
+        mine = np.flatnonzero(kind.held.own)
+        owners = region.owners(kind.centre[mine])
+        holders = region.reached(kind.low[mine] - reach, kind.high[mine] + reach)
+        holders[np.arange(len(mine)), owners] = True
+        return cls(mine, owners, holders)
+
+    def changes(self, held: Held, rank: int) -> bool:
+        """Whether anybody else than before owns or holds one of the cells."""
+        before = held.holders[self.mine]
+        return bool((self.owners != rank).any()) or not np.array_equal(self.holders, before)
+
+
 def hand_over(
-    world: World, region: Region, kinds: Sequence[Leaving], reach: float
+    world: World,
+    region: Region,
+    kinds: Sequence[Leaving],
+    reach: float,
+    *,
+    all_owned: bool = False,
 ) -> list[Arrival]:
     """Give own cells to all ranks into whose boxes they reach; all ranks call this.
 
@@ -176,10 +217,17 @@ def hand_over(
         What this rank holds of each kind.
     reach
         By how much cells are widened, in spacings.
+    all_owned
+        Each cell that a rank holds has an owner: if these all stay, and with who held them, nothing is told.
     """
+    decided = [_Decision.on(region, kind, reach) for kind in kinds]
+    each = list(zip(kinds, decided, strict=True))
+    changed = not all_owned or any(of.changes(kind.held, world.rank) for kind, of in each)
+    if all_owned and not world.any(changed):
+        return [Arrival(kind.held, np.arange(kind.held.count)) for kind in kinds]
     parts: list[list[np.ndarray]] = [[] for _ in range(world.size)]
-    for kind in kinds:
-        for part, words in zip(parts, _told(world, region, kind, reach), strict=True):
+    for kind, of in each:
+        for part, words in zip(parts, _told(world, kind, of), strict=True):
             part += words
     came = world.exchange([np.concatenate(part).view(np.uint8) for part in parts])
     words = [part.view(np.int64) for part in came]
@@ -195,13 +243,10 @@ def hand_over(
     return arrivals
 
 
-def _told(world: World, region: Region, kind: Leaving, reach: float) -> list[list[np.ndarray]]:
+def _told(world: World, kind: Leaving, decided: _Decision) -> list[list[np.ndarray]]:
     """Words for each rank: how many heads and states, heads, and states of what is new to it."""
     held, ranks = kind.held, world.size
-    mine = np.flatnonzero(held.own)
-    owners = region.owners(kind.centre[mine])
-    holders = region.reached(kind.low[mine] - reach, kind.high[mine] + reach)
-    holders[np.arange(len(mine)), owners] = True
+    mine, owners, holders = decided.mine, decided.owners, decided.holders
     new = holders & ~held.holders[mine]
     heads = np.zeros((len(mine), _HEAD + _words(ranks)), np.int64)
     heads[:, 0], heads[:, 1] = held.ids[mine], owners

@@ -8,10 +8,16 @@
 // table[z][y][x]: the point at a place of the own box extended by the halo, -1 where none is.
 // rows: the same where ROW points from there on lie one after the other, -1 elsewhere.
 // box: of each axis the first own point, own points, and points if it is periodic or 0.
+// cells, span, a_cell: where a_cell is not 0 velocities are wanted of some cells of so many vertices, those
+// with the numbers cells[span[0]] up to cells[span[1] - 1]; else of the first `count` vertices.
 // Constants: real, DELTA, and those of the headers.
 
 #include "own_box.hpp"
 #include "deltas.hpp"
+
+INLINE long vertices_wanted(const int *span, long a_cell, long count) {
+  return a_cell ? (span[1] - span[0]) * a_cell : count;
+}
 
 INLINE real along_x(const real *phi, const real *sums) {
   real value = phi[0] * sums[0];

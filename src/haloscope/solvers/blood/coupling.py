@@ -52,10 +52,28 @@ _SPREADING = {
     "atomics": ("spread_atomically",),
 }
 
-# Vertices that a block of a GPU takes one after the other, where there are enough of them.
-_IN_TURN = 1024
+# Vertices that a block of a GPU takes one after the other, where there are enough of them: neighbours in
+# a cell, which share what they read, and so few that processors end at about the same time.
+_IN_TURN = 256
 _BLOCKS_A_PROCESSOR = 4
 _WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES["WARPS"]
+
+
+@dataclass(frozen=True, eq=False)
+class SomeCells:
+    """Some of the cells whose vertices an array holds.
+
+    Attributes
+    ----------
+    rows, span
+        int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
+    vertices
+        Of a cell: those of cell c are at c vertices and after it.
+    """
+
+    rows: Array
+    span: Array
+    vertices: int
 
 
 @dataclass(frozen=True)
@@ -188,11 +206,19 @@ class Coupling:
             "atomics": self._atomics,
             "lists": self._listed,
         }.get(spreading, self._tiles)
+        self._lists: TileLists | None = None
         if spreading == "lists":
             self._lists = TileLists(device, box, self._kernels, _WIDTH, _BLOCKS)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
-    def interpolate(self, velocity: Array, positions: Array, velocities: Array, count: int) -> None:
+    def interpolate(
+        self,
+        velocity: Array,
+        positions: Array,
+        velocities: Array,
+        count: int,
+        some: SomeCells | None = None,
+    ) -> None:
         """Give vertices the fluid's velocity: V = sum over points of u delta(x - X).
 
         Parameters
@@ -203,9 +229,17 @@ class Coupling:
             Of vertices, lattice units, flat or (3, n) in C order: component c of vertex i at c n + i.
             Positions go on over periodic ends.
         count
-            Vertices, the first ones of n.
+            Vertices, the first ones of n; with `some`, at most so many.
+        some
+            Take the vertices of these cells alone.
         """
-        self._launch("interpolate", self._gather, velocity, positions, velocities, count)
+        cells = some or SomeCells(self._box, self._box, 0)
+
+        def bind(*_: Array | int) -> Launch:
+            return self._gather(velocity, positions, velocities, count, cells)
+
+        arrays = (velocity, positions, velocities, cells.rows, cells.span)
+        self._launch("interpolate", bind, *arrays, count)
 
     def spread(self, force: Array, positions: Array, forces: Array, count: int) -> None:
         """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X).
@@ -225,6 +259,13 @@ class Coupling:
         """Let go of vertices that will not be given again, and of what was bound for them."""
         address = self.device.address(positions)
         self._launches = {key: one for key, one in self._launches.items() if address not in key}
+        if self._lists is not None:
+            self._lists.forget(positions)
+
+    def renew(self) -> None:
+        """Make lists that are kept anew the next time, so that all ranks do so in the same step."""
+        if self._lists is not None:
+            self._lists.renew()
 
     def _launch(
         self,
@@ -243,9 +284,12 @@ class Coupling:
             self._launches[key] = count, launch
         launch()
 
-    def _gather(self, u: Array, positions: Array, velocities: Array, count: int) -> Launch:
+    def _gather(
+        self, u: Array, positions: Array, velocities: Array, count: int, some: SomeCells
+    ) -> Launch:
         fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
-        vertices = (positions, velocities, vertices_of(positions), count)
+        cells = (some.rows, some.span, some.vertices)
+        vertices = (positions, velocities, vertices_of(positions), count, *cells)
         interpolate = self._kernels["interpolate"]
         if self.device.kind == "cpu":
             return interpolate.bind(*fluid, *vertices, extent=(count,))
@@ -290,6 +334,7 @@ class Coupling:
         self, force: Array, positions: Array, forces: Array, count: int
     ) -> dict[str, Launch]:
         fluid = (force, self.stride, self._table, self._box, self.halo)
+        assert self._lists is not None
         return self._lists.bind(fluid, positions, forces, vertices_of(positions), count)
 
     def _atomics(

@@ -36,16 +36,16 @@ struct alignas(64) Batch {
   int rows[ROWS][VERTICES_A_BATCH], whole[VERTICES_A_BATCH];
 };
 
-// Vertices `begin` to `end`; lanes beyond hold some that are not known.
-INLINE void weigh(Batch &batch, const Box &box, const real *X, long vertices, long begin,
-                  long end) {
-  THREADS(n, VERTICES_A_BATCH) batch.known[n] = begin + n < end;
+// `count` vertices, of which at(n) gives the numbers; lanes beyond hold some that are not known.
+template <typename At>
+INLINE void weigh(Batch &batch, const Box &box, const real *X, long vertices, long count, At at) {
+  THREADS(n, VERTICES_A_BATCH) batch.known[n] = n < count;
   for (int d = 0; d < 3; d++) {
     const Axis axis = box.axes[d];
     // A loop of its own: with the next one it would not go into lanes.
     alignas(64) real x[VERTICES_A_BATCH] = {};
-    THREADS(n, end - begin) {
-      const real given = X[d * vertices + begin + n];
+    THREADS(n, count) {
+      const real given = X[d * vertices + at(n)];
       const bool known = placeable(given);
       x[n] = known ? given : 0;
       batch.known[n] &= known;
@@ -83,16 +83,40 @@ static __attribute__((noinline)) void sum_with_gaps(const real *u, long stride, 
   for (int a = 0; a < SUPPORT; a++) sums[0][a] = x[a], sums[1][a] = y[a], sums[2][a] = z[a];
 }
 
+// The numbers of `count` vertices that are wanted, from the begin-th on; whether they follow each other.
+INLINE bool number_vertices(const int *cells, const int *span, long a_cell, long begin, long count,
+                            long *places) {
+  if (!a_cell) {
+    for (long n = 0; n < count; n++) places[n] = begin + n;
+    return true;
+  }
+  long cell = span[0] + begin / a_cell, v = begin % a_cell;
+  bool together = true;
+  for (long n = 0; n < count; n++) {
+    places[n] = cells[cell] * a_cell + v;
+    together = together && (n == 0 || places[n] == places[n - 1] + 1);
+    if (++v == a_cell) cell++, v = 0;
+  }
+  return together;
+}
+
 // Vertices of other ranks get 0.
 KERNEL interpolate(const real *u, long stride, const int *points, const int *rows,
                    const int *numbers, long halo, const real *X, real *V, long vertices,
-                   long count) {
+                   long count, const int *cells, const int *span, long a_cell) {
+  const long wanted = vertices_wanted(span, a_cell, count);
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
-  BLOCKS(b, (count + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {
-    const long begin = b * VERTICES_A_BATCH, end = smaller(count, begin + VERTICES_A_BATCH);
+  BLOCKS(b, (wanted + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {
+    const long begin = b * VERTICES_A_BATCH, here = smaller(wanted - begin, (long)VERTICES_A_BATCH);
+    long places[VERTICES_A_BATCH];
+    const bool together = number_vertices(cells, span, a_cell, begin, here, places);
     Batch batch;
-    weigh(batch, box, X, vertices, begin, end);
+    const long start = places[0];
+    if (together)
+      weigh(batch, box, X, vertices, here, [&](int n) { return start + n; });
+    else
+      weigh(batch, box, X, vertices, here, [&](int n) { return places[n]; });
     int first[VERTICES_A_BATCH];
     for (int d = 0; d < 3; d++) {
       const Axis axis = box.axes[d];
@@ -116,8 +140,8 @@ KERNEL interpolate(const real *u, long stride, const int *points, const int *row
         batch.whole[n] |= p;
       }
     }
-    for (int n = 0; n < end - begin; n++) {
-      real *to = V + begin + n;
+    for (int n = 0; n < here; n++) {
+      real *to = V + places[n];
       if (!batch.known[n]) {
         to[0] = to[vertices] = to[2 * vertices] = 0;
         continue;

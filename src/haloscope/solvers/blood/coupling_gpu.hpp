@@ -1,20 +1,29 @@
 // On a GPU: the velocities of vertices, and the plainest spreading. Four threads take a vertex, one
 // for each x, so that they read and write a row of points together.
 
+// The number of the i-th vertex that is wanted.
+INLINE long vertex_at(const int *cells, const int *span, long a_cell, long i) {
+  if (!a_cell) return i;
+  const unsigned cell = (unsigned)i / (unsigned)a_cell;
+  return cells[span[0] + cell] * a_cell + ((unsigned)i - cell * (unsigned)a_cell);
+}
+
 // A block takes `in_turn` vertices that follow each other: a cell's share what the first-level cache
 // holds of the fluid around it.
 KERNEL interpolate(const real *u, long stride, const int *points, const int *rows,
                    const int *numbers, long halo, const real *X, real *V, long vertices,
-                   long count, long in_turn) {
+                   long count, const int *cells, const int *span, long a_cell, long in_turn) {
   const Box box = box_of(numbers);
+  const long wanted = vertices_wanted(span, a_cell, count);
   const Table table = table_of(points, box, halo);
   const int a = threadIdx.x % 4;
-  BLOCKS(b, (count + in_turn - 1) / in_turn)
-  for (long begin = b * in_turn; begin < smaller(count, (b + 1) * in_turn); begin += blockDim.x / 4) {
-    const long i = begin + threadIdx.x / 4;
+  BLOCKS(b, (wanted + in_turn - 1) / in_turn)
+  for (long begin = b * in_turn; begin < smaller(wanted, (b + 1) * in_turn); begin += blockDim.x / 4) {
+    const long n = begin + threadIdx.x / 4;
     real phi[3][SUPPORT], sums[3] = {0, 0, 0};
     int first[3];
-    const bool there = i < smaller(count, (b + 1) * in_turn);
+    const bool there = n < smaller(wanted, (b + 1) * in_turn);
+    const long i = there ? vertex_at(cells, span, a_cell, n) : 0;
     bool mine = there;
     for (int d = 0; d < 3 && mine; d++) {
       const real x = X[d * vertices + i];

@@ -86,11 +86,22 @@ class TileLists:
             )
         ]
         self._tiling = device.from_host(np.array([*self.edges, *along], np.int32))
+        # Of positions by their address: whether lists are to be made anew.
+        self._wanted: dict[int, Array] = {}
 
     @property
     def entries(self) -> int:
         """Most tiles that are near one vertex."""
         return int(np.prod(self._met))
+
+    def renew(self) -> None:
+        """Make all lists anew the next time."""
+        for wanted in self._wanted.values():
+            wanted.fill(1)
+
+    def forget(self, positions: Array) -> None:
+        """Let go of vertices that will not be given again."""
+        self._wanted.pop(self._device.address(positions), None)
 
     def bind(
         self,
@@ -116,6 +127,7 @@ class TileLists:
         items = device.zeros((count * self.entries,), np.int32)
         then = device.zeros((3 * count,), positions.dtype)
         wanted = device.from_host(np.ones(1, np.int32))
+        self._wanted[device.address(positions)] = wanted
         box = fluid[3]
         where = (box, self._tiling, positions, vertices, count)
         looking = _LOOKING * device.multiprocessors * self._threads

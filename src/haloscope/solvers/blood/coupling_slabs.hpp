@@ -79,7 +79,7 @@ INLINE void spread_batch(real *g, long stride, const Table &table, const int *ro
                          long begin_vertex, long end_vertex, int begin, int end) {
   Batch batch;
   Shares shares;
-  weigh(batch, box, X, vertices, begin_vertex, end_vertex);
+  weigh(batch, box, X, vertices, end_vertex - begin_vertex, [&](int n) { return begin_vertex + n; });
   find_rows(batch, table, rows, box, begin, end);
   for (int c = 0; c < 3; c++) {
     alignas(64) real force[VERTICES_A_BATCH] = {};

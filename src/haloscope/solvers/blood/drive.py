@@ -31,17 +31,17 @@ class Drive:
         self._signals = [each.time_signal() for each in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
-        self._steady = not any("t" in each.uses for each in (self._factor, *self._signals))
+        self._steady = all(each.steady for each in (self._factor, *self._signals))
 
     def set(self, step: int) -> None:
         """Set the factors of a step."""
         if self._steady and self._now:
             return
         t = step * self._units.time_step
-        factor = float(self._factor(t=t))
+        factor = self._factor(t)
         values = [factor]
         for table, signal in zip(self._openings, self._signals, strict=True):
-            value = float(signal(t=t))
+            value = signal(t)
             if table.kind == "pressure":
                 # p = rho c_s^2.
                 value = 1.0 + value * table.value / self._units.pressure / SOUND_SPEED**2

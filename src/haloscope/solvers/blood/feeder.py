@@ -61,8 +61,6 @@ class Feeder:
         What comes in.
     seed
         Of all random numbers.
-    start_size
-        See :func:`haloscope.solvers.blood.filling.fill`.
 
     Raises
     ------
@@ -82,7 +80,6 @@ class Feeder:
         length: float,
         fillings: Sequence[Filling],
         seed: int,
-        start_size: float = 1.0,
     ) -> None:
         area = float(np.count_nonzero(section)) * spacing**2
         if area == 0.0:
@@ -105,7 +102,7 @@ class Feeder:
         lumen = Lumen(lower, lower + sides, closed, area * length, grid, corner, step)
         self.length, self.area = length, area
         self.moved = 0.0
-        self.cells = fill(device, lumen, fillings, seed, start_size)
+        self.cells = fill(device, lumen, fillings, seed)
 
     def advance(self, distance: float) -> Entered:
         """Move the segment on.

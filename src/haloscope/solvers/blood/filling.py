@@ -64,7 +64,6 @@ def fill(
     lumen: Lumen,
     fillings: Sequence[Filling],
     seed: int,
-    start_size: float = 1.0,
 ) -> Cells:
     """Place cells in a vessel, off its walls and off each other.
 
@@ -78,9 +77,6 @@ def fill(
         What it is filled with; the kinds of the result are numbers of these.
     seed
         Of all random numbers.
-    start_size
-        Cells are this much smaller in length than at full size, and are to grow as the run
-        begins: their membranes give way where rigid cells do not.
 
     Returns
     -------
@@ -92,8 +88,6 @@ def fill(
     InputError
         A number out of range, a cell that fits nowhere, or more cells than can be packed.
     """
-    if not SMALLEST <= start_size <= 1.0:
-        raise InputError(f"start_size = {start_size:g} is out of range; give {SMALLEST:g} to 1")
     for filling in fillings:
         if not 0.0 <= filling.hematocrit < 1.0:
             raise InputError(
@@ -103,17 +97,17 @@ def fill(
     counts = cell_counts(lumen, fillings)
     random = np.random.default_rng(seed)
     if not any(counts):
-        return Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64), start_size)
+        return Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
     for shape, count in zip(shapes, counts, strict=True):
         if count:
-            _check_fit(device, lumen, shape, start_size)
+            _check_fit(device, lumen, shape)
     cells = None
     if sum(counts) > DIRECT:
-        cells = _from_tiles(device, lumen, shapes, counts, random, start_size)
+        cells = _from_tiles(device, lumen, shapes, counts, random)
     if cells is None:
         cells = scattered(random, lumen, shapes, counts)
     packing = Packing(device, lumen, shapes, cells)
-    if not packing.settled(packing.grow(start_size)):
+    if not packing.settled(packing.grow(1.0)):
         asked = sum(filling.hematocrit for filling in fillings)
         size = _largest_size(packing)
         raise InputError(
@@ -151,27 +145,27 @@ def check_cells(
         )
 
 
-def _check_fit(device: Device, lumen: Lumen, shape: CellShape, size: float) -> None:
+def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
     """See that one cell fits in the widest place."""
     if lumen.grid is None:
         return
     several = np.array(lumen.grid.shape[::-1]) > 1
-    coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), size * shape.radius
+    coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), shape.radius
     if coarsest > radius:
         raise InputError(
             f"a spacing of {coarsest:g} is too coarse for cells {2 * radius:.3g} wide; give at "
             f"most {radius:.3g}"
         )
-    if lumen.widest > size * 1.1 * shape.reach:
+    if lumen.widest > 1.1 * shape.reach:
         return
-    half = size * shape.half_height
+    half = shape.half_height
     node = np.unravel_index(int(lumen.grid.argmin()), lumen.grid.shape)[::-1]
     place = lumen.origin + lumen.spacing * np.array(node)
     # The same turns for whatever seed number: whether a cell fits is no matter of luck.
     for turn in random_orientations(np.random.default_rng(0), _TRIED_ORIENTATIONS):
-        small = Cells(place[None], turn[None], np.zeros(1, np.int64), _LONE * size)
+        small = Cells(place[None], turn[None], np.zeros(1, np.int64), _LONE)
         packing = Packing(device, lumen, [shape], small)
-        if packing.settled(packing.grow(size)):
+        if packing.settled(packing.grow(1.0)):
             return
     raise InputError(
         f"a cell {2 * radius:.3g} wide and {2 * half:.3g} thick fits nowhere in a vessel "
@@ -195,14 +189,13 @@ def _from_tiles(
     shapes: Sequence[CellShape],
     counts: Sequence[int],
     random: np.random.Generator,
-    size: float,
 ) -> Cells | None:
     """Cells from a dense tile repeated through the vessel; None where too few come of it.
 
-    Either all are apart and of the wanted size, or some are in the wall and all are smaller.
+    Either all are apart and of full size, or some are in the wall and all are smaller.
     """
     densities = np.array(counts) / lumen.volume
-    share = size**3 * sum(n * shape.volume for n, shape in zip(densities, shapes, strict=True))
+    share = sum(n * shape.volume for n, shape in zip(densities, shapes, strict=True))
     surplus = min(_MOST_SURPLUS, _DENSEST / share)
     if surplus < _LEAST_SURPLUS:
         return None
@@ -213,7 +206,7 @@ def _from_tiles(
     sides = np.where(closed, lumen.sides / np.maximum(copies, 1), side)
     copies = np.where(closed, copies, np.ceil(lumen.sides / side).astype(int) + 1)
     in_tile = np.ceil(surplus * densities * sides.prod()).astype(int)
-    tile = pack_tile(device, sides, shapes, [int(n) for n in in_tile], random, size)
+    tile = pack_tile(device, sides, shapes, [int(n) for n in in_tile], random)
     if tile is None:
         return None
     corner = lumen.lower - sides * random.random(3)
@@ -226,7 +219,7 @@ def _from_tiles(
         & (lumen.distance(positions) < 0.0)
     )
     original = inside % tile.count
-    found = Cells(positions[inside], tile.quaternions[original], tile.kinds[original], size)
+    found = Cells(positions[inside], tile.quaternions[original], tile.kinds[original])
     depths = Packing(device, lumen, shapes, found).wall_depths()
     # Those off the wall in random order, then the others, the least deep first.
     order = random.permutation(found.count)
@@ -239,4 +232,4 @@ def _from_tiles(
         chosen.append(np.sort(alike))
     cells = found.chosen(np.concatenate(chosen))
     touching = depths[np.concatenate(chosen)].max() > 0.0
-    return replace(cells, size=max(SMALLEST, _SHRUNK * size)) if touching else cells
+    return replace(cells, size=_SHRUNK) if touching else cells

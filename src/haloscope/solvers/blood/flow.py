@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Device
 from haloscope.domain.bisection import Boxes
 from haloscope.domain.lattice_parts import LatticePart, Triple
 from haloscope.exchange.list_finding import find_lists
@@ -27,8 +27,11 @@ class Flow:
     After an even step the populations that cross a border go from owners to ghosts; after an odd
     one in place those that were left in ghosts go to their owners. Both are the same slots, so each
     step has one message a neighbour. With two buffers all go to ghosts, in the buffer that the step has
-    written; where points push, all go to their owners. With cells the velocities of ghosts are
-    fetched, too.
+    written; where points push, all go to their owners. With cells the velocities of ghosts come
+    along.
+
+    With overlap the edge and all that goes between ranks has a GPU's side stream, the interior the main
+    one.
 
     Parameters
     ----------
@@ -43,7 +46,7 @@ class Flow:
     overlap
         Compute the interior while messages travel.
     with_cells
-        Fetch velocities of ghosts.
+        Give ghosts their velocities, too.
     tell
         Is told which transport was chosen.
 
@@ -70,9 +73,12 @@ class Flow:
         graphs: bool = True,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.fluid, self._overlap = fluid, overlap
+        self.fluid, self._overlap, self._device = fluid, overlap, device
+        stream = device.side if overlap else None
         self._populations: ListExchange | None = None
         self._velocities: ListExchange | None = None
+        # Whether all velocities that others want are known once the edge is done.
+        self._early = False
         self.transport = ""
         if not world.any(part.ghosts > 0):
             return
@@ -93,6 +99,7 @@ class Flow:
             transport,
             backward=fluid.gives_back,
             state=state,
+            stream=stream,
             graphs=graphs,
             tell=tell,
         )
@@ -101,22 +108,26 @@ class Flow:
         if not with_cells:
             return
         ghosts = np.arange(part.owned, part.count)
+        lists = find_lists(
+            world,
+            part.numbers[ghosts],
+            ghosts,
+            owners[ghosts],
+            lambda wanted: part.find(wanted, shape),
+        )
+        self._early = bool(fluid.on_edge[lists.sent].all())
         self._velocities = open_lists(
             world,
             device,
-            find_lists(
-                world,
-                part.numbers[ghosts],
-                ghosts,
-                owners[ghosts],
-                lambda wanted: part.find(wanted, shape),
-            ),
+            lists,
             fluid.velocity.dtype,
             self.transport,
             fields=3,
             field_stride=fluid.stride,
+            stream=stream,
             graphs=graphs,
         )
+        self._velocities.forward.prepare(fluid.velocity)
 
     @property
     def capturable(self) -> bool:
@@ -139,18 +150,26 @@ class Flow:
         fluid, state = self.fluid, self.fluid.destination
         way = exchange.forward if fluid.forward else exchange.backward
         assert way is not None
+        early = self._overlap and self._early
         with _EDGE:
             fluid.collide_edge()
         if self._overlap:
             way.start(state)
+        if early:
+            self._start_velocities()
         with _COLLIDE:
             fluid.collide_interior()
         if not self._overlap:
             way.start(state)
+        if self._velocities is not None and not early:
+            self._device.fork()
+            self._start_velocities()
         way.finish(state)
-
-    def fetch_velocities(self) -> None:
-        """Give ghosts the velocities that collisions have written at their owners."""
         if self._velocities is not None:
-            velocity: Array = self.fluid.velocity
-            self._velocities.forward.swap(velocity)
+            self._velocities.forward.finish(fluid.velocity)
+        self._device.join()
+
+    def _start_velocities(self) -> None:
+        """Begin to give ghosts the velocities that collisions have written at their owners."""
+        if self._velocities is not None:
+            self._velocities.forward.start(self.fluid.velocity)

@@ -95,9 +95,16 @@ class Fluid:
         Viscosity law instead of `tau`.
     way
         How a GPU takes points through a step; None: the fastest that is known and has room.
+    wanted
+        (owned,) flags of own points that are to be taken with those beside ghosts; None: no more.
+    aside
+        Take these on the device's side stream, while the main one has the interior: who steps joins
+        the two.
 
     Attributes
     ----------
+    on_edge
+        (owned,) which own points :meth:`collide_edge` takes.
     stride
         Slot i of point p is at ``i * stride + p`` of `populations_array`.
     ghost_slots, owned_slots
@@ -140,8 +147,10 @@ class Fluid:
         inside_tau: float | None = None,
         carreau: Carreau | None = None,
         way: Way | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+        aside: bool = False,
     ) -> None:
-        self._device, self._part = device, part
+        self._device, self._part, self._aside = device, part, aside
         self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
         for one in (tau, inside_tau):
             if one is not None and not one > 0.5:
@@ -185,6 +194,8 @@ class Fluid:
         law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
         self._law = (two_rates, law.at_rest, law.at_high_shear, law.time, law.exponent)
         self._list_slots()
+        if wanted is not None:
+            self.on_edge |= wanted
         self._in_openings = OpeningTables(part, openings)
         self.opening_numbers = self._in_openings.numbers
         self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
@@ -196,7 +207,7 @@ class Fluid:
                 tables = (place, other, values.astype(self._dtype))
                 arrays = (device.from_host(table) for table in tables)
                 self._corrections.append((*arrays, len(place)))
-        self._orders = orders(device, part, self._edge[: part.bulk], self._way)
+        self._orders = orders(device, part, self.on_edge[: part.bulk], self._way, stored.itemsize)
         self.listed = self._orders.listed
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
@@ -215,8 +226,9 @@ class Fluid:
             [points, directions, directions * self.stride + points], axis=1
         )[mine]
         self.partners = ghosts[mine]
-        self._edge = np.zeros(self.owned, bool)
-        self._edge[points] = True
+        self.on_edge = np.zeros(self.owned, bool)
+        self.on_edge[points] = True
+        self.on_edge[self.bulk :] = True
 
     def set_body_force(self, force: Sequence[float]) -> None:
         """Set the force density along x, y, z that acts everywhere."""
@@ -238,6 +250,7 @@ class Fluid:
             cells=(self.force, self.velocity, self.inside),
             opening_tables=(*self._opening_tables, self._drive),
             corrections=tuple(self._corrections),
+            aside=self._aside,
         )
         state = self._populations
         self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
@@ -375,13 +388,12 @@ class Fluid:
     def collide_edge(self) -> None:
         """Take the points beside ghosts and those in openings through the step."""
         launches = self._launches[self.phase]
-        if launches.openings:
+        if launches.openings or self._aside:
             self._device.fork()
-            launches.openings[0]()
-        for launch in launches.edge:
+        for launch in (*launches.openings, *launches.edge):
             launch()
         # Where nobody waits for the edge, openings go on beside the interior.
-        if launches.openings and len(self.ghost_slots):
+        if launches.openings and len(self.ghost_slots) and not self._aside:
             self._device.join()
 
     def collide_interior(self) -> None:

@@ -6,7 +6,8 @@
 //
 // `points` names the points; without it they are 0 .. count - 1. Where a point's neighbours lie:
 //   KINDS   kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
-//           points whose neighbours lie alike: 4 bytes a point, the table stays in the caches;
+//           points whose neighbours lie alike: 4 bytes a point, the table stays in the caches; below 0
+//           where p is to be left out, with all others on its lines of memory;
 //   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
@@ -33,6 +34,14 @@ INLINE void left(Stored *p, real value) {
   __stcs(p, kept(value));
 #else
   *p = kept(value);
+#endif
+}
+
+INLINE bool left_out(const int *kinds, long p) {
+#if KINDS
+  return kinds[p] < 0;
+#else
+  return false;
 #endif
 }
 
@@ -130,6 +139,7 @@ advance_along(Stored *__restrict__ f, long stride, const Physics k, const real *
   const Surroundings around = {body, force, velocity, inside};
   FOR_EACH(q, count) {
     const long p = points ? points[q] : q;
+    if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
     find_neighbours(kinds, distances, pitch, p, d);
@@ -151,6 +161,7 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
   const long whole = points ? 0 : count / TOGETHER;
   FOR_EACH(q, whole) {
     const long p = q * TOGETHER;
+    if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[TOGETHER][Q];
     UNROLLED for (int n = 0; n < TOGETHER; ++n) {
@@ -168,6 +179,7 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
 #endif
   FOR_EACH(q, count - first) {
     const long p = points ? points[q] : first + q;
+    if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
     find_neighbours(kinds, distances, pitch, p, d);
@@ -186,6 +198,7 @@ advance_pushing(const Stored *__restrict__ from, Stored *__restrict__ to, long s
   const Surroundings around = {body, force, velocity, inside};
   FOR_EACH(q, count) {
     const long p = points ? points[q] : q;
+    if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
     find_neighbours(kinds, distances, pitch, p, d);

@@ -18,6 +18,12 @@ ROW = 20
 NONE = np.iinfo(np.int32).min
 """The distance of a neighbour that is not there."""
 
+SKIPPED = -1
+"""Kind of a point that a launch over all of them leaves out."""
+
+LINE = 128
+"""Bytes of a line of a GPU's memory."""
+
 # Two buffers take at most a part of what is free: cells, lists and exchanges need room, too.
 _SHARE = 3
 # Whole lines of memory, for lists with a row for each direction.

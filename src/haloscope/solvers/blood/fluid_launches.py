@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Launch
 from haloscope.solvers.blood.fluid_boundaries import LatticePart
-from haloscope.solvers.blood.fluid_gpu import Way, neighbours
+from haloscope.solvers.blood.fluid_gpu import LINE, SKIPPED, Way, neighbours
 from haloscope.solvers.blood.fluid_rows import rows_and_points
 from haloscope.solvers.blood.populations import Turn
 
@@ -35,7 +35,9 @@ class Orders:
     listed: float
 
 
-def orders(device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way) -> Orders:
+def orders(
+    device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way, itemsize: int
+) -> Orders:
     """Lay out the order in which points are taken.
 
     Parameters
@@ -48,14 +50,16 @@ def orders(device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way)
         Those beside ghosts, of the bulk.
     way
         How a GPU reads where neighbours lie.
+    itemsize
+        Bytes of a stored population.
 
     Returns
     -------
     Orders
     """
-    chosen, give = (np.flatnonzero(edge), np.flatnonzero(~edge)), device.from_host
+    give = device.from_host
     if device.kind == "cpu":
-        taken = []
+        chosen, taken = (np.flatnonzero(edge), np.flatnonzero(~edge)), []
         for sources in (None, part.sources):
             here: list[tuple[Any, ...]] = []
             for some in chosen:
@@ -68,12 +72,36 @@ def orders(device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way)
         read = [one for order in taken[1] for one in order if np.ndim(one)]
         listed = sum(table.nbytes for table in read) / max(1, part.bulk)
         return Orders((taken[0], taken[1]), listed)
+    edge = _whole_lines(edge, itemsize)
+    chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
     found = neighbours(part.sources[:, : part.bulk], way)
-    where = (give(found.kinds), give(found.distances), found.pitch)
+    where = (give(found.distances), found.pitch)
     # Points that all go together need no list.
     named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
-    points = [(one, len(some)) for one, some in zip(named, chosen, strict=True)]
-    return Orders((list(points), [(*some, *where) for some in points]), found.bytes_a_point)
+    points: list[tuple[Any, ...]] = [
+        (one, len(some)) for one, some in zip(named, chosen, strict=True)
+    ]
+    kinds = give(found.kinds)
+    with_kinds = [(*some, kinds) for some in points]
+    if way.kinds and edge.any() and len(chosen[1]):
+        # Nor do those of the interior where each has a kind that can say that it is not one of them.
+        kept = np.where(edge, SKIPPED, found.kinds).astype(np.int32)
+        with_kinds[1] = (0, part.bulk, give(kept))
+    return Orders((points, [(*some, *where) for some in with_kinds]), found.bytes_a_point)
+
+
+def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
+    """Let all points whose values share a line of memory with one of the edge go with it.
+
+    Where the lattice is cut across its rows, single points of each would be read and written with
+    most of their lines in vain, and those of the rest again.
+    """
+    each = LINE // itemsize
+    lines = -(-len(edge) // each)
+    padded = np.zeros(lines * each, bool)
+    padded[: len(edge)] = edge
+    whole = np.repeat(padded.reshape(lines, each).any(axis=1), each)
+    return whole[: len(edge)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +111,7 @@ class Launches:
     Attributes
     ----------
     edge, interior
-        Points of the bulk beside ghosts, and the others.
+        Points of the bulk beside ghosts (with what is taken with them), and the others.
     openings
         Points in openings, on the device's side stream.
     walls
@@ -113,6 +141,8 @@ class Binder:
     corrections
         Links to walls after steps that leave populations in own slots, and after those that leave
         them with neighbours; empty where there are none.
+    aside
+        Whether the edge is taken on the device's side stream.
     """
 
     device: Device
@@ -127,6 +157,7 @@ class Binder:
     cells: tuple[Array, ...]
     opening_tables: tuple[Array, ...]
     corrections: tuple[tuple[Any, ...], ...]
+    aside: bool
 
     def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
         """Bind one kind of step to its buffers."""
@@ -137,13 +168,16 @@ class Binder:
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         together = self.way.together if _takes_several(turn) else 1
         tables = orders.tables[int(turn.streamed or turn.pushed)]
-        for launches, order in zip((found.edge, found.interior), tables, strict=True):
+        streams = (self.device.side if self.aside else None, None)
+        each = zip((found.edge, found.interior), tables, streams, strict=True)
+        for launches, order, stream in each:
             if order[1]:
                 launches.append(
                     kernel.bind(
                         *(*f, *common, *order, *self.cells),
                         extent=(-(-int(order[1]) // together),),
                         block=(self.way.threads,),
+                        stream=stream,
                     )
                 )
         if self.in_openings:

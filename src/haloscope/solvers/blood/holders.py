@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import SolutionError
@@ -28,6 +29,8 @@ _ROOM = 1.25
 # Beyond what kernels take for a place, and near enough for a cell to keep its shape.
 _PARKED = 2e9
 _DIMENSIONS = 3
+
+Rows = NDArray[np.int64]
 
 
 class Holders:
@@ -105,10 +108,22 @@ class Holders:
             raise_together(self._world, fault)
         return found, fastest
 
-    def hand_over(self, kinds: Sequence[Present]) -> float:
+    def hand_over(self, kinds: Sequence[Present], *, all_owned: bool = False) -> tuple[float, bool]:
         """Give cells of some kinds to all ranks that they reach, and count them; all ranks call this.
 
-        Returns the largest speed of a vertex on any rank.
+        Parameters
+        ----------
+        kinds
+            Whose cells.
+        all_owned
+            None was added or taken away since the last time.
+
+        Returns
+        -------
+        fastest
+            The largest speed of a vertex on any rank.
+        moved
+            Whether cells have other rows than before on any rank.
 
         Raises
         ------
@@ -124,14 +139,15 @@ class Holders:
             )
             for given, look in zip(kinds, looks, strict=True)
         ]
-        arrivals = hand_over(self._world, self._region, leaving, self._reach)
+        arrivals = hand_over(self._world, self._region, leaving, self._reach, all_owned=all_owned)
         shared = [each.held.rows_with(self._world.rank) for each in arrivals]
         crowded = [
             bool(rows) and not (given.shared is not None and given.shared.fits(rows))
             for given, rows in zip(kinds, shared, strict=True)
         ]
         counts = [int(each.held.own.sum()) for each in arrivals]
-        owned, needed = self._world.sum(np.array([counts, crowded], np.int64))
+        moves = [each.moves(given.count) for given, each in zip(kinds, arrivals, strict=True)]
+        owned, needed, moved = self._world.sum(np.array([counts, crowded, moves], np.int64))
         for given, count in zip(kinds, owned.tolist(), strict=True):
             if count != given.total:
                 raise SolutionError(
@@ -142,9 +158,8 @@ class Holders:
         for given, arrival, rows, anew in each:
             self._arrange(given, arrival)
             self._share(given, rows, bool(anew))
-            others = arrival.held.holders.sum(axis=1) > 1
-            given.membranes.divide(np.flatnonzero(~others), np.flatnonzero(others))
-        return fastest
+            given.membranes.divide(*_parts(arrival.held, given.membranes.at_once))
+        return fastest, bool(moved.any())
 
     def _flat_states(self, cells: Membranes, rows: np.ndarray) -> np.ndarray:
         states = self._rows.states(cells, rows)
@@ -164,6 +179,7 @@ class Holders:
                 self._forget(cells.positions)
                 if given.shared is not None:
                     given.shared.forget(cells.velocities)
+                    given.shared.forget(cells.forces)
             places = np.concatenate([arrival.rows, parked])
             self._rows.rearrange(cells, given.membranes, places, came)
         given.held, given.rows = arrival.held, rows
@@ -186,9 +202,22 @@ class Holders:
                 self._transport,
                 before=given.shared,
                 state=given.membranes.velocities,
+                stream=self._device.side,
             )
         elif given.shared is not None:
             given.shared.renew(rows)
+
+
+def _parts(held: Held, at_once: int) -> tuple[Rows, Rows, Rows]:
+    """Places of own cells that no other rank holds, of own cells that others hold, too, and of others'.
+
+    With the second go so many of the first that they are a multiple of what a device takes at once.
+    """
+    shared = held.holders.sum(axis=1) > 1
+    alone, copies = np.flatnonzero(~shared), np.flatnonzero(shared & ~held.own)
+    own = np.flatnonzero(shared & held.own)
+    more, rest = np.split(alone, [min(-len(own) % at_once, len(alone))])
+    return rest, np.concatenate([own, more]), copies
 
 
 def _parked_state(given: Present) -> np.ndarray:

@@ -24,7 +24,10 @@ INLINE void add_one(int *to, int sign) {
 #endif
 }
 
-// Cells of which a vertex has no place have no images.
+// Periods that a cell may be long: one that has burst would be met in each of millions of them.
+const int MOST_PERIODS = 8;
+
+// Cells of which a vertex has no place, or that have burst, have no images.
 KERNEL find_images(const int *numbers, const real *X, long vertices, long cells, long a_cell,
                    real *home, int *images) {
   const Box box = box_of(numbers);
@@ -42,6 +45,7 @@ KERNEL find_images(const int *numbers, const real *X, long vertices, long cells,
       const real first = (real)axis.first, last = (real)(axis.first + axis.count - 1);
       int begin = 0, end = 0;
       home[3 * m + d] = 0;
+      known = known && (!axis.period || high - low < (real)MOST_PERIODS * (real)axis.period);
       if (known && axis.period) {
         const real n = (real)axis.period;
         home[3 * m + d] = n * floor_of(low / n);

@@ -11,15 +11,12 @@
 //                of Loop element e
 //   wedges       the same of triangles, with their vertices
 //   rows         numbers of cells; those from span[0] up to span[1] are worked on
-//   box, margin  forces of vertices farther than `margin` points from the own box are 0 on GPUs, which
-//                leave the elements around them out; below 0: none are
 //
 // A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
 // added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
 
 #define PARTS_OF_A_CELL 128
 
-#include "own_box.hpp"
 #include "membrane_lanes.hpp"
 #include "membrane.hpp"
 #include "membrane_folds.hpp"
@@ -109,14 +106,20 @@ INLINE Vec<T> loop_gradient(Response<T> r, const double *weights) {
 }
 
 KERNEL advance(double *positions, const double *velocities, const int *rows, const int *span, long capacity,
-               long count, long V) {
-  FOR_EACH(i, count * V) {
-    const long row = span[0] + i / V;
-    if (row < span[1])
-      for (long d = 0; d < 3; d++) {
-        const long at = (d * capacity + rows[row]) * V + i % V;
-        positions[at] += velocities[at];
-      }
+               long V) {
+  FOR_EACH(i, (span[1] - span[0]) * V) {
+    const long c = rows[span[0] + i / V];
+    for (long d = 0; d < 3; d++) {
+      const long at = (d * capacity + c) * V + i % V;
+      positions[at] += velocities[at];
+    }
+  }
+}
+
+KERNEL clear_forces(double *result, const int *rows, const int *span, long capacity, long V) {
+  FOR_EACH(i, (span[1] - span[0]) * V) {
+    const long c = rows[span[0] + i / V];
+    for (long d = 0; d < 3; d++) result[(d * capacity + c) * V + i % V] = 0;
   }
 }
 

@@ -46,8 +46,7 @@ INLINE Lanes in_pairs(Lanes *parts) {
 KERNEL forces(const double *positions, const double *velocities, double *result, const int *elements,
               const double *weights, const double *reference, const double *curvature, const int *counts,
               const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows,
-              const int *span, const int *, long, long slots, long, long room, long capacity, long V, long E,
-              long regular) {
+              const int *span, long slots, long, long room, long capacity, long V, long E, long regular) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room), *u = x + 3 * V, *f = u + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];

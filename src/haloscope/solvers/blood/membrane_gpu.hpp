@@ -1,27 +1,15 @@
 // Forces on GPUs: a block goes through cells one after the other; its threads take elements, then
 // vertices, which gather. What elements say waits in shared memory with the cell's positions, or in the
 // block's part of the scratch array where it does not fit: of each element its volume and area, (Loop)
-// a Response in pairs and (guard) what it says against folds; of each vertex (linear) what it bends, and
-// whether it is near the own box. Volume and area need all of a cell, the rest only what is near.
+// a Response in pairs and (guard) what it says against folds; of each vertex (linear) what it bends.
 
 struct alignas(16) Pair {
   double first, second;
 };
 struct OnChip {
   double volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL], weights[LOOP ? 120 : 1];
-  int some_near, some_far;
 };
 
-INLINE bool is_near(double x, const int *numbers, long margin) {
-  // What has no place is to be seen.
-  if (!placeable(x)) return true;
-  const int count = numbers[3], period = numbers[6];
-  const int distance = from_first(nearest_point(x), {numbers[0], count, period, period ? 1.0 / period : 0});
-  return distance < count + margin && distance >= -margin || period && distance >= period - margin;
-}
-INLINE bool is_near(Vec<double> x, const int *numbers, long margin) {
-  return is_near(x.x, numbers, margin) && is_near(x.y, numbers + 1, margin) && is_near(x.z, numbers + 2, margin);
-}
 // Triangles around a vertex of Loop elements, of which each has five or six.
 #define MOST_AROUND 6
 
@@ -30,16 +18,13 @@ template <bool STAGED>
 INLINE void forces_of_cells(const double *positions, const double *velocities, double *result, const int *elements,
                             const double *weights, const double *reference, const double *curvature,
                             const int *counts, const int *entries, const Wedge *wedges, Law law, double *store,
-                            OnChip &chip, const int *rows, const int *span, const int *numbers, long margin,
-                            long slot, long slots, long capacity, long V, long E, long regular) {
+                            OnChip &chip, const int *rows, const int *span, long slot, long slots, long capacity, long V, long E, long regular) {
   double *const volumes = store + (LOOP ? 12 * E : 7 * V), *const areas = volumes + E, *const folds = areas + E;
-  double *const flags = folds + (law.kf != 0 ? 4 * E : 0), *const places = flags + (V + 15) / 16 * 2;
-  unsigned char *const near = (unsigned char *)flags;
+  double *const places = folds + (law.kf != 0 ? 4 * E : 0);
   Pair *const waiting = (Pair *)store;
 #if LOOP
   THREADS(i, 120) chip.weights[i] = weights[i];
 #endif
-  THREADS(i, 1) chip.some_near = chip.some_far = 0;
   BARRIER();
   for (long n = span[0] + slot; n < span[1]; n += slots) {
     const long c = rows[n];
@@ -48,22 +33,13 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
     THREADS(v, V) {
       const Vec<double> x = at(cell, v);
       if (STAGED) places[v] = x.x, places[V + v] = x.y, places[2 * V + v] = x.z;
-      near[v] = margin < 0 || is_near({cell.x[v], cell.y[v], cell.z[v]}, numbers, margin);
-      if (near[v])
-        chip.some_near = 1;
-      else
-        chip.some_far = 1;
     }
     BARRIER();
     if (STAGED) cell = {places, places + V, places + 2 * V, {0, 0, 0}};
-    const bool whole = !chip.some_far, some = chip.some_near;
-    THREADS(e, some ? E : 0) {
+    THREADS(e, E) {
       const Triangle<double> t = triangle_of(cell, elements, E, e);
       volumes[e] = dot(at(cell, elements[e]), t.S);
       areas[e] = t.area;
-      bool needed = whole;
-      for (long k = 0; k < (LOOP ? 12 : 3) && !needed; k++) needed = near[elements[k * E + e]];
-      if (!needed) continue;
       const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
       const Rest rest = rest_of(reference, curvature, E, e);
       if (law.kf != 0) {
@@ -82,7 +58,7 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
     }
 #if !LOOP
     if (law.kb != 0)
-      THREADS(v, some ? V : 0) {
+      THREADS(v, V) {
         const CornerResponse<double> r = corner_response(law, curvature[v], corner_of(cell, counts, wedges, V, v));
         const double *values = (const double *)&r;
         for (int i = 0; i < 7; i++) store[i * V + v] = values[i];
@@ -107,15 +83,9 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
       BARRIER();
     }
     const double p = volume_derivative(law, chip.volumes[0]), s = area_derivative(law, chip.areas[0]);
-    // All threads have read them.
-    THREADS(i, 1) chip.some_near = chip.some_far = 0;
     THREADS(v, V) {
       Vec<double> f = {};
       double *to = result + c * V + v;
-      if (!near[v]) {
-        to[0] = to[capacity * V] = to[2 * capacity * V] = 0;
-        continue;
-      }
       const auto resisted = [&](long e, Triangle<double> t, Gradients<double> g) {
         if (law.kf != 0)
           add_to_gradients(t, {{folds[e], folds[E + e], folds[2 * E + e]}, folds[3 * E + e]}, g);
@@ -173,17 +143,15 @@ KERNEL __launch_bounds__(THREADS_A_BLOCK)
 forces(const double *positions, const double *velocities, double *result, const int *elements,
        const double *weights, const double *reference, const double *curvature, const int *counts,
        const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows, const int *span,
-       const int *box, long margin, long slots, long on_chip, long room, long capacity, long V, long E,
-       long regular) {
+       long slots, long on_chip, long room, long capacity, long V, long E, long regular) {
   DYNAMIC_SHARED(double, staged);
   SHARED(OnChip, chip, 1);
   BLOCKS(slot, slots)
   if (on_chip)
     forces_of_cells<true>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
-                          wedges, law, staged, chip[0], rows, span, box, margin, slot, slots, capacity, V, E,
-                          regular);
+                          wedges, law, staged, chip[0], rows, span, slot, slots, capacity, V, E, regular);
   else
     forces_of_cells<false>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
-                           wedges, law, scratch + slot * room, chip[0], rows, span, box, margin, slot, slots,
-                           capacity, V, E, regular);
+                           wedges, law, scratch + slot * room, chip[0], rows, span, slot, slots, capacity, V, E,
+                           regular);
 }

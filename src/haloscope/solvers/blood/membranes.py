@@ -33,7 +33,8 @@ _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 16 * 8
 _WARP = 32
-_EVERYWHERE = -1
+# Threads of a processor that move vertices.
+_MOVING = 2048
 
 
 # Of an element: an equilateral one has 1. Those of crowded cells go down to 0.1.
@@ -105,22 +106,6 @@ class MembraneLaw:
             raise InputError(f"{name} = {value} is not possible; give a number from 0 on")
 
 
-@dataclass(frozen=True, eq=False)
-class Near:
-    """Where forces are asked for: in a box of lattice points, and up to some points from it.
-
-    Attributes
-    ----------
-    box
-        On the device, as :meth:`OwnBox.numbers` gives it.
-    margin
-        In points.
-    """
-
-    box: Array
-    margin: int
-
-
 class Membranes:
     """The cells of one kind that are present: arrays over their vertices, and laws between them.
 
@@ -149,6 +134,9 @@ class Membranes:
         forces only if the membrane is viscous.
     parts
         How many cells :meth:`divide` has put into each part.
+    at_once
+        Cells whose forces a GPU computes side by side: a multiple of them leaves none of it idle. 1 on
+        cores.
     mesh, law, capacity, vertices
         As given; vertices of a cell.
 
@@ -203,11 +191,11 @@ class Membranes:
         self._set_scratch()
         self._launches: dict[tuple[str, int], Launch] = {}
         self._of_parts: dict[tuple[str, int], Launch] = {}
-        self.parts = (0, 0)
+        self.parts = (0, 0, 0)
         self._divided = np.zeros(capacity, np.int32)
         self._rows = device.from_host(self._divided)
         # Where each part begins, and where the last one ends.
-        self._spans = device.zeros((len(self.parts) + 1,), np.int32)
+        self._spans = device.zeros((2 * (len(self.parts) + 1),), np.int32)
 
     def compute_forces(self, count: int) -> None:
         """Set the forces of the first `count` cells from their positions and velocities."""
@@ -218,18 +206,34 @@ class Membranes:
 
         Launches for the parts stay as they are.
         """
-        counts = tuple(len(part) for part in parts)
+        first, second, third, *_ = (*(len(part) for part in parts), 0, 0)
+        counts = (first, second, third)
         found = np.zeros_like(self._divided)
         found[: sum(counts)] = np.concatenate(parts)
         if counts != self.parts or not np.array_equal(found, self._divided):
-            self.parts, self._divided = (counts[0], counts[1]), found
+            self.parts, self._divided = counts, found
             self._rows[...] = self._device.from_host(found)
-            spans = np.append(0, np.cumsum(counts)).astype(np.int32)
+            a, b, c = np.cumsum(counts).tolist()
+            spans = np.array([0, a, a, b, b, c, a, c], np.int32)
             self._spans[...] = self._device.from_host(spans)
 
-    def compute_forces_of(self, part: int, near: Near) -> None:
-        """Set the forces of the cells of a part on all vertices near a box; others may be left 0."""
-        self._launch_part("forces", part, lambda rows, span: self._bind_forces(rows, span, near))
+    def clear_forces_of(self, part: int) -> None:
+        """Set the forces of the cells of a part to 0."""
+        self._launch_part("clear_forces", part, self._bind_clear)
+
+    def _bind_clear(self, rows: Array, span: Array) -> Launch:
+        return self._kernel("clear_forces").bind(
+            *(self.forces, rows, span, self.capacity, self.vertices),
+            extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
+        )
+
+    def compute_forces_of(self, part: int) -> None:
+        """Set the forces of the cells of a part."""
+        self._launch_part("forces", part, self._bind_forces)
+
+    def part(self, number: int) -> tuple[Array, Array]:
+        """Where the cells of a part stand: all rows in turn, and which of them are this part's."""
+        return self._rows, self._spans[2 * number : 2 * number + 2]
 
     def advance(self, part: int) -> None:
         """Move the cells of a part for one step: positions += velocities."""
@@ -378,6 +382,7 @@ class Membranes:
         device = self._device
         if device.kind == "cpu":
             self._slots, self._on_chip, self._shared = device.multiprocessors, 0, 0
+            self.at_once = 1
             # 16 vectors of a vertex, for up to 8 cells side by side.
             self._room = _CORES_SCRATCH * V
         else:
@@ -385,13 +390,11 @@ class Membranes:
                 _RESPONSE * E if self._loop else _CORNER_RESPONSE * V
             ) + _TRIANGLE_SHEETS * E
             self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
-            # A byte a vertex; the next block's room begins at a pair, too.
-            self._room += 2 * -(-V // 16)
             shared = 8 * (self._room + 3 * V)
             together = min(_GPU_SHARED // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
             self._on_chip = int(shared + _GPU_STATIC <= _GPU_SHARED)
             self._shared = shared * self._on_chip
-            self._slots = device.multiprocessors * max(together, 1)
+            self._slots = self.at_once = device.multiprocessors * max(together, 1)
         self._scratch = device.zeros((1 if self._on_chip else self._slots * self._room,), "f8")
 
     def _kernel(self, name: str) -> Kernel:
@@ -416,21 +419,19 @@ class Membranes:
 
     def _launch_part(self, name: str, part: int, bind: Callable[[Array, Array], Launch]) -> None:
         if (name, part) not in self._of_parts:
-            self._of_parts[name, part] = bind(self._rows, self._spans[part : part + 2])
+            self._of_parts[name, part] = bind(*self.part(part))
         self._of_parts[name, part]()
 
     def _bind_advance(self, rows: Array, span: Array) -> Launch:
         return self._kernel("advance").bind(
-            *(self.positions, self.velocities, rows, span, self.capacity),
-            *(self.capacity, self.vertices),
-            extent=(self.capacity * self.vertices,),
+            *(self.positions, self.velocities, rows, span, self.capacity, self.vertices),
+            extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
         )
 
-    def _bind_forces(self, rows: Array, span: Array, near: Near | None) -> Launch:
-        box = self._device.zeros((9,), np.int32) if near is None else near.box
+    def _bind_forces(self, rows: Array, span: Array) -> Launch:
         return self._kernel("forces").bind(
             *(self.positions, self.velocities, self.forces, *self._shape_tables()),
-            *(self._scratch, rows, span, box, _EVERYWHERE if near is None else near.margin),
+            *(self._scratch, rows, span),
             *(self._slots, self._on_chip, self._room, self.capacity, self.vertices),
             *(len(self.mesh.triangles), self._regular),
             extent=(min(self._slots, self.capacity) * self._threads,),
@@ -448,7 +449,7 @@ class Membranes:
         if name == "forces":
             give = self._device.from_host
             rows, span = np.arange(count, dtype=np.int32), np.array([0, count], np.int32)
-            return self._bind_forces(give(rows), give(span), None)
+            return self._bind_forces(give(rows), give(span))
         kernel, threads = self._kernel(name), 128
         if name == "moments":
             return kernel.bind(

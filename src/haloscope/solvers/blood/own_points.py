@@ -56,3 +56,22 @@ def share_out(
         outward=outward,
     )
     return boxes, part
+
+
+def wanted_by_others(part: LatticePart) -> NDArray[np.bool_]:
+    """Which own points, (owned,), are within the halo of a point that another rank owns.
+
+    Their velocities go to that rank, as a rule: it has ghosts of all that are within the halo of its
+    cuboid.
+    """
+    near = part.table >= part.owned
+    for axis in range(near.ndim):
+        along = np.moveaxis(near, axis, 0)
+        one = along.copy()
+        for step in range(1, part.halo + 1):
+            along[step:] |= one[:-step]
+            along[:-step] |= one[step:]
+    found = np.zeros(part.count, bool)
+    there = near & (part.table >= 0)
+    found[part.table[there]] = True
+    return found[: part.owned]

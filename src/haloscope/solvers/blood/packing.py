@@ -376,7 +376,6 @@ def pack_tile(
     shapes: Sequence[CellShape],
     counts: Sequence[int],
     random: np.random.Generator,
-    size: float = 1.0,
 ) -> Cells | None:
     """Cells in a box that closes on itself; None where they were not brought apart.
 
@@ -388,10 +387,8 @@ def pack_tile(
         Of each kind.
     random
         Where the cells begin.
-    size
-        That they grow to, over the full one.
     """
     tile = Lumen.box(sides)
     packing = Packing(device, tile, shapes, scattered(random, tile, shapes, counts))
-    depths = packing.grow(size)
+    depths = packing.grow(1.0)
     return packing.cells if packing.settled(depths) else None

@@ -19,6 +19,7 @@ from haloscope.solvers.blood.case import BloodTable, Profile
 from haloscope.solvers.blood.cell_motion import moved_volumes, outermost
 from haloscope.solvers.blood.coupling import OwnBox
 from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.holders import raise_together
 from haloscope.solvers.blood.inside import ClosedCells, inside_flags
 from haloscope.solvers.blood.straight_vessels import straight_vessel
 from haloscope.solvers.blood.suspension import Suspension
@@ -29,6 +30,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _PREFIX = "profile "
+_NOT_FINITE = "velocities of the fluid are no finite numbers any more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +149,20 @@ class Profiles:
         return since >= 0 and since % self._profile.interval == 0
 
     def sample(self, step: int) -> None:
-        """Add the state after a step; all ranks call this."""
+        """Add the state after a step; all ranks call this.
+
+        Raises
+        ------
+        SolutionError
+            The state holds numbers that are not finite, or a membrane that has folded over.
+        """
         sums, bins, axis = self._sums, self._profile.bins, self.vessel.axis
         density, velocity = self._fluid.moments()
         speed = velocity[axis][self._chosen]
+        if self._suspension is not None:
+            self._suspension.require_sound()
+        # Whole numbers, as sums are made of, have no infinity.
+        raise_together(self._world, "" if np.isfinite(velocity).all() else _NOT_FINITE)
         sums["speed"] += exact_bin_sums(self._bins, speed, bins)
         if not self.vessel.closed:
             pressure = (density[self._chosen] - 1) * SOUND_SPEED**2
@@ -160,7 +172,7 @@ class Profiles:
             sums["steps"] += [1, step if sums["steps"][0] == 0 else 0, 0]
             sums["steps"][2] = step
             # That of the step that led here.
-            factor = float(self._drive(t=(step - 1) * self._units.time_step))
+            factor = self._drive((step - 1) * self._units.time_step)
             sums["drive"] += exact_sum([factor])
         if self._suspension is not None:
             self._sample_cells(self._suspension, speed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,7 +158,9 @@ class Repulsion:
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
         self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)
-        self._plans: dict[tuple[int, ...], tuple[list[tuple[int, int]], Callable[[], None]]] = {}
+        self._plans: dict[
+            tuple[int, ...], tuple[list[tuple[int, int]], NearLists | ListsOnGpu]
+        ] = {}
 
     def _region(self, box: OwnBox) -> NDArray[np.int32]:
         """Bins of what own points can get forces from, as the numbers of an own box."""
@@ -195,6 +197,11 @@ class Repulsion:
             plan = self._bound(kinds)
             self._plans[key] = sizes, plan
         plan()
+
+    def renew(self) -> None:
+        """Make lists that are kept anew the next time, so that all ranks do so in the same step."""
+        for _, plan in self._plans.values():
+            plan.renew()
 
     def launches(self, kinds: Sequence[CellsOfKind]) -> dict[str, Launch]:
         """The launches of :meth:`apply` on a GPU by the names of their kernels, in turn."""

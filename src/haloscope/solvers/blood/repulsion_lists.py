@@ -146,6 +146,10 @@ class NearLists:
         for repel in self._repel:
             repel()
 
+    def renew(self) -> None:
+        """Make lists anew the next time."""
+        self._found = False
+
     def _renew(self) -> None:
         self._bins.fill()
         for make in self._list:

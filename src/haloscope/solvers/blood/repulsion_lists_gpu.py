@@ -104,6 +104,10 @@ class ListsOnGpu:
         for launch in self._all:
             launch()
 
+    def renew(self) -> None:
+        """Make lists anew the next time."""
+        self._wanted.fill(1)
+
     def _making(self, near: Array, room: int) -> dict[str, Launch]:
         wanted, now, total, then = self._wanted, self._now, self._total, self._then
         box, bins, counts, sums, starts = (

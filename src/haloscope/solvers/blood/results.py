@@ -97,7 +97,7 @@ class RunResults:
 
     def _sample_walls(self, step: int) -> None:
         # The force of the step that led here.
-        factor = float(self._drive(t=max(step - 1, 0) * self._units.time_step))
+        factor = self._drive(max(step - 1, 0) * self._units.time_step)
         self.wall_stress.sample(factor * self._gradient)
 
     def extras(self) -> Mapping[str, NDArray[np.generic]]:

@@ -24,11 +24,11 @@ from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
-from haloscope.solvers.blood.own_points import share_out
+from haloscope.solvers.blood.own_points import share_out, wanted_by_others
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
-from haloscope.solvers.blood.soundness import check_mach, report
+from haloscope.solvers.blood.soundness import check_mach, report, require_bearable
 from haloscope.solvers.blood.stepping import Stepping
 from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
@@ -124,6 +124,7 @@ class BloodSolver:
             spacing=lattice.spacing,
             periodic=lattice.periodic,
         )
+        machine = self._case.machine
         openings, self.areas = fluid_openings(vessel, part, self.units)
         way = choose_way(
             device, world, table.streaming, part.count, table.stored_bytes, self.notices.append
@@ -142,8 +143,9 @@ class BloodSolver:
             with_cells=bool(table.cells),
             inside_tau=table.inside_tau,
             carreau=self._carreau(),
+            wanted=wanted_by_others(part) if table.cells else None,
+            aside=machine.overlap and part.ghosts > 0,
         )
-        machine = self._case.machine
         self.flow = Flow(
             device,
             world,
@@ -416,6 +418,8 @@ class BloodSolver:
         if self.suspension is not None:
             self.suspension.require_sound()
         velocity = self._moments()[:3]
+        fastest = math.sqrt(float((velocity**2).sum(axis=0).max(initial=0.0)))
+        require_bearable(self._table, self._world.largest(fastest))
         square = float((velocity**2).sum())
         changed, steps = math.nan, 1
         if self._before is not None and self._before[0] != self.step:
@@ -518,6 +522,12 @@ class BloodSolver:
         if flows:
             told = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
             lines.append(f"flow into the vessel in nl/s: {told}")
+        elif self._table.walls.kind == "interpolated":
+            gained = found["mean_p"] / self.units.pressure / SOUND_SPEED**2
+            lines.append(
+                f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
+                "the mass exactly"
+            )
         return lines
 
     def _count_work(self) -> Work:

@@ -8,19 +8,19 @@ from typing import Literal
 
 import numpy as np
 
-from haloscope.device.interface import Device
+from haloscope.device.interface import Array, Device
 from haloscope.domain.lattice_parts import LatticePart
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.shared_rows import SharedRows
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells import Held, Region
-from haloscope.solvers.blood.coupling import Coupling, OwnBox
+from haloscope.solvers.blood.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes, Near
+from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.repulsion import (
     CellsOfKind,
     Repulsion,
@@ -29,7 +29,7 @@ from haloscope.solvers.blood.repulsion import (
 )
 
 _INTERPOLATE = TimedRegion("interpolate")
-_SHARE = TimedRegion("share velocities")
+_SHARE = {what: TimedRegion(f"share {what}") for what in ("velocities", "forces")}
 _ADVANCE = TimedRegion("advance vertices")
 _MEMBRANES = TimedRegion("membrane forces")
 _REPULSION = TimedRegion("repulsion")
@@ -39,8 +39,8 @@ _HAND_OVER = TimedRegion("hand over cells")
 
 MARGIN = 2.0
 """Spacings that a vertex may move before cells are handed over again."""
-# Cells that no other rank holds, and those that others hold, too.
-_ALONE, _SHARED = 0, 1
+# Own cells that no other rank holds; others of a rank's own; copies of others'; the last two together.
+_ALONE, _OWN, _COPIES, _SHARED = range(4)
 # The first steps after the start, in which cells may gain any sound speed.
 _FIRST_STEPS = 4
 
@@ -113,6 +113,11 @@ class Present:
         """Cells present."""
         return len(self.held.ids)
 
+    def has(self, part: int) -> bool:
+        """Whether there is any cell of a part."""
+        parts = self.membranes.parts
+        return any(parts[_OWN:]) if part == _SHARED else parts[part] > 0
+
     @property
     def vertices(self) -> int:
         """Of all rows that are worked on."""
@@ -124,10 +129,10 @@ class Suspension:
 
     A rank holds whole copies of all cells that reach into its box, widened by the support of the
     smoothed delta function and by a margin. It gives velocities to the vertices in its own box, and
-    0 to others; ranks that share a cell then give each other what they know. Each copy is moved and
-    strained alike, to the last bit, so that forces need not travel, and a copy stays where it is
-    when cells are handed over: only what a rank did not hold before travels whole. All sums run
-    over cells by number, so that results do not depend, to the last bit, on the ranks.
+    0 to others; ranks that share a cell then give each other what they know. Each copy is moved alike,
+    to the last bit, so that it stays where it is when cells are handed over: only what a rank did
+    not hold before travels whole. What a membrane resists its owner finds, and tells the others. All
+    sums run over cells by number, so that results do not depend, to the last bit, on the ranks.
 
     Parameters
     ----------
@@ -169,12 +174,12 @@ class Suspension:
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
         )
-        self._near = Near(device.from_host(box.numbers()), part.halo)
         self._reach = part.halo + MARGIN
-        self._repulsions: list[Repulsion | WallRepulsion] = []
+        self._between_cells: list[Repulsion] = []
         if repulsion is not None:
             self._reach += repulsion.cutoff
-            self._repulsions.append(Repulsion(device, box, repulsion))
+            self._between_cells.append(Repulsion(device, box, repulsion))
+        self._repulsions: list[Repulsion | WallRepulsion] = [*self._between_cells]
         if repulsion is not None and distances is not None:
             walls = WallRepulsion(device, box, part.halo, part.table, distances, repulsion)
             self._repulsions.append(walls)
@@ -231,7 +236,14 @@ class Suspension:
                 self._holders.look(self.kinds)
                 self._due = self._step + self._interval
                 return
-            self._plan(self._holders.hand_over(self.kinds))
+            fastest, moved = self._holders.hand_over(self.kinds, all_owned=True)
+            self._plan(fastest)
+            if moved:
+                # Who has cells in other rows needs new lists, and others would wait for that: from now
+                # on all make theirs in step, as far as vertices are as fast.
+                self._coupling.renew()
+                for repulsion in self._between_cells:
+                    repulsion.renew()
 
     def _plan(self, fastest: float) -> None:
         """When to hand over next: before a vertex at twice its speed can have left the margin."""
@@ -312,13 +324,7 @@ class Suspension:
             self.launch_step()
             self.count_step()
             return
-        self._interpolate()
-        for given in self.kinds:
-            if given.shared is not None:
-                with _SHARE:
-                    given.shared.swap(given.membranes.velocities)
-            for part in (_ALONE, _SHARED):
-                self._advance(given, part)
+        self._move()
         self.count_step()
         self.hand_over()
         self._put_forces()
@@ -341,46 +347,77 @@ class Suspension:
         )
 
     def launch_step(self) -> None:
-        """Do what :meth:`step` does on the device where no cells are handed over.
+        """Do what :meth:`step` does on the device where no cells are handed over."""
+        self._move()
+        self._put_forces()
 
-        Cells that no other rank holds are moved and strained while velocities of others travel.
+    def _move(self) -> None:
+        """Give vertices the fluid's velocity, and move them.
+
+        Cells that other ranks hold, too, come first: their velocities travel meanwhile.
         """
-        self._interpolate()
-        for given in self.kinds:
-            if given.shared is not None:
-                with _SHARE:
-                    given.shared.start(given.membranes.velocities)
-            self._advance(given, _ALONE)
-            self._strain(given, _ALONE)
-            if given.shared is not None:
-                with _SHARE:
-                    given.shared.finish(given.membranes.velocities)
-                self._advance(given, _SHARED)
-        self._put_forces(beside=_ALONE)
+        self._interpolate(_SHARED)
+        self._start_sharing("velocities")
+        self._interpolate(_ALONE)
+        self._advance(_ALONE)
+        self._finish_sharing("velocities")
+        self._advance(_SHARED)
 
     def count_step(self) -> None:
         """Take note that a step was done."""
         self._step += 1
 
-    def _interpolate(self) -> None:
-        """Give vertices in the own box the fluid's velocities, and 0 to others."""
-        self._flow.fetch_velocities()
+    def _interpolate(self, part: int) -> None:
+        """Give vertices of a part in the own box the fluid's velocities, and 0 to others."""
         for given in self.kinds:
             m = given.membranes
+            if not given.has(part):
+                continue
+            some = SomeCells(*m.part(part), m.vertices)
             with _INTERPOLATE:
                 self._coupling.interpolate(
-                    self._flow.fluid.velocity, m.positions, m.velocities, given.vertices
+                    *(self._flow.fluid.velocity, m.positions, m.velocities),
+                    m.capacity * m.vertices,
+                    some,
                 )
 
-    def _advance(self, given: Present, part: int) -> None:
-        if given.membranes.parts[part]:
-            with _ADVANCE:
-                given.membranes.advance(part)
+    def _start_sharing(self, what: Literal["velocities", "forces"]) -> None:
+        """Begin to give each other what belongs to the vertices of cells that several ranks hold."""
+        shared = self._shared_by_ranks(what)
+        if shared:
+            with _SHARE[what]:
+                self.device.fork()
+                for rows, values in shared:
+                    rows.start(values)
 
-    def _strain(self, given: Present, part: int) -> None:
-        if given.membranes.parts[part]:
-            with _MEMBRANES:
-                given.membranes.compute_forces_of(part, self._near)
+    def _finish_sharing(self, what: Literal["velocities", "forces"]) -> None:
+        shared = self._shared_by_ranks(what)
+        if shared:
+            with _SHARE[what]:
+                for rows, values in shared:
+                    rows.finish(values)
+                self.device.join()
+
+    def _shared_by_ranks(
+        self, what: Literal["velocities", "forces"]
+    ) -> list[tuple[SharedRows, Array]]:
+        return [
+            (given.shared, getattr(given.membranes, what))
+            for given in self.kinds
+            if given.shared is not None
+        ]
+
+    def _advance(self, part: int) -> None:
+        for given in self.kinds:
+            if given.has(part):
+                with _ADVANCE:
+                    given.membranes.advance(part)
+
+    def _strain(self, part: int) -> None:
+        for given in self.kinds:
+            if given.has(part):
+                with _MEMBRANES:
+                    given.membranes.compute_forces_of(part)
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity."""
@@ -411,13 +448,16 @@ class Suspension:
                 fault = fault or str(error)
         raise_together(self._world, fault)
 
-    def _put_forces(self, beside: int | None = None) -> None:
-        """Set the forces on the fluid; those of the cells of one part are there already."""
+    def _put_forces(self) -> None:
+        """Set the forces on the fluid; those of cells that others hold, too, travel meanwhile."""
         force = self._flow.fluid.force
+        self._strain(_OWN)
         for given in self.kinds:
-            for part in (_ALONE, _SHARED):
-                if part != beside:
-                    self._strain(given, part)
+            if given.has(_COPIES):
+                given.membranes.clear_forces_of(_COPIES)
+        self._start_sharing("forces")
+        self._strain(_ALONE)
+        self._finish_sharing("forces")
         with _REPULSION:
             cells = [
                 CellsOfKind(m.positions, m.forces, given.rows, m.vertices)

@@ -22,6 +22,7 @@ from haloscope.domain.wall_distances import wall_distances
 from haloscope.domain.wall_links import link_fractions
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
+from haloscope.expressions import Table
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case import Shape as Vessels
@@ -227,7 +228,11 @@ def _profile(table: keys.OpeningTable, points: OpeningPoints, lattice: Lattice) 
         return developed_profile(points, lattice)
     given = table.velocity_profile()
     assert given is not None
-    x, y, z = lattice.positions(points.numbers).T
+    positions = lattice.positions(points.numbers)
+    if isinstance(given, Table):
+        across = np.delete(positions, points.axis, axis=1)
+        return given(np.linalg.norm(across - across.mean(axis=0), axis=1))
+    x, y, z = positions.T
     found = given.evaluate_finite(f"blood.openings {table.name}.profile", x=x, y=y, z=z)
     return np.broadcast_to(found, x.shape)
 

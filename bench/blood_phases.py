@@ -1,0 +1,140 @@
+"""Times the parts of a step with cells one by one, and counts the vertices that each of them meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from haloscope.device.interface import Device
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.repulsion import CellsOfKind
+from haloscope.solvers.blood.solver import BloodSolver
+from haloscope.solvers.blood.suspension import _ALONE, _OWN, _SHARED, Present
+
+Work = Callable[[], None]
+# Spacings by which cells are moved to and fro, so that lists of what is near are made anew.
+_AWAY = 0.6
+# A vertex within so many spacings of the own box can spread to it, or is of use to a list.
+_SPREADS, _LISTED = 2.0, 3.0
+
+
+def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool]]:
+    """What a step does, by name, and whether it can be captured into a graph.
+
+    Each leaves what it works on as it was, but for forces and velocities, so that it can be timed again
+    and again; nothing of it needs another rank.
+    """
+    flow, suspension = solver.flow, solver.suspension
+    fluid = flow.fluid
+    found: dict[str, tuple[Work, bool]] = {}
+
+    def edge() -> None:
+        device.fork()
+        fluid.collide_edge()
+        device.join()
+
+    if not fluid.in_place:
+        found["edge"] = edge, True
+        found["interior"] = fluid.collide_interior, True
+    if suspension is None:
+        return found
+    coupling, kinds = suspension._coupling, suspension.kinds
+
+    def spread() -> None:
+        for given in kinds:
+            m = given.membranes
+            coupling.spread(fluid.force, m.positions, m.forces, given.vertices)
+
+    def repel() -> None:
+        cells = [
+            CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
+            for given, m in ((given, given.membranes) for given in kinds)
+        ]
+        for repulsion in suspension._repulsions:
+            repulsion.apply(cells)
+
+    signs = [1.0]
+
+    def move() -> None:
+        for given in kinds:
+            given.membranes.positions += signs[0] * _AWAY
+        signs[0] = -signs[0]
+
+    def move_and(work: Work) -> Work:
+        def both() -> None:
+            move()
+            work()
+
+        return both
+
+    for part, name in ((_SHARED, "shared"), (_ALONE, "alone")):
+        found[f"interpolate, cells {name}"] = partial(suspension._interpolate, part), True
+    for part, name in ((_OWN, "shared"), (_ALONE, "alone")):
+        found[f"membranes, cells {name}"] = partial(suspension._strain, part), True
+    found["repulsion"] = repel, True
+    found["no force"] = (lambda: fluid.force.fill(0)), True
+    found["spread"] = spread, True
+    found["move"] = move, False
+    found["move, repulsion"] = move_and(repel), False
+    found["move, spread"] = move_and(spread), False
+    for part, name in ((_SHARED, "shared"), (_ALONE, "alone")):
+        found[f"advance, cells {name}"] = partial(suspension._advance, part), True
+    return found
+
+
+def tell_phases(
+    solver: BloodSolver,
+    device: Device,
+    world: World,
+    seconds_of: Callable[[Work, Device, World, bool], float],
+) -> None:
+    """Print what each part takes on the slowest rank, and what it has to do on the average."""
+    parts = {}
+    for name, (work, alone) in phases_of(solver, device).items():
+        if name.startswith("advance"):
+            # With no speed vertices stay where they are.
+            for given in solver.suspension.kinds if solver.suspension else ():
+                given.membranes.velocities.fill(0)
+        parts[name] = 1e6 * seconds_of(work, device, world, alone)
+    if "move" in parts:
+        moving = parts.pop("move")
+        for name in ("repulsion", "spread"):
+            anew = parts.pop(f"move, {name}") - moving - parts[name]
+            parts[f"lists of {name}, when made anew"] = anew
+    if world.is_root and parts:
+        print("  alone, in us: " + ", ".join(f"{name} {us:.1f}" for name, us in parts.items()))
+    if solver.suspension is None:
+        return
+    counts = np.sum([_counts(solver, given) for given in solver.suspension.kinds], axis=0)
+    counts = world.sum(counts) / world.size
+    if world.is_root:
+        names = ("own", "held", "alone", "shared", "copies of others'")
+        cells = ", ".join(f"{count:.0f} {name}" for count, name in zip(counts, names, strict=False))
+        places = ("in the own box", f"within {_SPREADS:g}", f"within {_LISTED:g}")
+        some = ", ".join(
+            f"{count / counts[1]:.3f} {name}"
+            for count, name in zip(counts[5:], places, strict=True)
+        )
+        print(f"  cells a rank: {cells}; of the vertices of those held: {some}", flush=True)
+
+
+def _counts(solver: BloodSolver, given: Present) -> np.ndarray:
+    """Cells: own, held, of each part; vertices over those of a cell, by where they are."""
+    m, box = given.membranes, solver.suspension._box
+    x = m.on_host(m.positions, given.count)
+    far = np.zeros(x.shape[:2])
+    for axis, (low, high, points, again) in enumerate(
+        zip(box.low, box.high, box.shape, box.periodic, strict=True)
+    ):
+        after = x[..., axis] + 0.5 - low
+        if again:
+            after = after % points
+        beyond = after - (high - low)
+        if again:
+            beyond = np.minimum(beyond, points - after)
+        inside = (after >= 0) & (after < high - low)
+        far = np.maximum(far, np.where(inside, 0, np.maximum(beyond, -after)))
+    reached = [(far <= most).sum() / m.vertices for most in (0.0, _SPREADS, _LISTED)]
+    return np.array([given.own.sum(), given.count, *m.parts, *reached])

@@ -1,0 +1,93 @@
+"""Signals over time and profiles across openings, from expressions or from tables in CSV files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.expressions import Expression, Table, parse_quantity_or_expression
+
+Floats = NDArray[np.float64]
+
+_TABLE = ".csv"
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """A factor over time.
+
+    Attributes
+    ----------
+    key
+        Of the case, for messages.
+    source
+        An expression of t, or a table over t, in s.
+    period
+        In s: the time after which it begins again; None: it does not.
+    """
+
+    key: str
+    source: Expression | Table
+    period: float | None = None
+
+    @property
+    def steady(self) -> bool:
+        """Whether it has one value at all times."""
+        return isinstance(self.source, Expression) and "t" not in self.source.uses
+
+    def __call__(self, t: float) -> float:
+        """Value at a time in s.
+
+        Raises
+        ------
+        InputError
+            It is not finite there.
+        """
+        if self.period is not None:
+            t %= self.period
+        if isinstance(self.source, Expression):
+            return float(self.source.evaluate_finite(self.key, t=t))
+        return float(self.source(t))
+
+
+def is_table(given: str | float) -> bool:
+    """Whether a value of a case is the path of a table; no expression ends so."""
+    return isinstance(given, str) and given.strip().lower().endswith(_TABLE)
+
+
+def read_table(given: str, key: str) -> Table:
+    """Read a table of two columns.
+
+    Raises
+    ------
+    InputError
+        Names the key, and what is wrong with the file.
+    """
+    try:
+        return Table.from_csv(Path(given.strip()))
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from None
+
+
+def read_signal(given: str | float, key: str, period: float | None = None) -> Signal:
+    """Read a number, an expression of t, or the path of a table of t.
+
+    Raises
+    ------
+    InputError
+        It is none of these, or the table ends before the period does.
+    """
+    if not is_table(given):
+        return Signal(key, parse_quantity_or_expression(given, key, ("t",)), period)
+    table = read_table(str(given), key)
+    first, last = float(table.coordinate[0]), float(table.coordinate[-1])
+    if period is not None and (first > 0 or last < period * (1 - 1e-9)):
+        raise InputError(
+            f"{key}: the table goes from {first:g} to {last:g} s and its period is {period:g} s; give "
+            "a table from 0 to the period, or another period"
+        )
+    return Signal(key, table, period)

@@ -1,0 +1,141 @@
+"""Claims about signals and profiles of openings that come from tables."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from haloscope.case import check
+from haloscope.device import open_device
+from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.world import World
+from haloscope.solvers import registry
+from haloscope.solvers.blood import profiles
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.signals import read_signal
+
+_SPEED = 0.01
+
+
+def _channel(openings, **keys):
+    data = {
+        "solver": "blood",
+        "blood": {
+            "spacing_um": 1.0,
+            "channel": {"size_um": [8.0, 8.0, 3.0], "periodic": ["z"], "open": ["x"]},
+            "openings": openings,
+            **keys,
+        },
+    }
+    return registry.make_solver(
+        check(data, BloodCase, "test"), open_device("cpu", threads=1), World()
+    )
+
+
+def test_a_heart_that_beats_begins_its_table_again(tmp_path):
+    path = tmp_path / "heart.csv"
+    path.write_text("t (s),factor\n0,1\n0.2,3\n0.8,1\n")
+    once, again = read_signal(str(path), "key"), read_signal(str(path), "key", 0.8)
+    for t, one in ((0.0, 1.0), (0.1, 2.0), (0.2, 3.0), (0.5, 2.0)):
+        assert once(t) == pytest.approx(one)
+        assert again(t + 1.6) == pytest.approx(one)
+    assert once(5.0) == 1.0
+    assert not once.steady
+    assert read_signal(2.0, "key").steady
+    assert read_signal("1 + t", "key", 2.0)(5.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "period", "words"),
+    [
+        ("0,1\n0.2,3\n", 0.8, "goes from 0 to 0.2 s and its period is 0.8 s"),
+        ("0,1\n0.2,high\n", None, "line 2"),
+        ("0,1\n", None, "at least 2 are needed"),
+    ],
+)
+def test_tables_that_do_not_do_are_told_with_their_key(tmp_path, text, period, words):
+    path = tmp_path / "heart.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"inlet.signal: .*{words}"):
+        read_signal(str(path), "inlet.signal", period)
+
+
+def test_a_table_that_is_not_there_is_told_with_its_key():
+    with pytest.raises(InputError, match=r"inlet.signal: table nothing.csv: cannot be read"):
+        read_signal("nothing.csv", "inlet.signal")
+
+
+def test_an_inlet_takes_its_profile_and_its_signal_from_tables(tmp_path):
+    profile, signal = tmp_path / "profile.csv", tmp_path / "signal.csv"
+    profile.write_text("0,2\n4e-6,0\n")
+    solver = _channel(
+        [
+            {"name": "x_low", "kind": "velocity", "value": _SPEED, "profile": str(profile)},
+            {"name": "x_high", "kind": "pressure"},
+        ]
+    )
+    part, units = solver.part, solver.units
+    inlet = np.flatnonzero(part.openings[: part.owned] == 0)
+    x = solver.vessel.lattice.positions(part.numbers[inlet])
+    away = np.hypot(*(x[:, axis] - x[:, axis].mean() for axis in (1, 2)))
+    signal.write_text(f"0,0\n{40 * units.time_step!r},1\n")
+    pulsed = _channel(
+        [
+            {
+                "name": "x_low",
+                "kind": "velocity",
+                "value": _SPEED,
+                "profile": str(profile),
+                "signal": str(signal),
+            },
+            {"name": "x_high", "kind": "pressure"},
+        ]
+    )
+    for one, factor in ((solver, 1.0), (pulsed, 0.5)):
+        one.advance(21)
+        speed = one.relative("u")[inlet]
+        wanted = factor * _SPEED * 2 * np.maximum(1 - away / 4e-6, 0)
+        assert np.abs(speed - wanted).max() < 1e-9 * _SPEED
+
+
+def test_profiles_of_a_flow_that_broke_stop_the_run_in_a_line():
+    broken = np.zeros((3, 4))
+    broken[1, 2] = np.nan
+    sampled = profiles.Profiles.__new__(profiles.Profiles)
+    sampled._sums, sampled._profile = {}, SimpleNamespace(bins=2)
+    sampled.vessel, sampled._chosen = SimpleNamespace(axis=0), np.arange(4)
+    sampled._fluid = SimpleNamespace(moments=lambda: (np.ones(4), broken))
+    sampled._world, sampled._suspension = World(), None
+    with pytest.raises(SolutionError, match="no finite numbers"):
+        sampled.sample(10)
+
+
+def test_a_flow_that_becomes_too_fast_for_the_lattice_stops_the_run():
+    solver = _channel(
+        [
+            {"name": "x_low", "kind": "velocity", "value": _SPEED, "signal": "1 + 2e2*(t>0)"},
+            {"name": "x_high", "kind": "pressure"},
+        ]
+    )
+    solver.follow()
+    solver.advance(30)
+    with pytest.raises(SolutionError, match=r"Mach 0\.\d+ on the lattice, .* at most 0.4"):
+        solver.follow()
+
+
+def test_a_run_with_interpolated_walls_says_what_mass_they_cost():
+    tube = {"tube": {"radius_um": 4.0, "length_um": 3.0}, "pressure_gradient_pa_m": [1e7, 0.0, 0.0]}
+    data = {
+        "solver": "blood",
+        "blood": {"spacing_um": 1.0, "walls": {"kind": "interpolated"}, **tube},
+    }
+    solver = registry.make_solver(
+        check(data, BloodCase, "test"), open_device("cpu", threads=1), World()
+    )
+    solver.advance(40)
+    density, _ = solver.fluid.moments()
+    told = solver.headline(solver.diagnostics())[-1]
+    assert f"mean density {density.mean() - 1:+.2g} from that of rest" in told
+    assert abs(density.mean() - 1) > 1e-12
