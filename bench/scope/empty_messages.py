@@ -1,9 +1,10 @@
 """Holds the predicted gain of leaving empty messages out against the program that leaves them out.
 
 The exchange of a mesh's boundary with all ranks (tests/mpi/wait_programs/all_pairs.c) is measured
-and its time without empty messages predicted; the version with neighbours only is run as it is.
-Both in turn, several times; medians of the ratios are told, as of the run with and without
-measurement.
+and its time without empty messages predicted. Both it and the version with neighbours only are run
+with and without measurement, in turn, several times: what is foretold of the measured run is held
+against the second version measured, what is foretold without measurement against the second version
+as it is. Ratios of the medians are told, and of each round.
 Where there are fewer cores than ranks, these sleep instead of computing: the prediction knows of no
 cores.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from haloscope.scope.whatif import predict  # noqa: E402
 
 # Ranks share cores: one that waits lets the others on at once.
 _YIELDING = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+_TOLD = 3  # findings of a run
 
 
 def seconds_of(output: str) -> float:
@@ -42,6 +45,17 @@ def plainly(mpi: Flavour, ranks: int, command: list[str | Path]) -> float:
     if done.returncode != 0:
         raise SystemExit(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return seconds_of(done.stdout)
+
+
+def ratio_of(found: dict[str, list[float]], above: str, below: str) -> float:
+    """Ratio of two medians."""
+    return statistics.median(found[above]) / statistics.median(found[below])
+
+
+def tell(name: str, values: list[float], middle: float, unit: str = "") -> None:
+    """Print a figure, and the values of the rounds."""
+    listed = " ".join(f"{value:.3f}" for value in values)
+    print(f"{name:34} {middle:8.3f}{unit:2}  {listed}".rstrip())
 
 
 def main() -> None:
@@ -64,48 +78,41 @@ def main() -> None:
         steps = [str(options.steps), str(options.work), str(options.bytes)]
         steps += [] if options.computing else ["asleep"]
         measure(mpi, options.ranks, [program, "all", "1", "1"], folder / "warm")
-        for number in range(options.runs):
+        for _ in range(options.runs):
             for way in ("all", "neighbours"):
                 found[way].append(plainly(mpi, options.ranks, [program, way, *steps]))
-            out = folder / str(number)
-            measured, done = measure(
-                mpi, options.ranks, [program, "all", *steps], out, environment=_YIELDING
-            )
-            found["all, measured"].append(seconds_of(done.stdout))
-            prediction = predict(measured, "no-empty-messages")
-            gain = prediction.measured - prediction.predicted
-            found["all, predicted without empty ones"].append(found["all, measured"][-1] - gain)
-            findings.append(diagnose(analyse(measured))[0].metric)
+            for way in ("all", "neighbours"):
+                out = folder / way
+                measured, done = measure(
+                    mpi, options.ranks, [program, way, *steps], out, environment=_YIELDING
+                )
+                found[f"{way}, measured"].append(seconds_of(done.stdout))
+                if way == "all":
+                    prediction = predict(measured, "no-empty-messages")
+                    found["foretold, measured"].append(prediction.measured - prediction.predicted)
+                    found["foretold"].append(prediction.gain_unmeasured)
+                    found["error of the replay"].append(prediction.model_error)
+                    first = diagnose(analyse(measured))[:_TOLD]
+                    findings.append(", ".join(f"{one.metric} {one.share:.1%}" for one in first))
+                shutil.rmtree(out)
+            # At once, so that a limit of time loses no round.
+            told = ", ".join(f"{name} {values[-1]:.4f}" for name, values in found.items())
+            print(f"{told}; {findings[-1]}", flush=True)
     for name, values in found.items():
-        listed = " ".join(f"{value:.3f}" for value in values)
-        print(f"{name:34} {statistics.median(values):8.3f} s   {listed}")
-    rounds = list(
-        zip(
-            found["all"],
-            found["neighbours"],
-            found["all, measured"],
-            found["all, predicted without empty ones"],
-            strict=True,
-        )
-    )
-    # By round, as what else the machine does changes from one round to the next.
-    ratios = {
-        "predicted over real gain": [
-            (traced - there) / (whole - real) for whole, real, traced, there in rounds
-        ],
-        "predicted over real time": [there / real for _, real, _, there in rounds],
-        "predicted over real speed-up": [
-            (traced / there) / (whole / real) for whole, real, traced, there in rounds
-        ],
-        "measured over unmeasured time": [traced / whole for whole, _, traced, _ in rounds],
-    }
-    for name, values in ratios.items():
-        listed = " ".join(f"{value:.3f}" for value in values)
-        print(f"{name:34} {statistics.median(values):8.3f}     {listed}")
+        tell(name, values, statistics.median(values), " s" if "error" not in name else "  ")
+    for measured_too in ("", ", measured"):
+        names = (f"all{measured_too}", f"neighbours{measured_too}", f"foretold{measured_too}")
+        # By round, as what else the machine does changes from one round to the next.
+        rounds = zip(*(found[name] for name in names), strict=True)
+        ratios = [foretold / (whole - real) for whole, real, foretold in rounds]
+        whole, real, foretold = (statistics.median(found[name]) for name in names)
+        tell(f"foretold over real gain{measured_too}", ratios, foretold / (whole - real))
+        tell(f"foretold over real time{measured_too}", [], (whole - foretold) / real)
+    tell("measured over unmeasured time", [], ratio_of(found, "all, measured", "all"))
+    tell("the same, neighbours only", [], ratio_of(found, "neighbours, measured", "neighbours"))
     print(
         f"load of the machine at the end     {os.getloadavg()[0]:7.1f}     on {os.cpu_count()} cores"
     )
-    print(f"first finding                          {', '.join(sorted(set(findings)))}")
 
 
 if __name__ == "__main__":

@@ -424,6 +424,18 @@ def test_other_costs_are_told_with_metric_and_place(paradigm: str, role: str, me
     assert found.remedy
 
 
+def test_making_windows_is_not_told_as_moving_data() -> None:
+    made = Made(2)
+    for name, seconds in (("MPI_Win_create", 2.0), ("MPI_Win_flush", 1.0)):
+        node = made.mpi(name, "rma_sync")
+        for rank in range(2):
+            made.spend(node, rank, seconds)
+    making, moving = diagnose(made.result())
+    assert making.call_path[-1] == "MPI_Win_create"
+    assert "windows once" in making.remedy
+    assert moving.call_path[-1] == "MPI_Win_flush"
+
+
 def test_a_host_that_waits_while_kernels_run_loses_nothing() -> None:
     made = Made(2)
     sync = made.node("cudaStreamSynchronize", 0, "cuda", "sync")
@@ -477,6 +489,57 @@ def test_short_run_is_told_to_be_short() -> None:
     (found,) = diagnose(made.result())
     assert "MPI_Init" in found.title
     assert "lasts 200 ms only" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("span", "first"), [(1.0, "p2p_synchronisation"), (20.0, "mpi_management")]
+)
+def test_starting_a_short_run_does_not_come_before_what_its_steps_lose(
+    span: float, first: str
+) -> None:
+    made = _all_pairs(8, 0.2)
+    made.about["span"] = span
+    init = made.mpi("MPI_Init", "init")
+    for rank in range(8):
+        made.spend(init, rank, 0.5)
+    result = made.result()
+    findings = diagnose(result)
+    assert findings[0].metric == first
+    (start,) = [one for one in findings if one.metric == "mpi_management"]
+    told = answer(result, findings)
+    assert len(told) == 3
+    if start.once:
+        assert findings[-1] is start
+        assert "to start and to end it)" in told[0]
+        assert told[1].startswith("Apart from that the largest loss")
+        assert "MPI_Init" not in told[1]
+    else:
+        assert "MPI_Init" in told[1]
+
+
+def test_a_rank_that_starts_late_is_told_after_what_the_steps_lose() -> None:
+    made = _all_pairs(8, 0.2)
+    made.about["span"] = 1.0
+    init, barrier = made.mpi("MPI_Init", "init"), made.mpi("MPI_Barrier", "barrier")
+    made.spend(init, 1, 2.0)
+    made.wait("wait_at_barrier", barrier, 0, 2.0, cause=1)
+    made.delay(init, 1, 2.0)
+    findings = diagnose(made.result())
+    assert findings[0].metric == "p2p_synchronisation"
+    (late,) = [one for one in findings if one.metric == "delay"]
+    assert late.once
+
+
+def test_what_is_spent_once_comes_first_where_there_is_nothing_else() -> None:
+    made = Made(2, span=1.0)
+    init = made.mpi("MPI_Init", "init")
+    barrier = made.mpi("MPI_Barrier", "barrier")
+    for rank in range(2):
+        made.spend(init, rank, 0.5)
+        made.spend(barrier, rank, 0.003, "collective_synchronisation")
+        made.spend(0, rank, 0.5)
+    findings = diagnose(made.result())
+    assert [one.once for one in findings] == [True, False]
 
 
 def test_profile_tells_uneven_work_and_estimates_empty_messages() -> None:

@@ -457,6 +457,19 @@ def test_names_are_text_whatever_they_hold(record: Run, programs: Programs):
     assert run.measurement().warnings == []
 
 
+def test_what_recording_costs_is_rehearsed_without_a_trace_of_it(record: Run, programs: Programs):
+    run = record(
+        programs("steps"),
+        *("enter:a", "rehearse", "call:b", "pause", "rehearse", "resume", "leave:a"),
+    )
+    assert run.output == "known\nknown\n"
+    assert run.visits() == {"program": 1, "program/a": 1, "program/a/b": 1}
+    kinds = Counter(event[1] for event in run.events())
+    assert kinds[Kind.SEND] == kinds[Kind.RECV] == 0
+    run = record(programs("steps"), "rehearse", mode="profile")
+    assert run.output == "unknown\n"
+
+
 def test_lines_of_others_go_into_the_definitions(record: Run, programs: Programs):
     line = '{"comm": 0, "key": "00ff", "members": "world", "name": "MPI_COMM_WORLD"}'
     run = record(programs("steps"), "attach:1:2", f"define:{line}")

@@ -199,6 +199,7 @@ def _predict(
         "seconds": found.measured,
         "predicted": found.predicted,
         "model_error": found.model_error,
+        "gain_unmeasured": None if math.isnan(found.gain_unmeasured) else found.gain_unmeasured,
         "notes": list(found.notes),
     }
 
@@ -225,7 +226,9 @@ def _without_core(measurement: Measurement, rank: int) -> float:
 def _lack_of_cores(without_core: Sequence[float], result: Result) -> list[str]:
     """What to know where ranks share cores: their waits and messages then seem to take longer."""
     first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
-    whole = float(result.value("time").sum(axis=0)[first].sum())
+    # What is counted is of the whole run, also where a part of it is recorded.
+    span = float(result.about.get("span") or 0.0)
+    whole = max(float(result.value("time").sum(axis=0)[first].sum()), span * result.size)
     lost = float(sum(without_core))
     if whole <= 0 or lost < _MUCH_WITHOUT_CORE * whole:
         return []

@@ -6,9 +6,11 @@ inherits the preloaded library, and processes that call MPI or enter a region ar
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import platform
+import re
 import signal
 import sys
 import time
@@ -20,6 +22,7 @@ from typing import Any
 
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json
+from haloscope.scope.measurement import open_measurement
 from haloscope.scope.tracer.build import known_tracers, preload_library
 from haloscope.scope.tracer.gpu_build import gpu_environment
 from haloscope.scope.tracer.leftovers import settle
@@ -34,6 +37,8 @@ _MOST_FILTER_BYTES = 100_000
 _LOOK_AFTER_SECONDS = 0.5
 # What a rank says of itself stands at the end of its definitions.
 _TAIL_BYTES = 1 << 16
+_VISIT = re.compile(r"(.+):([0-9]+)")  # NAME:N of a phase
+_MOST_NAMES = 5  # that an error lists
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (
     signal.SIGINT,
@@ -107,6 +112,8 @@ class Outcome:
         Wall time of the command.
     ranks, events, bytes
         Ranks that were measured, events that they counted, bytes in the folder.
+    whole
+        Whether all ranks ended in order, and so have counted their events.
     warnings
         What was lost or left out, one line each.
     """
@@ -117,6 +124,7 @@ class Outcome:
     ranks: int = 0
     events: int = 0
     bytes: int = 0
+    whole: bool = True
     warnings: list[str] = field(default_factory=list)
 
 
@@ -343,7 +351,37 @@ def _look_at_rank(path: Path, outcome: Outcome) -> None:
             outcome.warnings.append(f"{path.stem} lost events: {str(line['lost'])[:200]}")
         ended = ended or "end" in line
     if not ended:
+        outcome.whole = False
         outcome.warnings.append(f"{path.stem} did not end in order; what it recorded is kept")
+
+
+def phase_missed(folder: Path, phase: str) -> str | None:
+    """Tell what is wrong with a phase that was never entered, so that nothing is recorded.
+
+    Parameters
+    ----------
+    folder
+        Of the measurement.
+    phase
+        ``NAME`` or ``NAME:N``.
+    """
+    found = _VISIT.fullmatch(phase)
+    name, visit = (found[1], int(found[2])) if found else (phase, 0)
+    measured = open_measurement(folder)
+    if any(measured.regions[node.region].name == name for node in measured.nodes):
+        return None
+    entered = any(region.name == name for region in measured.regions)
+    if visit and entered:
+        return f"--phase {phase}: {name!r} was entered fewer than {visit} times"
+    own = [
+        region.name
+        for paradigm in ("user", "function")
+        for region in measured.regions
+        if region.paradigm == paradigm
+    ]
+    close = difflib.get_close_matches(name, own, _MOST_NAMES, 0.6) or own[:_MOST_NAMES]
+    known = f"; regions were {', '.join(close)}" if close else ""
+    return f"--phase {phase}: no region {name!r} was entered{known}"
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr: bool) -> int:

@@ -25,6 +25,7 @@ MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
 MOST_LINE = 1 << 24
+_MOST_COST = 1e-3  # seconds, of recording one event
 MOST_OMITTED = 64  # of the numbers of a rank: those given out for one that a line tells
 
 _DEFINITIONS = re.compile(r"rank-(\d{5,7})\.def")
@@ -89,6 +90,7 @@ class RankDefinitions:
     offsets: list[tuple[int, float]] = field(default_factory=list)  # (tick, seconds to add)
     rate: tuple[int, float] | None = None  # (tick, ticks a second from there on)
     heap: int | None = None
+    recording: tuple[float, ...] | None = None  # seconds: see _costs
     notes: list[dict[str, Any]] = field(default_factory=list)
     ended: bool = False
 
@@ -285,6 +287,8 @@ class _RankReader:
                 self.result.rate = (int(line["at"]), rate)
             case "heap":
                 self.result.heap = int(line["heap"])
+            case "recording":
+                self.result.recording = _costs(line)
             case "end":
                 self.result.ended = True
             case _:
@@ -296,6 +300,14 @@ class _RankReader:
         self.result.windows = _table(self.windows)
         self.result.groups = [self.groups.get(number, ()) for number in range(_count(self.groups))]
         return self.result
+
+
+def _costs(line: dict[str, Any]) -> tuple[float, ...]:
+    """What recording costs a rank: within and beyond a call, then for events before and after it."""
+    costs = tuple(float(line[part][i]) for part in ("call", "before", "after") for i in (0, 1))
+    if not all(0 <= cost < _MOST_COST for cost in costs):
+        raise ValueError("a cost is out of range")
+    return costs
 
 
 def _table(numbers: dict[int, int]) -> NDArray[np.int64]:

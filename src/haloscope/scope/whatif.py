@@ -43,6 +43,7 @@ _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12} | {
 _MOST_NAMES = 8  # that an error lists
 _WITHOUT_CALLS = {"no-empty-messages", "ideal-network", "network"}
 _MUCH = 0.05  # of the time of all ranks
+_WORTH_TELLING = 0.02  # of the gain
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class Prediction:
         Seconds with the change: what the replay takes, times ``measured / baseline``.
     model_error
         ``baseline / measured - 1``; what is far from zero is not to be believed.
+    gain_unmeasured
+        Seconds that the change would bring to a run that is not measured, without the time that
+        recording takes, as the trace tells it. NaN where it does not.
     by_rank
         Seconds from the run's begin to each rank's end with the change, shape (ranks,); NaN for
         a rank without events.
@@ -73,6 +77,7 @@ class Prediction:
     baseline: float
     predicted: float
     model_error: float
+    gain_unmeasured: float
     by_rank: NDArray[np.float64]
     notes: list[str] = field(default_factory=list)
 
@@ -84,6 +89,7 @@ class _Settings(ctypes.Structure):
         ("factor", ctypes.c_double),
         ("latency", ctypes.c_double),
         ("bandwidth", ctypes.c_double),
+        ("recording", ctypes.c_void_p),
     )
 
 
@@ -106,6 +112,7 @@ class _Found(ctypes.Structure):
         ("measured", ctypes.c_double),
         ("baseline", ctypes.c_double),
         ("predicted", ctypes.c_double),
+        ("unrecorded_gain", ctypes.c_double),
         ("excess", ctypes.c_double),
         ("by_rank", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in _COUNTS),
@@ -179,6 +186,9 @@ def predict(
     by_rank = np.full(measurement.size, np.nan)
     found = _Found(by_rank=by_rank.ctypes.data)
     settings.flags = flags.ctypes.data
+    recording = _recording(measurement)
+    if recording is not None:
+        settings.recording = recording.ctypes.data
     if _load().whatif_predict(
         ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(found)
     ):
@@ -186,15 +196,34 @@ def predict(
             f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
         )
     scale = found.measured / found.baseline if found.baseline > 0 else 1.0
+    predicted = found.predicted * scale
+    notes = _notes(name, found, correction)
+    gain = found.measured - predicted
+    if gain - found.unrecorded_gain > _WORTH_TELLING * gain > 0:
+        notes.insert(0, _without_measurement(gain, found.unrecorded_gain))
     return Prediction(
         name if value is None else f"{name}={value}",
         found.measured,
         found.baseline,
-        found.predicted * scale,
+        predicted,
         1 / scale - 1,
+        found.unrecorded_gain,
         by_rank * scale,
-        _notes(name, found, correction),
+        notes,
     )
+
+
+def _recording(measurement: Measurement) -> NDArray[np.float64] | None:
+    """What recording costs, by rank, shape (ranks, 6); None where no rank says so."""
+    said = [one.recording for one in measurement.ranks.values() if one.recording is not None]
+    if not said:
+        return None
+    typical = np.median(np.array(said), axis=0)
+    costs = np.tile(typical, (measurement.size, 1))
+    for rank, one in measurement.ranks.items():
+        if one.recording is not None:
+            costs[rank] = one.recording
+    return costs
 
 
 def check(
@@ -306,6 +335,13 @@ def _no_region(measurement: Measurement, region: str) -> str:
     close = difflib.get_close_matches(region, own, 3, 0.6) or own[:_MOST_NAMES]
     more = ", ..." if len(close) < len(own) else ""
     return f"there is no region {region!r}; regions are {', '.join(close)}{more}"
+
+
+def _without_measurement(gain: float, unmeasured: float) -> str:
+    return (
+        f"of the {gain:.3g} s that the measured run gains, {gain - unmeasured:.2g} s are what "
+        f"recording takes: expect {max(unmeasured, 0.0):.3g} s without measurement"
+    )
 
 
 def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]:

@@ -16,6 +16,7 @@ WEAK uint64_t hs_ticks(void);
 WEAK double hs_ticks_per_second(void);
 WEAK void hs_attach(int, int, const char *, const char *);
 WEAK void hs_define(const char *);
+WEAK int hs_rehearse(void (*)(void), double *, double *);
 WEAK void hs_pause(void);
 WEAK void hs_resume(void);
 

@@ -3,6 +3,7 @@
  *   enter:NAME  leave:NAME       a region of the user
  *   call:NAME                    enter and leave at once, as an MPI call
  *   send:PEER:BYTES  recv:PEER:BYTES  collective:BYTES   within calls of their own
+ *   rehearse                     what recording a message costs: prints whether it is known
  *   pause  resume  attach:RANK:SIZE  sleep:MILLISECONDS  define:LINE
  *   repeat:N                     the step that follows N times
  *   signal:NUMBER  exit:HOW      end: return, exit, _exit, _Exit, quick_exit, pthread_exit, abort
@@ -39,6 +40,19 @@ static void collective(const char *what) {
   hs_enter(region, NULL);
   hs_event(COLLECTIVE, COMM, 9 | (uint64_t)UINT32_MAX << 32, bytes, bytes, 0);
   hs_leave(region);
+}
+
+static void rehearsed(void) {
+  hs_enter(0, NULL);
+  hs_event(SEND, 1, COMM, 0, 0, 0);
+  hs_event(RECV, 1, COMM, 0, 0, 0);
+  hs_leave(0);
+}
+
+static void rehearse(void) {
+  double within = -1, beyond = -1;
+  const int known = hs_rehearse(rehearsed, &within, &beyond);
+  printf("%s\n", !known ? "unknown" : within > 0 && beyond >= 0 && within + beyond < 1 ? "known" : "wrong");
 }
 
 static void nap(const char *milliseconds) {
@@ -92,6 +106,7 @@ static void step(const char *what) {
   else if (strcmp(name, "send") == 0) message("MPI_Send", "send", SEND, rest);
   else if (strcmp(name, "recv") == 0) message("MPI_Recv", "recv", RECV, rest);
   else if (strcmp(name, "collective") == 0) collective(rest);
+  else if (strcmp(name, "rehearse") == 0) rehearse();
   else if (strcmp(name, "pause") == 0) hs_pause();
   else if (strcmp(name, "resume") == 0) hs_resume();
   else if (strcmp(name, "sleep") == 0) nap(rest);

@@ -28,7 +28,8 @@ def diagnose(result: Result) -> list[Finding]:
     -------
     list of Finding
         Most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if these
-        are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`.
+        are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent once
+        in the run, however long that is, comes last, unless nothing else is worth a hundredth.
     """
     view = View.of(result)
     if view.total <= 0:
@@ -39,10 +40,14 @@ def diagnose(result: Result) -> list[Finding]:
         causes.take_delays(view, one, beside)
     found += causes.findings(view, beside, message_costs.waiting_in_empty_messages(view))
     found.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
-    large = [one for one in found if one.share >= WORTH_TELLING]
+    steps = [one for one in found if not one.once]
+    large = [one for one in steps if one.share >= WORTH_TELLING]
     if len(large) < FEWEST:
-        large = [one for one in found if one.share >= NEGLIGIBLE][:FEWEST]
-    return large[:MOST]
+        large = [one for one in steps if one.share >= NEGLIGIBLE][:FEWEST]
+    once = [one for one in found if one.once and one.share >= WORTH_TELLING]
+    if not large or large[0].share < WORTH_TELLING:
+        return [*once, *large]
+    return [*large[: MOST - len(once)], *once]
 
 
 def answer(result: Result, findings: list[Finding]) -> list[str]:
@@ -62,8 +67,12 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     kernels = result.total("gpu_wait_kernels")
     if kernels > 0:
         parts.append(f"{wording.percent(view.share(kernels))} is waiting while kernels run")
+    # Said where it is more than what is named as the largest loss.
+    once = sum(one.seconds for one in findings if one.once and one.metric == "mpi_management")
+    apart = bool(findings) and not findings[0].once and once > findings[0].seconds
     if mpi > 0:
-        parts.append(f"{wording.percent(view.share(mpi))} is MPI")
+        starting = f" ({wording.percent(view.share(once))} to start and to end it)" if apart else ""
+        parts.append(f"{wording.percent(view.share(mpi))} is MPI{starting}")
     first += f"; of the time of all ranks {wording.joined(parts)}"
     if waiting > 0.01 * view.total:
         first += f", {wording.percent(waiting / max(mpi, 1e-300))} of that waiting for other ranks"
@@ -76,10 +85,9 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     worst = findings[0]
     remedy = wording.first_sentence(worst.remedy)
     lost = sum(one.seconds for one in findings)
-    second = (
-        f"The largest loss, {wording.percent(worst.share)} of the time: "
-        f"{wording.continued(worst.title)}"
-    )
+    second = "Apart from that the" if apart else "The"
+    second += f" largest loss, {wording.percent(worst.share)} of the time: "
+    second += wording.continued(worst.title)
     if worst.where:
         second += f", in {wording.code(worst.where)}"
     if len(findings) > 1:

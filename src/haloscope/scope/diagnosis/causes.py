@@ -146,6 +146,7 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
         node,
         view.share(seconds),
         view.longest(_charged(view, chosen, nodes)),
+        once=view.short and view.starts_or_ends(node),
     )
 
 

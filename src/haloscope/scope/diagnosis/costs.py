@@ -13,7 +13,7 @@ from haloscope.scope.metrics import BY_NAME
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
 _MOSTLY = 0.5  # of the waiting for GPUs that copies explain
-SHORT_RUN = 10.0  # seconds: starting MPI takes some tenths of one by itself
+_OF_WINDOWS = ("MPI_Win_create", "MPI_Win_allocate", "MPI_Win_free")
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -22,6 +22,7 @@ def findings(view: View) -> Iterator[Finding]:
         _start_and_end,
         _management,
         _input_output,
+        _windows,
         _one_sided,
         _overhead,
         _threads,
@@ -35,8 +36,8 @@ def findings(view: View) -> Iterator[Finding]:
 
 def _starts_or_ends(view: View) -> NDArray[np.bool_]:
     """Nodes (n, 1) that are MPI_Init or MPI_Finalize."""
-    roles = [view.result.role_of(node) for node in range(len(view.result.nodes))]
-    return np.array([[role in ("init", "finalize")] for role in roles], np.bool_)
+    nodes = range(len(view.result.nodes))
+    return np.array([[view.starts_or_ends(node)] for node in nodes], np.bool_)
 
 
 def _managing(view: View) -> NDArray[np.float64]:
@@ -54,23 +55,25 @@ def _start_and_end(view: View) -> Finding | None:
         return None
     span = float(result.about.get("span") or 0.0)
     cause = (
-        f"The run lasts {wording.seconds(span)} only: starting and ending weigh more than the work."
-        if 0 < span < SHORT_RUN
+        f"The run lasts {wording.seconds(span)} only: a longer one spends this once, too."
+        if view.short
         else f"{wording.seconds(result.total('init_completion'))} of it is waiting for ranks that "
         "were started later."
         if result.total("init_completion") > 0.2 * seconds
         else ""
     )
-    return view.finding(
+    found = view.finding(
         "mpi_management",
         values,
         "MPI_Init and MPI_Finalize take a large part of the run",
         f"{wording.seconds(seconds)}, {wording.seconds(seconds / max(result.size, 1))} a rank",
         cause,
         "Measure a longer run; or measure a phase of the program only."
-        if 0 < span < SHORT_RUN
+        if view.short
         else "Look at how ranks are started: slow nodes, file systems, many libraries to load.",
     )
+    found.once = view.short
+    return found
 
 
 def _management(view: View) -> Finding | None:
@@ -107,8 +110,29 @@ def _input_output(view: View) -> Finding | None:
     )
 
 
+def _makes_windows(view: View) -> NDArray[np.bool_]:
+    """Nodes (n, 1) that make or free windows."""
+    regions = [view.result.regions[node.region] for node in view.result.nodes]
+    return np.array([[region.name.startswith(_OF_WINDOWS)] for region in regions], np.bool_)
+
+
+def _windows(view: View) -> Finding | None:
+    values = np.where(_makes_windows(view), view.own("rma_synchronisation"), 0.0)
+    if not values.sum():
+        return None
+    return view.finding(
+        "rma_synchronisation",
+        values,
+        "Making and freeing windows takes time",
+        f"{wording.seconds(float(values.sum()))}",
+        "All ranks of the communicator do it together.",
+        "Make windows once and keep them; one dynamic window can take the place of many.",
+    )
+
+
 def _one_sided(view: View) -> Finding | None:
-    values = view.own("rma_synchronisation") + view.result.value("rma_communication")
+    values = np.where(_makes_windows(view), 0.0, view.own("rma_synchronisation"))
+    values = values + view.result.value("rma_communication")
     if not values.sum():
         return None
     return view.finding(
@@ -129,7 +153,7 @@ def _overhead(view: View) -> Finding | None:
     flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
     written = float(values[np.array(flushes, np.bool_)].sum())
     once = written < seconds / 2
-    return view.finding(
+    found = view.finding(
         "overhead",
         values,
         "The measurement itself disturbs the program",
@@ -143,6 +167,8 @@ def _overhead(view: View) -> Finding | None:
         if once
         else "",
     )
+    found.once = once
+    return found
 
 
 def _threads(view: View) -> Finding | None:

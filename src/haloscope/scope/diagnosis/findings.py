@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from haloscope.scope.result import Result
 _EVEN = 2.0
 _COUNTS_AS_TAKING_PART = 0.25  # of the mean
 _COUNTS_AS_THREAD = 0.05  # of the time of its rank
+SHORT_RUN = 10.0  # seconds: starting MPI takes some tenths of one by itself
+SPENT_ONCE = "Spent once, however long the run is"
 
 
 @dataclass
@@ -48,6 +50,9 @@ class Finding:
     instance
         The longest wait of the call path that shows it: ``location`` (index), ``begin``, ``end``
         in seconds; or None.
+    once
+        It is spent once, at the begin and the end, however long the run is: nothing that the
+        program's steps lose.
     """
 
     metric: str
@@ -61,6 +66,7 @@ class Finding:
     node: int = -1
     share: float = 0.0
     instance: dict[str, float] | None = None
+    once: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The finding as it stands in JSON; ``text`` is its title and size as sentences."""
@@ -73,6 +79,11 @@ class Finding:
     def where(self) -> str:
         """The call path in words."""
         return wording.path(self.call_path) if self.call_path else ""
+
+
+def begins_once(findings: Sequence[Finding], index: int) -> bool:
+    """Tell whether those begin here that are spent once, after others."""
+    return index > 0 and findings[index].once and not findings[index - 1].once
 
 
 @dataclass
@@ -88,6 +99,15 @@ class View:
         """Look at a result."""
         ranks = np.array([place.rank for place in result.locations], np.int64)
         return cls(result, result.total("time"), ranks)
+
+    @property
+    def short(self) -> bool:
+        """Whether the run is so short that starting and ending it are a large part of it."""
+        return 0 < float(self.result.about.get("span") or 0.0) < SHORT_RUN
+
+    def starts_or_ends(self, node: int) -> bool:
+        """Whether a node is MPI_Init or MPI_Finalize."""
+        return self.result.role_of(node) in ("init", "finalize")
 
     def by_rank(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums by rank of values by location, shape (size,)."""

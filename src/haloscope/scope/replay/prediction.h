@@ -13,15 +13,25 @@ enum NodeFlag : uint8_t {
   KEPT = 8,         // MPI_Init and MPI_Finalize: no network changes them
 };
 
+// What recording costs a rank, in seconds: part of a call's time as the trace shows it (within), or
+// of the time after it (beyond).
+struct Recording {
+  double call_within, call_beyond;
+  double before_within, before_beyond;  // of each event that stands before what MPI does
+  double after_within, after_beyond;    // of each that stands after it
+};
+
 struct Settings {
   int32_t change;
   const uint8_t *flags;  // by node
   double factor;         // FASTER: on the time of computing
   double latency, bandwidth;
+  const Recording *recording;  // by rank; null where it is not known
 };
 
 struct Prediction {
   double measured, baseline, predicted;
+  double unrecorded_gain;  // baseline - predicted of a run that is not recorded; NaN: not known
   double excess;    // part of all ranks' time: calls that took longer than the fastest of their kind
   double *by_rank;  // end of each rank with the change, since the run's begin; NaN: no events
   int64_t events, forced, unmatched_sends, unmatched_receives, empty_messages, emptied_calls,
@@ -75,6 +85,11 @@ struct Dependence {
   bool empty = false, reply = false;  // reply: of a send, on its receive
 };
 
+struct Recorded {  // seconds that recording takes
+  double within = 0, beyond = 0;
+  void add(const Recorded &other) { within += other.within, beyond += other.beyond; }
+};
+
 struct Frame {  // of a call of MPI
   int32_t node = -1, role = 0, inner = 0;  // inner: visits within that are not MPI
   int32_t operation = 0, members = 0;      // of a collective
@@ -84,6 +99,7 @@ struct Frame {  // of a call of MPI
   size_t dependences = 0, sends = 0;       // where its own begin
   uint64_t bytes = 0;
   bool receives = false;
+  Recorded all, of_empty;                  // of all its events, of those of empty messages
 };
 
 struct Line : causal::Unit {
@@ -92,6 +108,9 @@ struct Line : causal::Unit {
   double first = 0, link_free = -INFINITY;
   int32_t node = -1;
   bool begun = false, uses_mpi = false;
+  struct {
+    double b = 0, c = 0;
+  } owed;  // recording, to be taken off the time that comes
   std::vector<Frame> frames;
   std::vector<Dependence> dependences;
   std::vector<int32_t> sends;  // whose replies the call may need

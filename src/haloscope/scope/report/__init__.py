@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope import maps
 from haloscope.scope.diagnosis import answer, wording
-from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.diagnosis.findings import SPENT_ONCE, Finding, View, begins_once
 from haloscope.scope.diagnosis.waits import WAITS
 from haloscope.scope.maps import Distances, Traffic
 from haloscope.scope.maps.placement import Placement
@@ -132,6 +132,8 @@ def page(analysis: Analysis) -> str:
 def _findings(findings: Sequence[Finding], view: View) -> list[str]:
     lines = []
     for number, one in enumerate(findings, 1):
+        if begins_once(findings, number - 1):
+            lines += [f"{SPENT_ONCE}:", ""]
         lines += [
             f"### {number}. {one.title}",
             "",

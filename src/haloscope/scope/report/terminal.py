@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.diagnosis.findings import View
+from haloscope.scope.diagnosis.findings import SPENT_ONCE, View, begins_once
 from haloscope.scope.report.comparison import sentences
 
 if TYPE_CHECKING:
@@ -49,16 +49,19 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     mode = str(result.about.get("mode") or "measurement")
     ranks = wording.things(result.size, "rank")
     console.print(Text(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
-    told = [*analysis.warnings, *analysis.notes]
-    kind = "partial" if analysis.partial else "note"
-    for line in told[:_MOST_WARNINGS]:
+    missing = "partial" if analysis.partial else "note"
+    told = [(missing, line) for line in analysis.warnings]
+    told += [("note", line) for line in analysis.notes]
+    for kind, line in told[:_MOST_WARNINGS]:
         console.print(Text(f"{kind}: {wording.plain(line, 300)}", style="yellow"))
     if len(told) > _MOST_WARNINGS:
-        console.print(Text(f"{kind}: {len(told) - _MOST_WARNINGS} more in report.md"))
+        console.print(Text(f"note: {len(told) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
     view = View.of(result)
     for number, one in enumerate(analysis.findings, 1):
         console.print()
+        if begins_once(analysis.findings, number - 1):
+            console.print(Text(f"{SPENT_ONCE}:\n"))
         head = Text(f"{number:>2}. ")
         head.append(one.title, style="bold")
         head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")

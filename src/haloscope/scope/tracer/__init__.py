@@ -25,6 +25,7 @@ RECORDER_SOURCES: tuple[Path, ...] = tuple(
         "openmp.c",
         "profile.c",
         "rank_files.c",
+        "rehearsal.c",
         "symbols.c",
         "text.c",
         "unwind.c",

@@ -38,7 +38,10 @@ _STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
 _STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"
-    for part in ("world", "comms", "types", "requests", "pending", "windows", "clocks")
+    for part in (
+        *("world", "comms", "types", "requests", "pending", "windows", "clocks"),
+        "rehearsal",
+    )
 )
 _TRACER_HEADERS = (
     *(_HERE / n for n in ("mpi_tracer.h", "mpi_pending.h", "recorder.h", "stub.h")),

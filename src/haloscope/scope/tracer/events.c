@@ -36,8 +36,6 @@ static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, 
   me->events++;
 }
 
-static inline int tracing(const struct location *me) { return me->base != NULL; }
-
 /* A full disk ends the recording: then the location is paused, and nothing may be put. */
 static inline void make_room(struct location *me) {
   if (UNLIKELY(me->next >= me->limit) && me->base) buffer_roll(me);

@@ -188,6 +188,8 @@ static inline uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
+static inline int tracing(const struct location *me) { return me->base != NULL; }
+
 /* recorder.c */
 struct location *hs_acquire(void);
 void hs_lock(void);

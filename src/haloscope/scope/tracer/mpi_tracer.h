@@ -265,5 +265,9 @@ void hs_tell_fence(MPI_Win handle);
 
 void hs_compare_clocks(void);
 
+/* ---- mpi_rehearsal.c ---- */
+
+void hs_tell_cost(int rank);
+
 #pragma GCC visibility pop
 #endif

@@ -103,6 +103,7 @@ static int begin(void) {
   hs_attach(rank, size, version, threads_named(provided));
   hs_comms_begin();
   hs_compare_clocks();
+  hs_tell_cost(rank);
   hs_redirect();
   hs_closed = 0;
   return 1;

@@ -39,12 +39,24 @@ void hs_unlock(void) {
   }
 }
 
+/* Before MPI tells it, launchers do. */
+static int is_rank_0(void) {
+  static const char *const names[] = {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK",
+                                      "SLURM_PROCID"};
+  if (hs_recorder.attached) return hs_recorder.rank == 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *rank = getenv(names[i]);
+    if (rank && *rank) return strcmp(rank, "0") == 0;
+  }
+  return 1;
+}
+
 void hs_say_once(const char *text) {
   static uint64_t said[MOST_SAID];
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   uint64_t hash = 0xcbf29ce484222325ull;
   for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3ull;
-  if (hs_recorder.attached && hs_recorder.rank > 0) return;
+  if (!is_rank_0()) return;
   int known = 0, i = 0;
   pthread_mutex_lock(&lock);
   for (; i < MOST_SAID && said[i] && !known; i++) known = said[i] == hash;

@@ -61,6 +61,11 @@ double hs_ticks_per_second(void);
  * until then. Without MPI the recorder makes itself rank 0 of 1 when the process ends. */
 void hs_attach(int rank, int size, const char *mpi, const char *threads);
 
+/* What recording costs this process: seconds that a visit shows and seconds beyond it, medians of
+ * many. `visit` enters region 0 by hs_enter without a site, tells what it likes (16 words at most)
+ * and leaves; nothing of it is kept. 0 where no trace is written, or one with hardware counters. */
+int hs_rehearse(void (*visit)(void), double *within, double *beyond);
+
 /* Append a line of JSON to this rank's definitions (no newline in it). */
 void hs_define(const char *line);
 
