@@ -18,7 +18,7 @@ from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.d3q19 import WEIGHTS
 from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way
@@ -195,9 +195,16 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
         moving[:, :count] = device.from_host(speeds)
         cells.compute_forces(count)
         shapes = cells.shapes(count)
+        forces = cells.on_host(cells.forces, count)
+        cells.divide(np.array([0]), np.array([3, 1]), np.array([4, 2]))
+        cells.forces.fill(9.0)
+        cells.compute_forces_of(1)
+        cells.clear_forces_of(2)
+        parts = cells.on_host(cells.forces, count)
         results.append(
             {
-                "forces": cells.on_host(cells.forces, count),
+                "forces": forces,
+                "forces of parts": parts,
                 **cells.energies(count),
                 "quality": shapes.quality,
                 "volume": shapes.volume,
@@ -284,9 +291,13 @@ def _coupled(
     force = give(before.ravel())
     coupling.interpolate(give(u.ravel()), positions, velocities, count)
     coupling.spread(force, positions, forces, count)
-    coupling.advance(positions, velocities, count - 7)
-    found = {"velocities": velocities, "force": force, "positions": positions}
-    return {name: device.to_host(array) for name, array in found.items()}
+    some = give(np.full((3, count), np.nan, dtype))
+    cells = SomeCells(
+        give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
+    )
+    coupling.interpolate(give(u.ravel()), positions, some, count, cells)
+    found = {"velocities": velocities, "force": force, "of some": some}
+    return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in found.items()}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -295,7 +306,8 @@ def _coupled(
 def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, within, way):
     every = np.arange(20000)
     there, here = (_coupled(device, kernel, dtype, way, every) for device in (gpu, cores))
-    for name in ("velocities", "positions"):
+    assert not np.array_equal(here["of some"], here["velocities"])
+    for name in ("velocities", "of some"):
         assert_close({name: there[name]}, {name: here[name]}, _SAME_BITS)
     if way != "atomics":
         again = [_coupled(gpu, kernel, dtype, way, every)["force"] for _ in range(10)]

@@ -71,6 +71,12 @@ def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
     return found
 
 
+def _updated(solver: Any, state: Any) -> dict[str, np.ndarray]:
+    """The nodes that an update gives their values; on a GPU it may store others that walls follow."""
+    box = tuple(slice(a, b) for a, b in zip(*solver._updated(), strict=True))[::-1]
+    return {name: solver._device.to_host(solver.view(name, state)[box]) for name in solver.fields}
+
+
 @pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)
 def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, rescale, precision):
     within = _PRECISIONS[precision]
@@ -85,7 +91,7 @@ def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, res
     for solver in (there, here):
         for launch in solver._launch_interior[0]:
             launch()
-    assert_close(_padded(there, there._state[1]), _padded(here, here._state[1]), within)
+    assert_close(_updated(there, there._state[1]), _updated(here, here._state[1]), within)
     for solver in (there, here):
         solver._close_walls(1)
     assert_close(_padded(there, there._state[1]), _padded(here, here._state[1]), within)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow
 from launching import run_ranks
+from measuring import haloscope, run
 
 from haloscope.domain.tet_generators import tet_box
 from haloscope.errors import MachineError
@@ -20,12 +21,49 @@ from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.flexible_gmres import FlexibleGmres
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+from haloscope.run import load
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.stepping import BackwardDifferences
 
 VISCOSITY, TIME_STEP = 0.01, 0.01
+# Fluid slips past a cylinder, whose wall is curved, leaves at right angles through an outlet that may
+# let some back in, and a wall moves.
+SLIPPING = """
+solver = "flow"
+
+[flow.cylinder_channel]
+resolution = 4
+layers = 4
+
+[flow.fluid]
+density = 1.0
+viscosity = 0.01
+
+[flow.boundaries]
+inlet = { velocity = [1.0, 0.0, 0.0] }
+outlet = { pressure = 0.1, backflow = 0.5, straight = true }
+walls = { moving = { velocity = [0.5, 0.0, 0.0] } }
+cylinder = "slip"
+
+[flow.time]
+scheme = "bdf2"
+time_step = 0.02
+end = 0.04
+
+[flow.newton]
+iterations = 3
+tolerance = 0.0
+linearise_tau = true
+
+[flow.linear]
+tolerance = 1e-6
+preconditioner = "coloured-ilu"
+
+[run]
+tolerance = 0.0
+"""
 
 
 def alone(device: Any, nodes: int) -> SharedNodes:
@@ -117,6 +155,36 @@ def test_time_steps(gpu, cores, assert_close):
         results.append({"state": device.to_host(steps.state), "residuals": lengths})
     assert counts[0] == counts[1]
     assert_close(*results, within=1e-8)
+
+
+def test_slip_along_a_curved_wall_goes_as_on_cores(gpu, assert_close, tmp_path):
+    (tmp_path / "slip.toml").write_text(SLIPPING)
+    results = []
+    for device in ("cuda", "cpu"):
+        simulation = load(tmp_path / "slip.toml", device=device)
+        simulation.run(ceilings=False)
+        solver = simulation.solver
+        results.append({name: solver.owned(name) for name in solver.fields})
+    assert_close(*results, within=1e-7)
+
+
+def test_a_run_on_two_gpus_is_that_of_one_and_of_cores(gpu, tmp_path):
+    """Or on one that two ranks share, by the command that users give."""
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    (tmp_path / "slip.toml").write_text(SLIPPING)
+    found = []
+    for words in (("--device", "cuda", "--ranks", "2"), ("--device", "cuda"), ("--device", "cpu")):
+        out = tmp_path / "-".join(words).strip("-")
+        command = [*haloscope("run", tmp_path / "slip.toml", "--json", "--out", out), *words]
+        done = run(command, 200.0, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    two, one, cores = found
+    assert (two["ranks"], one["ranks"], cores["ranks"]) == (2, 1, 1)
+    for name in ("kinetic_energy", "largest_speed", "highest_pressure", "lowest_pressure"):
+        wanted = cores["diagnostics"][name]
+        assert one["diagnostics"][name] == pytest.approx(wanted, rel=1e-6)
+        assert two["diagnostics"][name] == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("transport", ["peer", "staged"])

@@ -22,7 +22,8 @@ import time
 # A folder in which `launch.launch` looks for what guards have to say; it prints that last.
 ENDINGS = "HALOSCOPE_ENDINGS"
 
-_RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+# Launchers give each rank its number in one of these.
+RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 # What Python needs to start; -I keeps the rest of the environment out.
 _KEPT = ("PATH", "LD_LIBRARY_PATH")
 # Ways to ask a program to end. Launchers send them to a rank's whole process group.
@@ -51,7 +52,7 @@ def go_on_guarded() -> None:
     too_late = threading.active_count() > 1 or "mpi4py.MPI" in sys.modules
     if not wanted or too_late or not sys.executable:
         return
-    rank = next((environment[name] for name in _RANK_NUMBERS if name in environment), "?")
+    rank = next((environment[name] for name in RANK_NUMBERS if name in environment), "?")
     folder = environment.get(ENDINGS, "")
     guard = os.getpid()
     # Nothing is ever written: the end of the guard is the end of the file.

@@ -25,7 +25,7 @@ from types import FrameType
 
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.guard import ENDINGS
-from haloscope.interrupts import handled_by
+from haloscope.interrupts import SAME_REQUEST_SECONDS, handled_by
 
 # How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
 # More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
@@ -83,7 +83,6 @@ _DEBIAN = Path("/usr/bin")
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _ASKING_TAKES_SECONDS = 60.0
-_SAME_REQUEST_SECONDS = 1.0
 
 # Variables that only a launcher sets, and only for its ranks.
 _RANK_VARIABLES = (
@@ -335,6 +334,8 @@ def launch(
     if told and not stop.killed:
         print("".join(told), end="", file=sys.stderr, flush=True)
         return 1
+    if stop.asked and code == signal.SIGTERM:
+        return 128 + signal.SIGTERM  # Hydra's way to say that a signal ended the ranks
     return code if code >= 0 else 128 - code
 
 
@@ -385,6 +386,11 @@ class _Stop:
         self._asked: float | None = None
         self.killed = False
 
+    @property
+    def asked(self) -> bool:
+        """Whether a request came at all."""
+        return self._asked is not None
+
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Name the launcher; a request that came before it was started is made up for."""
         self._process = process
@@ -399,9 +405,7 @@ class _Stop:
             os.write(2, b"haloscope: stopping in order; Ctrl-C again ends the ranks at once\n")
             if process is not None:
                 self._ask(process)
-        # Batch systems and `timeout` send one request several times: only a person's second
-        # Ctrl-C means more than the first.
-        elif number == signal.SIGINT and now - self._asked > _SAME_REQUEST_SECONDS and process:
+        elif number == signal.SIGINT and now - self._asked > SAME_REQUEST_SECONDS and process:
             self._end(process)
 
     def _ask(self, process: subprocess.Popen[bytes]) -> None:

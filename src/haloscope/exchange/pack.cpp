@@ -58,6 +58,15 @@ INLINE bool in_pairs(const void *message) {
   return (unsigned long)message % sizeof(Pair) == 0;
 }
 
+// Whether the two values of each pair lie side by side in the state, so that their place is worked out
+// once, and whether they can be read and written as a pair there, too.
+INLINE bool side_by_side(const long *chunk) {
+  return chunk[4] == 1 && (chunk[1] | chunk[7]) % 2 == 0;
+}
+INLINE bool pairs_in_state(const real *state, const long *chunk) {
+  return side_by_side(chunk) && in_pairs(state) && (chunk[0] | chunk[5] | chunk[6]) % 2 == 0;
+}
+
 INLINE void send(const real *state, const long *chunk, long *sent) {
   long *flag = (long *)chunk[11];
   const long epoch = flag ? *sent : 0;
@@ -65,8 +74,14 @@ INLINE void send(const real *state, const long *chunk, long *sent) {
   real *to = (real *)(epoch & 1 ? chunk[10] : chunk[9]);
   const unsigned paired = in_pairs(to) ? count / 2 : 0;
   auto value = [&](unsigned e) { return state[place(chunk, begin + e)]; };
-  for_all(paired, [&](unsigned i) { return Pair{value(2 * i), value(2 * i + 1)}; },
-          [&](unsigned i, Pair pair) { ((Pair *)to)[i] = pair; });
+  auto store = [&](unsigned i, Pair pair) { ((Pair *)to)[i] = pair; };
+  auto from = [&](unsigned i) { return state + place(chunk, begin + 2 * i); };
+  if (pairs_in_state(state, chunk))
+    for_all(paired, [&](unsigned i) { return *(const Pair *)from(i); }, store);
+  else if (side_by_side(chunk))
+    for_all(paired, [&](unsigned i) { return Pair{from(i)[0], from(i)[1]}; }, store);
+  else
+    for_all(paired, [&](unsigned i) { return Pair{value(2 * i), value(2 * i + 1)}; }, store);
   for_all(count - 2 * paired, [&](unsigned i) { return value(2 * paired + i); },
           [&](unsigned i, real single) { to[2 * paired + i] = single; });
   if (flag) {
@@ -89,11 +104,20 @@ INLINE void receive(real *state, const long *chunk, long *received) {
   const real *from = (const real *)(epoch & 1 ? chunk[10] : chunk[9]);
   const unsigned paired = in_pairs(from) ? count / 2 : 0;
   auto put = [&](unsigned e, real value) { state[place(chunk, begin + e)] = value; };
-  for_all(paired, [&](unsigned i) { return fresh_pair(from + 2 * i); },
-          [&](unsigned i, Pair pair) {
-            put(2 * i, pair.first);
-            put(2 * i + 1, pair.second);
-          });
+  auto load = [&](unsigned i) { return fresh_pair(from + 2 * i); };
+  auto to = [&](unsigned i) { return state + place(chunk, begin + 2 * i); };
+  if (pairs_in_state(state, chunk))
+    for_all(paired, load, [&](unsigned i, Pair pair) { *(Pair *)to(i) = pair; });
+  else if (side_by_side(chunk))
+    for_all(paired, load, [&](unsigned i, Pair pair) {
+      real *there = to(i);
+      there[0] = pair.first, there[1] = pair.second;
+    });
+  else
+    for_all(paired, load, [&](unsigned i, Pair pair) {
+      put(2 * i, pair.first);
+      put(2 * i + 1, pair.second);
+    });
   for_all(count - 2 * paired, [&](unsigned i) { return __ldcg(from + 2 * paired + i); },
           [&](unsigned i, real single) { put(2 * paired + i, single); });
   if (flag && threadIdx.x == 0) *received = epoch + 1;

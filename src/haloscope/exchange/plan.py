@@ -17,10 +17,12 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
-# message for each multiprocessor.
+# message for each multiprocessor. Larger messages have up to four, which are unpacked while others travel.
 _LEAST_CHUNK = 512
 _CHUNK_MULTIPLE = 256
 _CHUNKS_A_MESSAGE = 132
+_LARGE_CHUNK = 2048
+_CHUNKS_A_LARGE_MESSAGE = 4 * _CHUNKS_A_MESSAGE
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Plan:
 def cut(message: Message) -> list[tuple[Box, int, int]]:
     """Cut a message into chunks: box, first value in it, values; sender and receiver cut alike."""
     each = -(-message.size // _CHUNKS_A_MESSAGE)
+    if each > _LARGE_CHUNK:
+        each = max(_LARGE_CHUNK, -(-message.size // _CHUNKS_A_LARGE_MESSAGE))
     each = max(_LEAST_CHUNK, each)
     each = -(-each // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
     return [

@@ -56,6 +56,10 @@ class World:
         """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
         return values.copy()
 
+    def allgather(self, values: np.ndarray) -> np.ndarray:
+        """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
+        return self.alltoall(np.tile(values, (self.size, 1)))
+
     def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
         return [parts[0].copy()]
@@ -142,6 +146,14 @@ class MpiWorld(World):
         given = np.ascontiguousarray(values)
         result = np.empty_like(given)
         self.communicator.Alltoall(given.view(np.uint8), result.view(np.uint8))
+        return result
+
+    def allgather(self, values: np.ndarray) -> np.ndarray:
+        """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
+        given = np.ascontiguousarray(values)
+        result = np.empty((self.size, *given.shape), given.dtype)
+        # Copies are handed on from rank to rank: fewer messages than if each sent its own to all.
+        self.communicator.Allgather(given.view(np.uint8), result.reshape(-1).view(np.uint8))
         return result
 
     def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:

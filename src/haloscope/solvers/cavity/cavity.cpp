@@ -7,7 +7,7 @@
 //
 // Compile-time constants: real, DIMENSIONS (2, 3), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
 // PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
-// fit on a multiprocessor), TILE_X, TILE_Y, AHEAD, DRIFT, MOST_POLLS and CUT_X (see update_tiles).
+// fit on a multiprocessor), TILE_X, TILE_Y, AHEAD, DRIFT, MOST_POLLS (see update_tiles).
 
 #define FIELDS (DIMENSIONS + 2)
 #define THREE (DIMENSIONS == 3)
@@ -229,8 +229,11 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
 //
 // Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
-// come from there are waited for: see exchange/direct.py. CUT_X says whether that may be along x, too:
-// the code for it makes an update some 4 % longer.
+// come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart.
+//
+// A row's last sector of memory costs much where it is written in part. So the update may also store
+// `fill_low` values before each row and `fill_high` behind it, which complete its sectors. They are
+// values of walls and ghosts as they were, which are constant or come right afterwards, or padding.
 #define EDGE (16 / (int)sizeof(real))
 #define WIDTH (TILE_X + 2 * EDGE)
 #define P_ROWS (TILE_Y + 4)
@@ -249,7 +252,7 @@ struct Cut {
   long columns;        // columns of this box at the cut
 };
 struct Cuts {
-  Cut x_low, x_high, y_low, y_high, z_low, z_high;
+  Cut y_low, y_high, z_low, z_high;
 };
 
 // Stores a node beyond a cut: all fields of the outermost layer, p of the second.
@@ -276,8 +279,8 @@ KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
-             long *progress, long *other, long counters, const Cuts cuts, long *epochs,
-             long *arrivals) {
+             long fill_low, long fill_high, long *progress, long *other, long counters,
+             const Cuts cuts, long *epochs, long *arrivals) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
@@ -321,16 +324,12 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     long *const line = progress + column / (int)gridDim.x * chunk;
     long seen = 0;
 
-    const bool x_low = CUT_X && cuts.x_low.base && x0 < 2;
-    const bool x_high = CUT_X && cuts.x_high.base && x0 + TILE_X > nx - 2;
     const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;
     const bool z_low = cuts.z_low.base && z0 < 2, z_high = cuts.z_high.base && z1 > nz - 2;
-    const bool at_cut = x_low || x_high || y_low || y_high || z_low || z_high;
+    const bool at_cut = y_low || y_high || z_low || z_high;
     if (at_cut) {
       // Ghosts of the step before, which the copy engine is to see as well.
       if (thread == 0) {
-        if (x_low) flag_wait((long *)cuts.x_low.mine, epoch);
-        if (x_high) flag_wait((long *)cuts.x_high.mine, epoch);
         if (y_low) flag_wait((long *)cuts.y_low.mine, epoch);
         if (y_high) flag_wait((long *)cuts.y_high.mine, epoch);
         if (z_low) flag_wait((long *)cuts.z_low.mine, epoch);
@@ -339,6 +338,10 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       BARRIER();
       asm volatile("fence.proxy.async;" ::: "memory");
     }
+
+    // Where this thread also stores a value that completes a sector.
+    const int from_x = (int)nx - 1 - x0 - tx;
+    const int aside = x0 + tx < fill_low ? -(int)fill_low : from_x < fill_high ? (int)fill_high : 0;
 
     const int below = (int)ny - y0;
     const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
@@ -415,16 +418,20 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
         out[2 * fs] = next.v;
         out[3 * fs] = next.w;
         out[4 * fs] = next.T;
+        if (aside) {
+          out[aside] = p[aside];
+          out[fs + aside] = u[aside];
+          out[2 * fs + aside] = v[aside];
+          out[3 * fs + aside] = w[aside];
+          out[4 * fs + aside] = T[aside];
+        }
         if (at_cut) {
           const long place = x0 + tx + (y0 + ty) * sy;
-          const int from_x = (int)nx - 1 - x0 - tx;
           const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
           if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
           if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
           if (y_low && ty < 2) cross(cuts.y_low, next, place, z, fs, ty);
           if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
-          if (x_low && tx < 2) cross(cuts.x_low, next, place, z, fs, tx);
-          if (x_high && from_x < 2) cross(cuts.x_high, next, place, z, fs, from_x);
         }
       }
       out += sz;
@@ -436,8 +443,6 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     if (epochs) {
       BARRIER();
       if (thread == 0) {
-        if (x_low) crossed(cuts.x_low, arrivals, epoch);
-        if (x_high) crossed(cuts.x_high, arrivals + 1, epoch);
         if (y_low) crossed(cuts.y_low, arrivals + 2, epoch);
         if (y_high) crossed(cuts.y_high, arrivals + 3, epoch);
         if (z_low) crossed(cuts.z_low, arrivals + 4, epoch);

@@ -1,0 +1,178 @@
+"""Claims about the cavity's kernels for GPUs and packing, run on cores: ranks change no bit."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import exchange_contract
+import numpy as np
+import pytest
+from small_cavities import small_case
+from thread_gpus import ThreadGpu, on_ranks
+
+from haloscope.device import jit
+from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.interface import ByValue
+from haloscope.domain.blocks import Blocks
+from haloscope.exchange.world import World
+from haloscope.solvers.cavity import solver as cavity
+
+_PRELUDE = Path(__file__).parent / "fibres_gpu.hpp"
+# What is needed to start kernels, and by those that are compiled with them and not run.
+_WORDS = """
+typedef unsigned U;
+#define PARTS(k, n) FOR_EACH(k, n)
+#define CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) for (long x = 0, y = 0, z = 0; x < 0; ++x)
+"""
+_GRID = "long gx, long gy, long gz, long bx, long by, long shared"
+_PACKING = """
+#define __launch_bounds__(...)
+struct alignas(16) double2 { double x, y; };
+struct alignas(8) float2 { float x, y; };
+static double2 __ldcg(const double2 *from) { return *from; }
+static float2 __ldcg(const float2 *from) { return *from; }
+"""
+_TILED = ("update_tiles", "walls")
+_BLOCKS = 2
+_STEPS = 5
+_BUSY = (
+    "cavity.size=[0.05, 0.04, 0.045]",
+    "cavity.walls.y_low.temperature=301 + 20*x",
+    "cavity.walls.x_high.temperature=adiabatic",
+    "cavity.walls.y_high.velocity=[0.02, 0.0, 0.0]",
+    "cavity.initial.u=0.01*sin(60*x)*cos(70*y)",
+    "cavity.initial.p=1e-4*sin(90*x + 1)*cos(80*y)",
+    "machine.transport=peer",
+)
+
+
+_known: dict[Any, bytes] = {}
+_lock = threading.Lock()
+
+
+def _built(constants: tuple[tuple[str, Any], ...]) -> bytes:
+    """A library with the tiled kernels, compiled once."""
+    with _lock, tempfile.TemporaryDirectory() as folder:
+        if constants not in _known:
+            text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", cavity.SOURCE.read_text())
+            runs = []
+            for name in _TILED:
+                parameters = re.search(rf"^KERNEL[^;{{]*?\b{name}\(([^)]*)\) {{", text, re.M)
+                assert parameters is not None
+                given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters[1].split(","))
+                runs.append(
+                    f'extern "C" void run_{name}({_GRID}, {parameters[1]}) {{ '
+                    f"if (!launch({{U(gx), U(gy), U(gz)}}, {{U(bx), U(by), 1}}, shared, "
+                    f"[=] {{ {name}({given}); }})) std::abort(); }}"
+                )
+            defined = (f"#define {key} {value}" for key, value in constants)
+            source, library = Path(folder) / "tiled.cpp", Path(folder) / "tiled.so"
+            source.write_text("\n".join([_PRELUDE.read_text(), *defined, _WORDS, text, *runs]))
+            flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off")
+            command = (*jit.find_compiler().command, *flags, "-o", str(library), str(source))
+            subprocess.run(command, check=True)
+            _known[constants] = library.read_bytes()
+        return _known[constants]
+
+
+class _Tiled:
+    """An emulated kernel, compiled when it is first bound; blocks of each have memory of their own."""
+
+    def __init__(self, folder: Path, name: str, constants: Any) -> None:
+        self._constants, self._name, self._library = constants, name, folder / f"{name}.so"
+
+    def bind(self, *arguments: Any, extent: Any, block: Any = None, **options: Any) -> Any:
+        if not self._library.exists():
+            self._library.write_bytes(_built(tuple(self._constants.items())))
+        # The update's few blocks go round; others have one for each part of what they are asked for.
+        size = block or (32, 1, 1)
+        asked = (*extent, 1, 1) if block is None else (_BLOCKS * size[0], 1, 1)
+        grid = [-(-n // each) for n, each in zip(asked, size, strict=False)]
+        # Cores know structs of real numbers alone: whole ones go by their bits.
+        given = [
+            ByValue(a.values.view("f8")) if isinstance(a, ByValue) and a.values.dtype == "i8" else a
+            for a in arguments
+        ]
+        run = CpuKernel(ctypes.CDLL(str(self._library))[f"run_{self._name}"])
+        return run.bind(*grid, *size[:2], int(options.get("shared", 0)), *given, extent=extent)
+
+
+class _TiledGpu(ThreadGpu):
+    """Cores that pass for a GPU with a copy engine, on which the tiled update runs as it is written."""
+
+    copy_engine = True
+    _number = itertools.count()
+
+    def __init__(self, folder: Path) -> None:
+        self._own = folder / f"gpu{next(self._number)}"
+        super().__init__(self._own)
+        self.multiprocessors = _BLOCKS
+        self._own.mkdir()
+
+    def kernel(self, file: Path, name: str, constants: Any) -> Any:
+        if file.name == "pack.cpp":
+            packing = self._own / "before" / file.name
+            packing.parent.mkdir(exist_ok=True)
+            packing.write_text(_PACKING + file.read_text())
+            return super().kernel(packing, name, constants)
+        if name not in _TILED:
+            return CpuDevice.kernel(self, file, name, constants)
+        return _Tiled(self._own, name, constants)
+
+
+def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.ndarray], Any]:
+    """Where a rank's block lies, its fields after some steps, and what others may still store into."""
+    solver = cavity.CavitySolver(case, device, world)
+    way = "peer" if solver.blocks.parts[0] > 1 else "peer, direct"
+    assert solver.transport == (way if world.size > 1 else "none")
+    solver.advance(_STEPS)
+    place = tuple(slice(a, b) for a, b in zip(solver.block.start, solver.block.stop, strict=True))
+    return place[::-1], {name: solver.view(name).copy() for name in solver.fields}, solver
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "precision", "packing"),
+    [
+        ([40, 7, 9], [1, 1, 1], "double", "auto"),
+        ([38, 8, 7], [1, 1, 1], "double", "auto"),
+        ([36, 8, 7], [2, 1, 1], "double", "auto"),
+        ([53, 11, 8], [3, 1, 1], "double", "auto"),
+        ([97, 8, 7], [2, 1, 1], "double", "all"),  # a rim and an inside
+        ([39, 12, 7], [1, 2, 1], "double", "auto"),
+        ([36, 12, 7], [2, 2, 1], "single", "auto"),
+    ],
+)
+def test_ranks_and_whole_sectors_change_no_bit(
+    monkeypatch, tmp_path, nodes, parts, precision, packing
+):
+    monkeypatch.setattr(cavity, "_GPU_TILES", {"double": (16, 2), "float": (16, 2)})
+    settings = (*_BUSY, f"cavity.nodes={nodes}", f"cavity.precision={precision}")
+    ways = (f"machine.decomposition={parts}", f"machine.packing={packing}", "machine.graphs=false")
+    case = small_case(*settings, *ways)
+    alone = small_case(*(s for s in settings if not s.startswith("machine")))
+    _, wanted, _ = _fields(alone, CpuDevice(threads=1), World())
+    ranks = int(np.prod(parts))
+    found = on_ranks(ranks, lambda world: _fields(case, _TiledGpu(tmp_path), world))
+    for place, fields, _ in found:
+        for name, values in fields.items():
+            np.testing.assert_array_equal(values, wanted[name][place], err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_gpus_pack_arrives_in_all_ghosts(tmp_path, dtype):
+    # Rows of six and of seven values: those that lie side by side go in pairs.
+    blocks = Blocks(exchange_contract.NODES, (2, 2, 1), (False, False, True))
+    for widths in exchange_contract.WIDTHS:
+        on_ranks(
+            4,
+            lambda world, widths=widths: exchange_contract.check(
+                world, _TiledGpu(tmp_path), "peer", blocks, widths, dtype
+            ),
+        )
