@@ -14,10 +14,13 @@ from haloscope.domain.hexes import HexMesh
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.timestep import LSERK4
 from haloscope.solvers.maxwell.elements import (
+    AFFINE,
     COORDINATES,
     CORNERS,
     STORED,
+    affine,
     geometry,
+    known_by,
     trilinear,
 )
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
@@ -32,6 +35,12 @@ def straight(mesh: HexMesh) -> HexMesh:
     s = np.sin
     moved = np.stack([x + 0.1 * s(3 * y + z), y + 0.08 * s(2 * z - x), z + 0.1 * s(2 * x + y)], -1)
     return replace(mesh, coordinates=moved, mapping=None)
+
+
+def skewed(mesh: HexMesh) -> HexMesh:
+    """The mesh with its corners moved as in a shear: every element becomes a parallelepiped."""
+    shear = np.array([[1.0, 0.2, -0.1], [0.3, 0.9, 0.25], [0.15, -0.2, 1.1]])
+    return replace(mesh, coordinates=mesh.coordinates @ shear, mapping=None)
 
 
 def stepped(
@@ -72,6 +81,22 @@ def test_all_ways_to_know_straight_elements_agree(order, upwind):
         assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
 
 
+@pytest.mark.parametrize("order", [4, 8])
+def test_parallelepipeds_need_their_shape_but_once(order):
+    mesh = skewed(turned(box((2, 2, 2)), 5))
+    assert known_by(nodes(mesh, order), cores=True).tolist() == [AFFINE] * 8
+    assert known_by(nodes(mesh, order), cores=False).tolist() == [CORNERS] * 8
+    stored = stepped(mesh, order, STORED, False, True)
+    other = stepped(mesh, order, AFFINE, False, True)
+    assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
+
+
+def test_cores_take_the_way_that_is_fastest():
+    for order, mode in ((4, STORED), (9, CORNERS)):
+        assert set(known_by(nodes(straight(box((2, 2, 2))), order), cores=True)) == {mode}
+    assert set(known_by(nodes(box((2, 2, 2), warp=0.03), 9), cores=True)) == {STORED}
+
+
 @pytest.mark.parametrize("face_shapes", [False, True])
 def test_curved_elements_known_from_coordinates_agree_with_stored_ones(face_shapes):
     mesh = turned(box((2, 2, 2), warp=0.03), 5)
@@ -92,3 +117,6 @@ def test_one_curved_element_is_told_from_straight_ones():
     places = nodes(straight(box((2, 2, 1))), 4)
     places[2, 1, 2, 3, 0] += 1e-9
     assert trilinear(places).tolist() == [True, True, False, True]
+    places = nodes(skewed(box((2, 2, 1))), 4)
+    places[1, 1, 2, 3, 0] += 1e-9
+    assert affine(places).tolist() == [True, False, True, True]

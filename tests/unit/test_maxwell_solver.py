@@ -34,7 +34,7 @@ def cavity(order: int = 4, **more: Any) -> dict[str, Any]:
 
 
 def opened(data: dict[str, Any], **tables: Any) -> Simulation:
-    case = check({**data, **tables}, MaxwellCase, "test")
+    case = check({"output": {"picture": False}, **data, **tables}, MaxwellCase, "test")
     return Simulation(case, device=open_device("cpu", threads=2), world=World())
 
 
@@ -69,7 +69,9 @@ def test_natural_units_and_si_are_the_same_fields():
 
 def test_tables_of_energy_and_probes_have_the_time(tmp_path):
     probe = {"name": "p", "position": [0.07, 0.05, 0.11]}
-    simulation = opened(cavity(6), output={"probe_interval": 4, "probes": [probe]})
+    simulation = opened(
+        cavity(6), output={"picture": False, "probe_interval": 4, "probes": [probe]}
+    )
     simulation.run(out=tmp_path, ceilings=False)
     rows = list(csv.DictReader((tmp_path / "probe-p.csv").open()))
     assert list(rows[0]) == ["step", "time", "Ex", "Ey", "Ez", "Hx", "Hy", "Hz"]
@@ -85,8 +87,9 @@ def test_tables_of_energy_and_probes_have_the_time(tmp_path):
 
 
 def test_fields_are_written_as_cells_of_their_order(tmp_path):
-    simulation = opened(cavity(3))
+    simulation = opened(cavity(3), output={"picture": True})
     simulation.run(2, out=tmp_path, ceilings=False)
+    assert (tmp_path / "overview.png").exists()
     with h5py.File(tmp_path / "fields.vtkhdf") as file:
         root = file["VTKHDF"]
         assert (root["Types"][...] == 72).all()

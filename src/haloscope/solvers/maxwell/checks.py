@@ -54,15 +54,20 @@ def _below(value: float, most: float) -> Comparison:
     return Comparison(value, 0.0, most)
 
 
+def _state(order: int, errors: Errors) -> str:
+    """Order and time step of a run; its mesh is in the title of the check."""
+    return f"N = {order}, {errors.steps} steps of {errors.step:.3g}"
+
+
 def errors_check(
     name: str, run: Callable[[int, Device], Errors], orders: tuple[int, ...], solve: Solve
 ) -> dict[str, Comparison]:
     """Mean errors at or below NekCEM's."""
     device = _device(solve)
-    found = {order: run(order, device).mean for order in orders}
+    found = {order: run(order, device) for order in orders}
     return {
-        f"error at N = {order}": _below(error, _ROUNDING * NEKCEM[name][order])
-        for order, error in found.items()
+        f"error at {_state(order, errors)}": _below(errors.mean, _ROUNDING * NEKCEM[name][order])
+        for order, errors in found.items()
     }
 
 
@@ -72,7 +77,7 @@ def finest_check(
     """The boxes at N = 9: mean error against NekCEM's, largest error below 1e-9."""
     found = run(9, _device(solve))
     return {
-        "error at N = 9": _below(found.mean, _ROUNDING * NEKCEM[name][9]),
+        f"error at {_state(9, found)}": _below(found.mean, _ROUNDING * NEKCEM[name][9]),
         "largest error of any component": _below(found.largest, _BOXES_BELOW),
     }
 
@@ -80,11 +85,14 @@ def finest_check(
 def conducting_check(solve: Solve) -> dict[str, Comparison]:
     """Errors as by `errors_check`; and they fall as fast from order 5 to 7 as from 3 to 5."""
     device = _device(solve)
-    errors = {order: verification.conducting_box(order, device).mean for order in (3, 5, 7)}
+    runs = {order: verification.conducting_box(order, device) for order in (3, 5, 7)}
     found = {
-        f"error at N = {order}": _below(error, _ROUNDING * NEKCEM["conducting box"][order])
-        for order, error in errors.items()
+        f"error at {_state(order, each)}": _below(
+            each.mean, _ROUNDING * NEKCEM["conducting box"][order]
+        )
+        for order, each in runs.items()
     }
+    errors = {order: each.mean for order, each in runs.items()}
     for low in (3, 5):
         decades = verification.decades_an_order({n: errors[n] for n in (low, low + 2)})
         name = f"decades an order, N = {low} to {low + 2}"
@@ -96,7 +104,7 @@ def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Pulse on a half space of permittivity 4: fields, reflection and transmission."""
     errors, r, t = verification.dielectric(order, _device(solve))
     return {
-        "largest error of any component": _below(errors.largest, _DIELECTRIC_BELOW),
+        f"largest error at {_state(order, errors)}": _below(errors.largest, _DIELECTRIC_BELOW),
         "reflected over incident E": Comparison(r, -1 / 3, 1e-6),
         "transmitted over incident E": Comparison(t, 2 / 3, 1e-6),
     }
@@ -105,11 +113,15 @@ def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
 def dispersive_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Slabs of media with memory in a steady wave of angular frequency 5."""
     device = _device(solve)
-    return {
-        f"error, {name} medium": _below(
-            verification.dispersive_slab(medium, order, device).mean, _DISPERSIVE_BELOW[name]
-        )
+    found = {
+        name: verification.dispersive_slab(medium, order, device)
         for name, medium in DISPERSIVE.items()
+    }
+    return {
+        f"error, {name} medium, {each.steps} steps of {each.step:.3g}": _below(
+            each.mean, _DISPERSIVE_BELOW[name]
+        )
+        for name, each in found.items()
     }
 
 
@@ -186,14 +198,14 @@ CHECKS = (
     ),
     Check(
         "maxwell-dielectric",
-        "pulse that meets a denser half space, N = 8",
+        "pulse that meets a denser half space, 20 elements, N = 8",
         f"{_JACKSON}, section 7.3",
         False,
         partial(dielectric_check, 8),
     ),
     Check(
         "maxwell-dispersive-slab",
-        "slabs of a Drude, a Lorentz and a Debye medium in a steady wave, N = 8",
+        "slabs of a Drude, a Lorentz and a Debye medium in a steady wave, 12 elements, N = 8",
         f"{_BORN}, section 1.6.4; NekCEM's errors",
         False,
         partial(dispersive_check, 8),

@@ -18,8 +18,10 @@ Floats = NDArray[np.float64]
 FACE_VALUES = 4
 FACES = 6
 # How the kernels know an element's shape: their constant GEOMETRY.
-STORED, COORDINATES, CORNERS = 0, 1, 2
+STORED, COORDINATES, CORNERS, AFFINE = 0, 1, 2, 3
 _STORED_VALUES = 10
+# From this order on cores are faster with corners than with stored shapes.
+_CORNERS_FROM = 9
 # Errors of rounding in units of the largest coordinate's last place that a straight element may have.
 _ROUNDING = 64
 # How much of the electric field a boundary reflects. Behind it lies the own trace times this, the
@@ -58,8 +60,8 @@ def geometry(
     order
         N.
     mode
-        The constant GEOMETRY of the kernels: :data:`STORED`, :data:`COORDINATES` or
-        :data:`CORNERS`.
+        The constant GEOMETRY of the kernels: :data:`STORED`, :data:`COORDINATES`,
+        :data:`CORNERS` or :data:`AFFINE`.
     face_shapes
         Add what the upwind flux needs at the nodes of faces: the constant FACE_SHAPES.
 
@@ -68,7 +70,7 @@ def geometry(
     array of shape (elements, values), stored without face shapes (elements, 10, (N + 1)^3)
         Stored: x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J, each at
         the (N + 1)^3 nodes. Coordinates: x, y, z at the nodes. Corners: x, y, z at the eight
-        corners, i fastest. Behind these, with face shapes, for each face at its (N + 1)^2 nodes
+        corners, i fastest. Affine: as stored, but once for all nodes. Behind these, with face shapes, for each face at its (N + 1)^2 nodes
         the products of its two tangents over its area: pp, pq, qq.
 
     Raises
@@ -85,6 +87,8 @@ def geometry(
             f"element {bad[0]} is turned inside out at a node of order {order} "
             f"({len(bad)} such elements); repair the mesh or raise its geometric order"
         )
+    if mode == AFFINE:
+        return _same_everywhere(coordinates)
     if mode == STORED:
         parts = [a.reshape(elements, -1), 1 / J.reshape(elements, -1)]
     else:
@@ -98,6 +102,21 @@ def geometry(
         if mode == STORED and not face_shapes
         else result
     )
+
+
+def _same_everywhere(coordinates: Floats) -> Floats:
+    """a_1, a_2, a_3 and 1 / J of parallelepipeds, (elements, 10)."""
+    _, a = _edges(coordinates)
+    J = np.einsum("ec,ec->e", a[:, 0], np.cross(a[:, 1], a[:, 2]))
+    return np.concatenate([a.reshape(len(a), -1), 1 / J[:, None]], axis=1)
+
+
+def _edges(coordinates: Floats) -> tuple[Floats, Floats]:
+    """The first corner (elements, 3), and half the edges that begin there (elements, 3, 3)."""
+    at = corners(coordinates)
+    first = at[:, 0, 0, 0]
+    ends = np.stack([at[:, 0, 0, 1], at[:, 0, 1, 0], at[:, 1, 0, 0]], axis=1)
+    return first, (ends - first[:, None]) / 2
 
 
 def _face_shapes(a: Floats) -> Floats:
@@ -132,12 +151,63 @@ def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
         Whether all nodes lie where the trilinear map of the corners puts them.
     """
     x = gll_nodes(coordinates.shape[1] - 1)
+    return _lie_at(
+        along_each(np.stack([1 - x, 1 + x], axis=1) / 2, corners(coordinates)), coordinates
+    )
+
+
+def affine(coordinates: Floats) -> NDArray[np.bool_]:
+    """Tell which elements are parallelepipeds with nodes where these have them, up to rounding.
+
+    Parameters
+    ----------
+    coordinates
+        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
+
+    Returns
+    -------
+    array of shape (elements,)
+    """
+    along = 1 + gll_nodes(coordinates.shape[1] - 1)
+    first, a = _edges(coordinates)
+    i, j, k = (along[:, None] * a[:, None, d] for d in range(3))
+    mapped = (
+        first[:, None, None, None] + k[:, :, None, None] + j[:, None, :, None] + i[:, None, None]
+    )
+    return _lie_at(mapped, coordinates)
+
+
+def _lie_at(mapped: Floats, coordinates: Floats) -> NDArray[np.bool_]:
+    """Whether the nodes of each element lie where a map puts them, up to rounding."""
     at = corners(coordinates)
     size = np.ptp(at, axis=(1, 2, 3)).max(axis=1)
-    mapped = along_each(np.stack([1 - x, 1 + x], axis=1) / 2, at)
     away = np.abs(mapped - coordinates).reshape(len(at), -1).max(axis=1)
     largest = np.abs(at).reshape(len(at), -1).max(axis=1)
     return np.asarray(away <= _ROUNDING * np.finfo(np.float64).eps * np.maximum(size, largest))
+
+
+def known_by(coordinates: Floats, cores: bool) -> NDArray[np.int64]:
+    """How the kernels know each element's shape, in the way that is fastest.
+
+    Parameters
+    ----------
+    coordinates
+        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
+    cores
+        Whether kernels run on cores, or on a GPU.
+
+    Returns
+    -------
+    array of shape (elements,)
+        :data:`STORED`, :data:`CORNERS`, or on cores :data:`AFFINE`.
+    """
+    by_corners = not cores or coordinates.shape[1] > _CORNERS_FROM
+    modes = np.full(len(coordinates), STORED)
+    if by_corners:
+        modes[trilinear(coordinates)] = CORNERS
+    if cores:
+        modes[affine(coordinates)] = AFFINE
+    return modes
 
 
 def face_type(real: np.dtype) -> np.dtype:

@@ -201,7 +201,8 @@ class Medium(Material):
         if len(bad):
             at = bad[np.argmin(loss[bad])]
             raise InputError(
-                f"the poles of a medium give energy to waves of angular frequency {w[at]:.4g} "
+                "the poles of a medium give energy to waves of "
+                f"{w[at] / max(rates):.4g} times the highest of their angular frequencies and rates "
                 f"(imaginary permittivity {loss[at]:.3g}), which grows without bound; make the "
                 "strengths positive or add loss there"
             )

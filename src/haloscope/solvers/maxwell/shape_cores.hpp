@@ -56,6 +56,16 @@ struct Shape {
   }
 };
 
+#elif GEOMETRY == 3
+struct Shape {
+  const real *same;
+  MEMBER void open(const real *values, const real *, const real *) { same = values; }
+  MEMBER void tangents(int, int, int, Lanes *a) const {
+    UNROLLED for (int c = 0; c < 9; c++) a[c] = all_lanes(same[c]);
+  }
+  MEMBER Lanes by_jacobian(const Lanes *, int, int, int) const { return all_lanes(same[9]); }
+};
+
 #else
 struct Shape {
   // a_1 does not change along i, a_2 not along j, a_3 not along k.
@@ -88,8 +98,22 @@ struct Shape {
 #endif
 
 // FaceShape at the nodes of face f: where it is stored, or computed into own [3][FACE_PITCH].
+#if GEOMETRY == 3
+struct FaceShapes {
+  FaceShape same;
+  MEMBER FaceShape at(int) const { return same; }
+};
+INLINE FaceShapes face_shapes(int f, const Shape &shape, const real *, real *) {
+  const real *p = shape.same + 3 * direction_p(f), *q = shape.same + 3 * direction_q(f);
+  const auto product = [](const real *a, const real *b) {
+    return fused(a[0], b[0], fused(a[1], b[1], a[2] * b[2]));
+  };
+  return {over_area(product(p, p), product(p, q), product(q, q))};
+}
+#else
 struct FaceShapes {
   const real *pp, *pq, *qq;
+  MEMBER FaceShape at(int n) const { return {pp[n], pq[n], qq[n]}; }
 };
 template <int AXIS>
 INLINE void products(int end, const Shape &shape, real *own) {
@@ -128,3 +152,4 @@ INLINE FaceShapes face_shapes(int f, const Shape &shape, const real *stored, rea
   }
   return {own, own + FACE_PITCH, own + 2 * FACE_PITCH};
 }
+#endif

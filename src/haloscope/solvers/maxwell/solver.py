@@ -28,7 +28,7 @@ from haloscope.solvers.maxwell.case import (
     bytes_a_step,
     flops_a_step,
 )
-from haloscope.solvers.maxwell.elements import CORNERS, FACES, STORED, trilinear
+from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
 from haloscope.solvers.maxwell.results import RunResults
 from haloscope.solvers.maxwell.shares import SetUp, place_in, share_out
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _SETUP = Region("set-up")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
 _STAGES = 5
-# From this order on, cores compute the shape of straight elements from their corners; GPUs always.
-_CORNERS_FROM = 9
 _NODES_AT_ONCE = 1 << 20
 # Vectors of the space in which the bound of the time step is sought; what is found counts to so
 # many digits after the first. Without memory for them the guess from the shape is halved: it may be
@@ -144,14 +142,15 @@ class MaxwellSolver:
         """Kinds of own elements."""
         table = self._table
         kinds = kind_of(STORED, added=False) + added.astype(np.int64)
-        cores = self._device.kind == "cpu"
-        if table.curl != "covariant" or (cores and table.order < _CORNERS_FROM):
+        if table.curl != "covariant":
             return kinds
         some = max(1, _NODES_AT_ONCE // (table.order + 1) ** 3)
         for begin in range(0, mesh.count, some):
             chosen = np.arange(begin, min(begin + some, mesh.count))
-            straight = chosen[trilinear(nodes(mesh, table.order, chosen))]
-            kinds[straight] = kind_of(CORNERS, added=False) + added[straight]
+            modes = known_by(nodes(mesh, table.order, chosen), self._device.kind == "cpu")
+            for mode in (CORNERS, AFFINE):
+                those = chosen[modes == mode]
+                kinds[those] = kind_of(mode, added=False) + added[those]
         return kinds
 
     def _add(self, added: PlacedAdditions, part: MeshPart) -> None:
@@ -165,7 +164,7 @@ class MaxwellSolver:
             added,
             part,
             self.coordinates,
-            tuple(kind_of(mode, added=True) for mode in (STORED, CORNERS)),
+            tuple(kind_of(mode, added=True) for mode in (STORED, CORNERS, AFFINE)),
             self._device,
             dtype=self.dtype.type,
             upwind=self._table.flux == "upwind",

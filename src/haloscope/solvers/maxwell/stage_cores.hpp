@@ -9,7 +9,7 @@
 // Rows of a plane that go through all planes together: their columns stay in the first-level cache.
 #define COLUMNS (NP2 * PITCH * sizeof(real) > 8192 ? 3 : NP)
 // While an element is computed the next one is fetched, if both fit the second-level cache.
-#define PREFETCH (22 * NP3 * sizeof(real) <= 1 << 18)
+#define PREFETCH ((12 * NP3 + NODE_VALUES) * sizeof(real) <= 1 << 18)
 
 // Covariant components of row (k, j), vector b, of fields u.
 INLINE void covariant(const Lanes *a, const Lanes *u, Lanes *v) {
@@ -73,7 +73,7 @@ INLINE void flux(int f, const Face &face, const real *own, const real *traces, c
   const real of_hp = face.magnetic * read.p, of_hq = face.magnetic * read.q;
 #pragma omp simd
   for (int n = 0; n < NP2; n++) {
-    const FaceShape shape = {g.pp[n], g.pq[n], g.qq[n]};
+    const FaceShape shape = g.at(n);
     const Addition sum = added(side, by_weight, material, face, own[n] - of_ep * other[n],
                                own[NP2 + n] - of_eq * other[NP2 + n],
                                own[2 * NP2 + n] - of_hp * other[2 * NP2 + n],
@@ -83,6 +83,8 @@ INLINE void flux(int f, const Face &face, const real *own, const real *traces, c
     sums[2 * FACE_PITCH + n] = sum.hp;
     sums[3 * FACE_PITCH + n] = sum.hq;
   }
+  // What the last row reaches over is not used, but if it were denormal it would cost time.
+  UNROLLED for (int c = 0; c < 4; c++) *(AnyLanes *)(sums + c * FACE_PITCH + NP2) = Lanes{};
 }
 
 // Takes what the faces of a row add to its right-hand sides.
@@ -147,10 +149,22 @@ INLINE void pad_rows(const real *matrix, real *rows) {
 }
 
 // Has values of a number of components fetched to the second-level cache.
+constexpr int LINE = 64 / sizeof(real);
 template <int COMPONENTS, int VALUES>
 INLINE void announce(const real *p) {
   UNROLLED for (int c = 0; c < COMPONENTS; c++)
-    UNROLLED for (int n = 0; n < VALUES; n += 64 / sizeof(real)) __builtin_prefetch(p + c * NP3 + n, 0, 2);
+    UNROLLED for (int n = 0; n < VALUES; n += LINE) __builtin_prefetch(p + c * NP3 + n, 0, 2);
+}
+// The same for the traces of an element that is to come: from the begin-th of their values on those
+// that it reads, its own and what lies behind its faces, and places of those that it leaves.
+template <int VALUES>
+INLINE void announce_traces(const real *traces, const real *own, const real *after, const Face *faces, int begin) {
+  UNROLLED for (int n = begin; n < begin + VALUES; n += LINE) {
+    const int face = n / (4 * NP2);
+    __builtin_prefetch(own + n, 0, 2);
+    __builtin_prefetch(traces + (long)faces[face].slot * 4 * NP2 + (n - face * 4 * NP2), 0, 2);
+    __builtin_prefetch(after + n, 1, 2);
+  }
 }
 
 template <int R>
@@ -199,6 +213,7 @@ KERNEL stage(real *u, real *k, const real *geometry, const real *materials, cons
     SHARED(real, turned, NP *PITCH);
     real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3, *after = traces_after + e * 24 * NP2;
     const real *stored = geometry + number * SHAPE_VALUES, *material = materials + 4 * e;
+    const long next = number + 1 < elements ? e + 1 : e;
     pad_rows(DT, turned);
     Shape shape;
     shape.open(stored, D, turned);
@@ -224,6 +239,8 @@ KERNEL stage(real *u, real *k, const real *geometry, const real *materials, cons
             announce<6, ROWS * NP>(place(ue + 6 * NP3 + at));
             announce<6, ROWS * NP>(place(ke + 6 * NP3 + at));
             if (GEOMETRY < 2) announce<(GEOMETRY ? 3 : 10), ROWS * NP>(place(stored + SHAPE_VALUES + at));
+            announce_traces<24 * ROWS>(traces_before, traces_before + next * 24 * NP2, traces_after + next * 24 * NP2,
+                                       faces + 6 * next, 24 * (kk * NP + j));
           }
           rows<ROWS>(shape, D, turned, v, sums, material, by, kk, j, ke, ue, after, pairs);
         }

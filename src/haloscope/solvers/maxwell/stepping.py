@@ -21,7 +21,7 @@ from haloscope.numerics.element_geometry import jacobians, volume_weights
 from haloscope.numerics.timestep import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.maxwell.elements import (
-    CORNERS,
+    COORDINATES,
     FACE_VALUES,
     FACES,
     STORED,
@@ -247,7 +247,8 @@ class Stepping:
         """How a stage runs: constants of the kernel, threads of a block, extent and options."""
         size = self._real.itemsize
         if self._device.kind == "cpu":
-            faces_too = mode != CORNERS and not chain_rule and self.order >= _FACE_SHAPES_FROM
+            by_nodes = mode in (STORED, COORDINATES)
+            faces_too = by_nodes and not chain_rule and self.order >= _FACE_SHAPES_FROM
             constants: dict[str, int | float | str] = {"GEOMETRY": mode}
             constants |= {"FACE_SHAPES": int(faces_too), "CHAIN_RULE": int(chain_rule)}
             return constants, 1, lambda elements: (elements,), {}
