@@ -8,18 +8,20 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from haloscope import measured
-from haloscope.commands import analyze, explore, formats, measure
+from haloscope import interrupts, measured
+from haloscope.commands import analyze, explore, formats, measure, stopping
 from haloscope.commands.world import open_world, opened_world
 from haloscope.errors import HaloscopeError, InputError
 
 if TYPE_CHECKING:
     from haloscope.exchange.world import World
+    from haloscope.run import Simulation
 
 app = typer.Typer(
     name="haloscope",
@@ -128,16 +130,13 @@ def run(
         return
     if measure != "off":
         out = _measured(case, out, restart, overrides)
-    from haloscope.run import load
-
-    world = open_world()
-    if ranks > 1 and world.size != ranks:
-        raise InputError(
-            f"--ranks {ranks} was given but the launcher started {world.size} rank(s); leave "
-            "--ranks away under a launcher"
-        )
-    simulation = load(case, settings=overrides, device=device, world=world)
-    folder = _folder(world, case, out, restart, measured=measure != "off")
+    try:
+        with _interrupts_raised():
+            simulation = _load(case, ranks, overrides, device)
+            folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
+    except interrupts.Interrupted as stop:
+        _fail(stopping.before_the_first_step(stop, case, out), 128 + stop.number)
+    world = simulation.world
     bar = _Bar() if world.is_root and not as_json else None
     if not as_json:
         _say("\n".join([_opening(simulation), *simulation.solver.notices]))
@@ -150,6 +149,8 @@ def run(
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
+    except interrupts.Interrupted as stop:
+        _fail(stopping.where_it_was(stop, folder), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -161,6 +162,19 @@ def run(
     if summary["stopped_by"]:
         _say(f"stopped by {summary['stopped_by']}; go on with --restart --out {folder}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Simulation:
+    """Set a run up on the ranks that the command was started with."""
+    from haloscope.run import load
+
+    world = open_world()
+    if ranks > 1 and world.size != ranks:
+        raise InputError(
+            f"--ranks {ranks} was given but the launcher started {world.size} rank(s); leave "
+            "--ranks away under a launcher"
+        )
+    return load(case, settings=settings, device=device, world=world)
 
 
 def _run_on_ranks(
@@ -198,9 +212,9 @@ def _run_on_ranks(
     arguments += ["--json"] if as_json else []
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
-    raise SystemExit(
-        launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    )
+    code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
+    stopping.leave_summary(code, case, folder, ranks)
+    raise SystemExit(code)
 
 
 def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
@@ -249,7 +263,7 @@ def _folder(
     return Path(world.broadcast(packed).tobytes().decode())
 
 
-def _opening(simulation: Any) -> str:
+def _opening(simulation: Simulation) -> str:
     from haloscope.solvers import registry
 
     solver, world = simulation.solver, simulation.world
@@ -531,7 +545,7 @@ def _restart_with_sanitizer() -> None:
     os.execve(sys.executable, [sys.executable, "-m", "haloscope", *sys.argv[1:]], environment)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     """Print an error once and end all ranks with a code."""
     world = opened_world()
     parallel = world is not None and world.size > 1
@@ -544,6 +558,18 @@ def _fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
+@contextlib.contextmanager
+def _interrupts_raised() -> Iterator[list[interrupts.Interrupted]]:
+    """`interrupts.raised`, but for ranks: who has started them says that it ends them."""
+    from haloscope.exchange.guard import RANK_NUMBERS
+
+    if any(name in os.environ for name in RANK_NUMBERS):
+        yield []
+    else:
+        with interrupts.raised() as came:
+            yield came
+
+
 def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
     from haloscope.exchange.guard import go_on_guarded
@@ -552,17 +578,20 @@ def main() -> None:
         _restart_with_sanitizer()
         measured.restart(sys.argv[1:])
         go_on_guarded()
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with _interrupts_raised() as came:
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        # Typer turns an interrupt into an exit code of its own, without a word.
+        if code == 130 and came:
+            raise came[0]
         raise SystemExit(code if isinstance(code, int) else 0)
     except HaloscopeError as error:
         _fail(
             " ".join(str(error).split("\n")) if error.exit_code != 1 else str(error),
             error.exit_code,
         )
-    except typer.Abort:
-        _fail("interrupted", 130)
-    except KeyboardInterrupt:
-        _fail("interrupted before the run began", 130)
+    except (typer.Abort, KeyboardInterrupt) as error:
+        number = getattr(error, "number", signal.SIGINT)
+        _fail(f"interrupted by {signal.Signals(number).name}", 128 + number)
     except _UsageError as error:
         _fail(f"{error.format_message()} (see haloscope --help)", 2)
     except BrokenPipeError:

@@ -9,6 +9,23 @@ from types import FrameType
 from typing import Any
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+# Batch systems and `timeout` send one request several times: a Ctrl-C that means more than the
+# first comes later than that.
+SAME_REQUEST_SECONDS = 1.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM, raised where it came.
+
+    Attributes
+    ----------
+    number
+        Which of them.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 @contextlib.contextmanager
@@ -23,3 +40,16 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
     finally:
         for number, kept in before.items():
             signal.signal(number, kept)
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[list[Interrupted]]:
+    """Let SIGINT and SIGTERM raise :class:`Interrupted` within a block; gives those that came."""
+    came: list[Interrupted] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(Interrupted(number))
+        raise came[-1]
+
+    with handled_by(end):
+        yield came

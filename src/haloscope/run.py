@@ -22,7 +22,7 @@ from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.block_fields import gathered
 from haloscope.exchange.world import World, open_world
 from haloscope.folders import make_folder
-from haloscope.interrupts import handled_by
+from haloscope.interrupts import SAME_REQUEST_SECONDS, Interrupted, handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import write_json, write_text
 from haloscope.outputs import append_row, draw_overview, table_row
@@ -117,6 +117,7 @@ class Simulation:
         self._probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
         self._last_checkpoint: Path | None = None
         self._signal: int | None = None
+        self._signalled = 0.0
         self._check_probes()
 
     def _check_memory(self) -> None:
@@ -180,6 +181,9 @@ class Simulation:
     ) -> dict[str, Any]:
         """Run to the case's last step, to steady state, or until a signal.
 
+        SIGINT and SIGTERM end the steps, not what is written after them; a second Ctrl-C ends
+        the run where it is, and leaves a short summary.
+
         Parameters
         ----------
         steps
@@ -206,9 +210,31 @@ class Simulation:
             The solution broke; the last good checkpoint is named.
         InputError, MachineError
             A checkpoint does not fit; a file cannot be written.
+        Interrupted
+            By a second Ctrl-C.
         """
-        progress = progress or Silent()
-        out = None if out is None else Path(out)
+        begun, out = self.step, None if out is None else Path(out)
+        self._signal = None
+        with handled_by(self._note_signal):
+            try:
+                return self._run(
+                    steps, out, restart, progress or Silent(), ceilings=ceilings, profile=profile
+                )
+            except Interrupted as stop:
+                if out is not None and self.world.is_root:
+                    write_json(out / "summary.json", self._cut_short(begun, out, stop))
+                raise
+
+    def _run(
+        self,
+        steps: int | None,
+        out: Path | None,
+        restart: bool,
+        progress: Progress,
+        *,
+        ceilings: bool,
+        profile: bool,
+    ) -> dict[str, Any]:
         if out is not None and self.world.is_root:
             make_folder(out)
         if restart:
@@ -228,7 +254,7 @@ class Simulation:
         meter = EnergyMeter(self.device)
         self._energy = EnergyTally(meter)
         listener = Profile() if profile else None
-        with handled_by(self._note_signal), listener or contextlib.nullcontext():
+        with listener or contextlib.nullcontext():
             converged = self._loop(end, out, progress)
         regions = listener.table() if listener else None
         summary = self._summary(begun, converged, measured, regions)
@@ -239,6 +265,7 @@ class Simulation:
         summary["headline"] = [*summary["headline"], *results.lines]
         if out is not None:
             self._write_last(out, summary, results.files)
+        self._close(out, summary)
         return summary
 
     def _tell_time(self, steps: int, ceilings: Ceilings, progress: Progress) -> None:
@@ -283,8 +310,8 @@ class Simulation:
             self._at_events(out)
             if self._save_when_due(out, saved, at_end=self.step == end):
                 saved = time.monotonic()
-        if self._signal is not None and out is not None:
-            self._save(out)
+        if self._stopped() and out is not None:
+            self._save(out)  # first of all: who sent a signal may not wait for the other outputs
         return False
 
     def _rate_in_words(self) -> str:
@@ -297,8 +324,12 @@ class Simulation:
         return f"{rate:.4g} {work.unit}s/s"
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        """Turn SIGINT and SIGTERM into a stop after the present steps."""
-        self._signal = number
+        """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one."""
+        now = time.monotonic()
+        if self._signal is None:
+            self._signal, self._signalled = number, now
+        elif number == signal.SIGINT and now - self._signalled > SAME_REQUEST_SECONDS:
+            raise Interrupted(number)
 
     def _stopped(self) -> bool:
         """Whether any rank has got a signal; all ranks ask at the same steps."""
@@ -568,18 +599,46 @@ class Simulation:
             files[Path(table).stem] = str(out / table)
         files.update({name: str(path) for name, path in results.items()})
         files["summary"] = str(out / "summary.json")
-        if self._last_checkpoint is not None:
-            files["checkpoint"] = str(self._last_checkpoint)
         summary["files"] = files
+
+    def _close(self, out: Path | None, summary: dict[str, Any]) -> None:
+        """Note a signal that came after the last step, too, and write the summary."""
+        stopped = self._stopped()
+        summary["stopped_by"] = signal.Signals(self._signal).name if self._signal else None
+        if out is None:
+            return
+        if stopped and self._last_checkpoint != checkpoints.checkpoint_path(out, self.step):
+            self._save(out)
+        if self._last_checkpoint is not None:
+            summary["files"]["checkpoint"] = str(self._last_checkpoint)
         if self.world.is_root:
             write_json(out / "summary.json", summary)
 
     # Summary
 
+    def _cut_short(self, begun: int, out: Path, stop: Interrupted) -> dict[str, Any]:
+        """What is known without asking other ranks when a run ends where it is."""
+        files = {"summary": str(out / "summary.json")}
+        if self._last_checkpoint is not None:
+            files["checkpoint"] = str(self._last_checkpoint)
+        return {
+            "solver": self.solver.name,
+            "case": self.name,
+            "title": self.case.title,
+            "device": self.device.name,
+            "ranks": self.world.size,
+            "steps": self.step,
+            "steps_this_run": self.step - begun,
+            "seconds": self.seconds,
+            "converged": False,
+            "stopped_by": str(stop),
+            "files": files,
+        }
+
     def _ceilings(self) -> Ceilings:
         """Ceilings of this rank's share of the machine, all ranks measuring at once."""
         self.world.barrier()
-        return measure_ceilings(self.device)
+        return measure_ceilings(self.device, sharing=self.world.local_size)
 
     def _energy_used(
         self, meter: EnergyMeter, tally: EnergyTally, steps: int
@@ -630,7 +689,6 @@ class Simulation:
             "steps_this_run": self.step - begun,
             "seconds": self.seconds,
             "converged": converged,
-            "stopped_by": signal.Signals(self._signal).name if self._signal else None,
             "rate": {"value": work.cells * per_second / 1e6, "unit": f"M{work.unit}s/s"},
             "ssspnt": 1e-7 * work.size * per_second / world.size,
             "gflop_s": work.flops * per_second / 1e9,

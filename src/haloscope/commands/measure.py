@@ -117,6 +117,9 @@ def measure(
             "entered no region; see that the program is one of MPI, linked with its shared "
             "library, or give it regions"
         )
+    missed = work.phase_missed(folder, phase) if phase and outcome.ranks else None
+    if missed and outcome.exit_code == 0:
+        raise InputError(f"nothing was measured: {missed}")
     told = _score(outcome.folder, command) if score and outcome.ranks else None
     if as_json:
         print(json.dumps({**_as_json(outcome), **({"score": told[0]} if told else {})}), flush=True)
@@ -164,7 +167,8 @@ def _closing(outcome: Any, mode: str) -> list[str]:
     if not outcome.ranks:
         return [*lines, "haloscope: nothing was measured"]
     many = "" if outcome.ranks == 1 else "s"
-    events = f", {outcome.events} events" if mode == "trace" else ""
+    least = "" if outcome.whole else "at least "
+    events = f", {least}{outcome.events} events" if mode == "trace" and outcome.events else ""
     return [
         *lines,
         f"haloscope: {mode} of {outcome.ranks} rank{many}{events}, {outcome.bytes / 1e6:.3g} MB, "

@@ -1,0 +1,74 @@
+"""What is said, and left behind, of a run that a signal ended out of order."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from haloscope.interrupts import STOPPING, Interrupted
+
+
+def before_the_first_step(stop: Interrupted, case: Path, out: Path | None) -> str:
+    """Leave a summary in the folder that was named, and say what became of the run.
+
+    Parameters
+    ----------
+    stop
+        What ended it.
+    case
+        The case file.
+    out
+        The folder that was named; without one nothing is written.
+    """
+    if out is not None:
+        leave_summary(128 + stop.number, case, out, 1)
+    kept = f"see {out / 'summary.json'}" if out is not None else "nothing was written"
+    return f"stopped by {stop} during set-up, before the first step; {kept}"
+
+
+def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> None:
+    """Write the summary of a run that a signal ended during its set-up, if none is there.
+
+    Parameters
+    ----------
+    code
+        Exit code of the run; only those of SIGINT and SIGTERM ask for a summary.
+    case
+        The case file.
+    folder
+        Where the run would have written to; made when absent.
+    ranks
+        How many ranks there were.
+    """
+    from haloscope.folders import make_folder
+    from haloscope.io.atomic import write_json
+
+    path = folder / "summary.json"
+    if code - 128 not in STOPPING or path.exists():
+        return
+    make_folder(folder)
+    summary = {
+        "case": case.stem,
+        "ranks": ranks,
+        "steps": None,
+        "steps_this_run": 0,
+        "seconds": 0.0,
+        "converged": False,
+        "stopped_by": signal.Signals(code - 128).name,
+        "files": {"summary": str(path)},
+    }
+    write_json(path, summary)
+
+
+def where_it_was(stop: Interrupted, folder: Path) -> str:
+    """Say that a run was ended at once, and whether it can go on."""
+    from haloscope.io.checkpoint import list_checkpoints
+
+    saved = list_checkpoints(folder)
+    more = (
+        f"go on with --restart --out {folder}" if saved else "there is no checkpoint to go on from"
+    )
+    return f"stopped at once by {stop}; {more}"
+
+
+__all__ = ["before_the_first_step", "leave_summary", "where_it_was"]

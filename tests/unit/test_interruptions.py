@@ -1,0 +1,162 @@
+"""Claims about signals outside the steps: a run says so, keeps what is there and leaves a summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_cavities import simulate
+
+import haloscope.run
+from haloscope.case import check
+from haloscope.device.ceilings import Ceilings
+from haloscope.device.cpu import CpuDevice
+from haloscope.exchange.world import World
+from haloscope.interrupts import Interrupted
+from haloscope.io.checkpoint import list_checkpoints
+from haloscope.run import Simulation
+from haloscope.solvers import registry
+
+_BARE = ("output.fields=false", "output.picture=false")
+_CASES: dict[str, dict[str, Any]] = {
+    "cavity": {"nodes": 9},
+    "blood": {"spacing_um": 1.0, "channel": {"size_um": [6.0] * 3, "periodic": ["x", "z"]}},
+    "maxwell": {
+        "units": "natural",
+        "order": 2,
+        "end_time": 1.0,
+        "box": {"elements": [2, 2, 2]},
+        "boundaries": dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec"),
+    },
+    "flow": {
+        "box": {"cells": [2, 2, 2]},
+        "fluid": {"density": 1.0, "viscosity": 1.0},
+        "boundaries": dict.fromkeys(("y_low", "y_high", "z_low", "z_high"), "no-slip")
+        | {"x_low": {"speed": 1.0}, "x_high": "open"},
+    },
+}
+
+
+def _raise(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("solver", registry.NAMES)
+def test_a_signal_before_the_first_step_leaves_a_checkpoint_and_a_summary(
+    solver, tmp_path, monkeypatch
+):
+    def signalled(device: Any, sharing: int) -> Ceilings:
+        _raise(signal.SIGINT)
+        return Ceilings(1.0, 1.0, 1.0, 0.0)
+
+    data = {"solver": solver, solver: _CASES[solver], "output": {"picture": False}}
+    case = check(data, registry.case_model(solver), "test")
+    monkeypatch.setattr(haloscope.run, "measure_ceilings", signalled)
+    simulation = Simulation(case, device=CpuDevice(threads=1), world=World())
+    summary = simulation.run(5, out=tmp_path)
+    assert (summary["stopped_by"], summary["steps"], simulation.step) == ("SIGINT", 0, 0)
+    (saved,) = list_checkpoints(tmp_path)
+    assert _summary(tmp_path)["files"]["checkpoint"] == str(saved)
+    # Once more: the signal was for the first run, and what it left is where the second begins.
+    monkeypatch.setattr(
+        haloscope.run, "measure_ceilings", lambda device, sharing: Ceilings(1, 1, 1, 0)
+    )
+    again = Simulation(case, device=CpuDevice(threads=1), world=World())
+    assert again.run(1, out=tmp_path, restart=True)["stopped_by"] is None
+    assert simulation.run(1, out=tmp_path)["stopped_by"] is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_last_outputs_are_written_is_told_when_they_are(
+    number, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(haloscope.run, "draw_overview", lambda *unused: _raise(number))
+    simulation = simulate(("output.fields=true",))
+    simulation.run(20, out=tmp_path, ceilings=False)
+    summary = _summary(tmp_path)
+    assert (summary["stopped_by"], summary["steps"]) == (signal.Signals(number).name, 20)
+    assert (tmp_path / "fields.vtkhdf").exists()
+    (saved,) = list_checkpoints(tmp_path)
+    assert summary["files"]["checkpoint"] == str(saved)
+
+
+def test_a_second_ctrl_c_ends_a_run_where_it_is_and_leaves_a_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(haloscope.run, "SAME_REQUEST_SECONDS", 0.0)
+
+    def twice(*unused: object) -> None:
+        _raise(signal.SIGINT)
+        _raise(signal.SIGINT)
+
+    monkeypatch.setattr(haloscope.run, "draw_overview", twice)
+    with pytest.raises(Interrupted):
+        simulate().run(20, out=tmp_path, ceilings=False)
+    summary = _summary(tmp_path)
+    assert (summary["stopped_by"], summary["steps"], summary["converged"]) == ("SIGINT", 20, False)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".csv") == [
+        "fields.vtkhdf",
+        "summary.json",
+    ]
+
+
+def test_a_signal_that_a_batch_system_repeats_is_one(tmp_path):
+    class StopAt(haloscope.run.Silent):
+        def update(self, step: int, *unused: object) -> None:
+            _raise(signal.SIGTERM)
+            _raise(signal.SIGINT)
+
+    simulation = simulate(_BARE)
+    assert simulation.run(10**6, progress=StopAt(), ceilings=False)["stopped_by"] == "SIGTERM"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_signal_during_set_up_ends_the_command_with_one_line(
+    case, call, monkeypatch, number, named
+):
+    monkeypatch.setattr(haloscope.run, "load", lambda *unused, **more: _raise(number))
+    options = ("--out", "out") if named else ()
+    code, out, err = call("run", case, *options)
+    name = signal.Signals(number).name
+    assert (code, out, err.count("\n")) == (128 + number, "", 1)
+    assert f"stopped by {name} during set-up" in err
+    assert Path("out").exists() is named
+    if named:
+        summary = _summary(Path("out"))
+        assert (summary["stopped_by"], summary["steps_this_run"]) == (name, 0)
+    else:
+        assert "nothing was written" in err
+        assert not Path("runs").exists()
+
+
+def test_a_summary_that_is_there_outlives_a_restart_that_is_stopped(case, call, monkeypatch):
+    Path("out").mkdir()
+    Path("out/summary.json").write_text('{"steps": 7}')
+    monkeypatch.setattr(haloscope.run, "load", lambda *unused, **more: _raise(signal.SIGINT))
+    assert call("run", case, "--out", "out", "--restart")[0] == 130
+    assert _summary(Path("out")) == {"steps": 7}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_command_ends_silently(case, call, monkeypatch, number):
+    monkeypatch.setattr("haloscope.exchange.launch.started_by_launcher", lambda: _raise(number))
+    code, out, err = call("run", case, "--ranks", "2")
+    name = signal.Signals(number).name
+    assert (code, out, err) == (128 + number, "", f"haloscope: error: interrupted by {name}\n")
+
+
+def test_ranks_that_a_signal_ends_in_their_set_up_have_a_summary_all_the_same(
+    case, call, monkeypatch
+):
+    monkeypatch.setattr("haloscope.exchange.launch.launch", lambda *unused, **more: 143)
+    assert call("run", case, "--ranks", "2", "--out", "out")[0] == 143
+    summary = _summary(Path("out"))
+    assert (summary["stopped_by"], summary["ranks"]) == ("SIGTERM", 2)
