@@ -16,6 +16,8 @@ PEERS_VENV := .venv-peers-$(SOLVER)
 RUN := $(VENV)/bin/python -m
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start Python some thousand times: it compiles our sources once, not each time.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Kernels are compiled when first needed: a machine without a C++ compiler gets one as a package.
 COMPILES := $(shell for compiler in '$(CXX)' g++; do \

@@ -21,18 +21,20 @@ from haloscope.domain.hex_generators import box
 from haloscope.domain.mesh_parts import take
 from haloscope.numerics.element_geometry import nodes
 from haloscope.solvers.maxwell.case import bytes_a_step
-from haloscope.solvers.maxwell.elements import CORNERS, STORED
+from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
+# Ways to know an element's shape; the last, that of bricks, is one of cores alone.
+MODES = {"stored": STORED, "corners": CORNERS, "affine": AFFINE}
 STAGES = 5
 REPEATS = 7
 
 
-def opened(device: Any, order: int, points: float, dtype: type, corners: bool) -> Stepping:
-    """Fields on a periodic box with about that many nodes, warped unless known by its corners."""
+def opened(device: Any, order: int, points: float, dtype: type, mode: int) -> Stepping:
+    """Fields on a periodic box with about that many nodes, warped where shapes are stored."""
     side = max(2, round((points / (order + 1) ** 3) ** (1 / 3)))
-    mesh = box((side,) * 3, periodic=(True,) * 3, warp=0.0 if corners else 0.02)
-    kinds = np.full(mesh.count, kind_of(CORNERS if corners else STORED, added=False))
+    mesh = box((side,) * 3, periodic=(True,) * 3, warp=0.02 if mode == STORED else 0.0)
+    kinds = np.full(mesh.count, kind_of(mode, added=False))
     part = take(mesh, np.arange(mesh.count), kinds)
     stepping = Stepping(part, nodes(mesh, order), order, device, dtype=dtype)
     stepping.set_fields(np.random.default_rng(1).standard_normal((mesh.count, 6, (order + 1) ** 3)))
@@ -61,14 +63,15 @@ def main() -> None:
     real = np.float32 if options.single else np.float64
     ceiling = measure_ceilings(device)
     print(device.name, ceiling.as_dict())
-    for order, points, corners in itertools.product(options.order, options.points, (False, True)):
-        stepping = opened(device, order, points, real, corners)
+    names = [name for name in MODES if device.kind == "cpu" or MODES[name] != AFFINE]
+    for order, points, name in itertools.product(options.order, options.points, names):
+        stepping = opened(device, order, points, real, MODES[name])
         seconds = seconds_a_step(device, stepping, options.steps)
         count = stepping.elements * (order + 1) ** 3
         nbytes = bytes_a_step(order, options.single, stepping.shape_values / count)
         rate = STAGES * count / seconds
         print(
-            f"N={order} {count} nodes, {'corners' if corners else 'stored'}: "
+            f"N={order} {count} nodes, {name}: "
             f"{6e-9 * rate:.2f} GDOF/s, {seconds / count:.3g} s a step and node, "
             f"{rate * nbytes / 1e9 / ceiling.best:.2f} of the memory's pace",
             flush=True,

@@ -114,7 +114,8 @@ class Machine(Table):
     packing: Literal["auto", "all", "x", "none"] = "auto"
     """Which directions are packed into one message a neighbour; in the others each plane of each
     field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
-    memory the update fills the neighbours' ghosts itself, without messages."""
+    memory the update fills the neighbours' ghosts itself, without messages, unless x is cut; then
+    nothing overlaps."""
     widths: Literal["fields", "uniform"] = "fields"
     """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
     many as the widest needs."""
@@ -296,6 +297,10 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
         given = given[:57] + "..."
     message = fault["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
+    limit = fault.get("ctx", {}).get(_LIMITS.get(fault["type"], ""))
+    if isinstance(limit, float):
+        # Without all the zeros of 1e-30.
+        message = f"{message.rpartition(' ')[0]} {limit:.12g}"
     if len({e["msg"] for e in faults}) > 1 and _SAYS_MOST.get(fault["type"], 1) == 0:
         message = " or ".join(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in faults))
     name = f"{key} = {given}: " if given else f"{key}: "
@@ -303,6 +308,13 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     return f"{name}{message}{more}"
 
 
+# What pydantic calls the limits of numbers, by the kinds of faults.
+_LIMITS = {
+    "greater_than_equal": "ge",
+    "greater_than": "gt",
+    "less_than_equal": "le",
+    "less_than": "lt",
+}
 # Of the faults that the branches of a union report, one on a value says more than one on a type.
 _SAYS_MOST = dict.fromkeys(
     ("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type"), 0

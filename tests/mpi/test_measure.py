@@ -469,6 +469,16 @@ def test_errno_and_error_codes_come_through(traced):
     assert done.stdout.split() == ["kept", "kept"]
 
 
+@every_flavour
+def test_each_rank_tells_what_recording_costs_it(traced, mpi):
+    measured, _ = traced(mpi, "messages.c", 2)
+    for rank in measured.ranks.values():
+        assert rank.recording is not None
+        within, beyond, *_ = rank.recording
+        assert within > 0
+        assert beyond > 0
+
+
 def test_time_is_told_from_the_begin_of_the_program_to_its_end(traced):
     measured, _ = traced("mpi4py", "communicators.c", 4)
     for place in measured.locations:

@@ -40,7 +40,7 @@ def call(
     The ceilings, which take a second to measure, are made up.
     """
     made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
-    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device: made_up)
+    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device, sharing: made_up)
 
     return call
 
@@ -354,6 +354,14 @@ def test_a_check_of_the_program_itself_holds():
     assert json.loads(done.stdout)["ok"]
 
 
+@pytest.fixture
+def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ceilings of a cache: nobody looks at the rates."""
+    monkeypatch.setattr("haloscope.device.ceilings._LARGEST_BYTES", 1 << 22)
+    monkeypatch.setattr("haloscope.device.ceilings._LEAST_BYTES", 1 << 22)
+
+
+@pytest.mark.usefixtures("small_arrays")
 def test_info_tells_what_the_machine_offers(call):
     code, out, _ = call("info", "--json")
     assert code == 0
@@ -363,7 +371,9 @@ def test_info_tells_what_the_machine_offers(call):
     assert set(found) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
 
 
-def test_bench_puts_every_kernel_beside_the_ceilings(call):
+@pytest.mark.usefixtures("small_arrays")
+def test_bench_puts_every_kernel_beside_the_ceilings(call, monkeypatch):
+    monkeypatch.setattr("haloscope.bench._SECONDS", 0.02)
     code, out, _ = call("bench", "cavity", "--nodes", "16", "--device", "cpu", "--json")
     assert code == 0
     result = json.loads(out)

@@ -33,7 +33,7 @@ from haloscope.numerics.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov import KrylovSpace
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.numerics.two_level import TwoLevel
+from haloscope.numerics.two_level import TwoLevel, points_smoother
 from haloscope.solvers.blood import packing
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
@@ -204,7 +204,8 @@ def test_membranes_compile(absent_gpu, elements):
     for name in ("forces", "energies", "moments"):
         cells._bind(name, 5)
     cells.advance(0)
-    names = ("forces", "energies", "moments", "advance")
+    cells.clear_forces_of(0)
+    names = ("forces", "energies", "moments", "advance", "clear_forces")
     assert absent_gpu.kernels == {("membrane.cpp", name) for name in names}
 
 
@@ -255,14 +256,16 @@ def test_block_rows_and_flexible_gmres_compile(size):
     for single in (True, False):
         ColouredIlu(rows, shared, single=single).update()
     FlexibleGmres(device, size, shared.owned)
-    device.kernel(_SOURCES / "numerics" / "node_vectors.cpp", "keep_owned", {"B": size})
+    device.kernel(_SOURCES / "numerics" / "node_vectors.cpp", "clear", {"B": size})
+    device.kernel(_SOURCES / "numerics" / "rank_sums.cpp", "add_over_ranks", {"real": "double"})
     names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
-    vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "keep_owned")
+    vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "clear")
     factors = ("factorise", "invert_rows", "pack", "sweep_down", "sweep_up")
     assert device.kernels == {
         *(("coloured_ilu.cpp", name) for name in factors),
         *(("block_rows.cpp", name) for name in names),
         *(("node_vectors.cpp", name) for name in vectors),
+        ("rank_sums.cpp", "add_over_ranks"),
     }
 
 
@@ -271,7 +274,8 @@ def test_the_two_level_preconditioner_compiles(size, single):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), size)
     shared = SharedNodes(World(), device, np.arange(4))
-    TwoLevel(rows, shared, np.eye(4)[:, :3], size=2, most=1, single=single)
+    given = (rows, shared, np.eye(4)[:, :3])
+    TwoLevel(*given, size=2, most=1, single=single, make_smoother=points_smoother)
     source = Path(two_level.__file__).with_suffix(".cpp").read_text()
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
     assert names == set(re.findall(r"^KERNEL (\w+)", source, re.MULTILINE))
@@ -281,7 +285,8 @@ def test_the_two_level_preconditioner_compiles(size, single):
 def test_the_flow_equations_compile(carreau):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 4)
-    FlowEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    media, of_tau = [Medium(1.0, 0.4, carreau=carreau)], carreau is not None
+    FlowEquations(rows, np.eye(4)[:, :3], media, linearise_tau=of_tau)
     assert {("flow.cpp", name) for name in ("residuals", "linearise")} <= device.kernels
 
 
@@ -289,7 +294,8 @@ def test_the_flow_equations_compile(carreau):
 def test_products_without_a_matrix_compile(carreau):
     device = _AbsentGpu()
     rows = UnstoredRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4))
-    MatrixFreeEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    media, of_tau = [Medium(1.0, 0.4, carreau=carreau)], carreau is not None
+    MatrixFreeEquations(rows, np.eye(4)[:, :3], media, linearise_tau=of_tau)
     wanted = ("give", "linearise_own", "multiply_unstored")
     assert {("matrix_free.cpp", name) for name in wanted} <= device.kernels
 
@@ -298,7 +304,8 @@ def test_products_without_a_matrix_compile(carreau):
 def test_space_time_slabs_compile(carreau):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 8)
-    SlabEquations(rows, np.eye(4)[:, :3], [Medium(1.0, 0.4, carreau=carreau)])
+    media, of_tau = [Medium(1.0, 0.4, carreau=carreau)], carreau is not None
+    SlabEquations(rows, np.eye(4)[:, :3], media, linearise_tau=of_tau)
     assert {("space_time.cpp", name) for name in ("slab_residuals", "linearise_slab")} <= (
         device.kernels
     )
@@ -320,8 +327,9 @@ def test_gathers_and_scatters_compile(dtype):
     combination = open_gather_scatter(World(), device, ids, 6, dtype, "peer")
     for operation in OPERATIONS:
         combination.prepare(state, operation=operation)
+        combination._bind_meeting(state, state, OPERATIONS[operation], 1)
     open_pairing(World(), device, ids, 4, dtype, "peer").prepare(state)
-    wanted = ("gather", "within", "scatter", "swap_within", "place")
+    wanted = ("gather", "within", "scatter", "meet", "swap_within", "place")
     assert device.kernels == {("gather_scatter.cpp", name) for name in wanted}
 
 
@@ -358,6 +366,7 @@ def test_no_kernel_file_is_left_out():
         "membrane.cpp",
         "node_vectors.cpp",
         "packing.cpp",
+        "rank_sums.cpp",
         "reduce.cpp",
         "repulsion.cpp",
         "space_time.cpp",

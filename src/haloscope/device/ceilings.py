@@ -11,8 +11,10 @@ from haloscope.device.interface import Array, Device, Launch
 
 _SOURCE = Path(__file__).with_name("ceilings.cpp")
 _LARGEST_BYTES = 1 << 28
+# Of each of many ranks that measure at once: more than its share of any cache.
+_LEAST_BYTES = 1 << 26
 _GPU_THREADS = 1 << 21
-_REPEATS = 7
+_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -50,16 +52,19 @@ class CeilingProbe:
     ----------
     device
         Where to measure; the arrays are allocated as the solvers' are.
+    sharing
+        How many ranks measure on this machine at once: together they need no larger arrays.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, *, sharing: int = 1) -> None:
         self._device = device
         free, _ = device.memory()
-        largest = _LARGEST_BYTES if device.kind == "cpu" else 4 * _LARGEST_BYTES
+        if device.kind == "cpu":
+            largest = max(_LARGEST_BYTES // sharing, _LEAST_BYTES)
+        else:
+            largest = 4 * _LARGEST_BYTES
         self._count = count = min(largest, free // 16) // 64 * 8
         a, b, c = (device.zeros((count,), "f8") for _ in range(3))
-        for array in (a, b, c):
-            array[...] = 1.0
         # On a GPU as many threads as fill it, each going through the arrays.
         threads = count if device.kind == "cpu" else min(count // 2, _GPU_THREADS)
 
@@ -71,8 +76,10 @@ class CeilingProbe:
             "update": (loop("update", a), 16),
             "triad": (loop("triad", a, b, c), 24),
         }
-        for launch, _ in self._loops.values():
-            device.seconds(launch)
+        # Memory that has never been written is one page of zeros: each array is written before it
+        # is read, by the threads that go through it later.
+        for name in ("update", "copy", "triad"):
+            device.seconds(self._loops[name][0])
 
     def measure(self, repeats: int = 1) -> Ceilings:
         """Median rates of a number of timings."""
@@ -83,7 +90,7 @@ class CeilingProbe:
         return Ceilings(**rates, load=os.getloadavg()[0])
 
 
-def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
+def measure_ceilings(device: Device, *, repeats: int = _REPEATS, sharing: int = 1) -> Ceilings:
     """Measure copy, update and triad.
 
     Parameters
@@ -92,10 +99,12 @@ def measure_ceilings(device: Device, *, repeats: int = _REPEATS) -> Ceilings:
         Where to measure.
     repeats
         Timings of each loop; the median counts.
+    sharing
+        How many ranks measure on this machine at once.
 
     Returns
     -------
     Ceilings
         Rates in GB/s.
     """
-    return CeilingProbe(device).measure(repeats)
+    return CeilingProbe(device, sharing=sharing).measure(repeats)

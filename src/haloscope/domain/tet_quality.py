@@ -105,8 +105,17 @@ def tet_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality
     )
 
 
-def check_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality:
+def check_quality(
+    mesh: TetMesh, smallest: float = SMALLEST_QUALITY, key: str = "the smallest quality"
+) -> TetQuality:
     """Refuse a mesh with slivers; otherwise as :func:`tet_quality`.
+
+    Parameters
+    ----------
+    mesh, smallest
+        See :func:`tet_quality`.
+    key
+        Where users give the smallest quality.
 
     Raises
     ------
@@ -117,7 +126,7 @@ def check_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuali
     if len(found.slivers):
         raise InputError(
             f"the mesh has {found.sliver_text()}; mesh these places anew (in Gmsh: "
-            "Mesh.Optimize, Mesh.OptimizeNetgen), or allow a lower quality"
+            f"Mesh.Optimize, Mesh.OptimizeNetgen), or lower {key} (now {smallest:g})"
         )
     return found
 

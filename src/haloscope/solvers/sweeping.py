@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,6 +57,9 @@ class Columns:
         which half of the peak rate is reached; empty: they cannot.
     peak
         The rate that this is about.
+    nearness
+        From a case's data: how near fields on several ranks must come to those of one, as the length
+        of their difference over that of the fields of a unit; left out, all bits must be the same.
     """
 
     problem: tuple[Column, ...]
@@ -67,6 +70,7 @@ class Columns:
     meaning: str
     size: str = ""
     peak: str = ""
+    nearness: Callable[[Mapping[str, Any]], float] | None = None
 
 
 @dataclass(frozen=True)
