@@ -13,6 +13,7 @@ from measuring import run
 STUDY = Path(__file__).parents[2] / "studies" / "blood-small.toml"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_the_small_study_of_blood_gives_the_bits_of_one_rank(tmp_path):
     pytest.importorskip("mpi4py", exc_type=ImportError)

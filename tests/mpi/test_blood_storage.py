@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
+import pytest
+
 _RUN = textwrap.dedent(
     """
     import sys
@@ -66,6 +68,7 @@ def _bits(run_ranks, ranks, out, steps, how="new"):
     return bits
 
 
+@pytest.mark.slow
 def test_half_precision_on_ranks_and_after_a_restart_has_the_bits_of_one(run_ranks, tmp_path):
     one = _bits(run_ranks, 1, tmp_path / "one", 21)
     assert _bits(run_ranks, 3, tmp_path / "three", 10) != one

@@ -12,6 +12,7 @@ from measuring import run
 STUDY = Path(__file__).parents[2] / "studies" / "maxwell-small.toml"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_the_small_study_of_maxwell_gives_the_bits_of_one_rank(tmp_path):
     pytest.importorskip("mpi4py", exc_type=ImportError)

@@ -158,7 +158,7 @@ def test_a_run_goes_on_bitwise_on_another_number_of_ranks(run_jobs, tmp_path):
             np.testing.assert_array_equal(a[f"fields/{name}"][...], b[f"fields/{name}"][...])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_exchanges_fill_all_ghosts_whatever_the_cut_the_widths_and_the_transport(run_ranks, ranks):
     done = run_ranks(ranks, _HERE / "exchange_contract.py", timeout=200)
     assert "exchanges were right" in done.stdout

@@ -389,6 +389,7 @@ def test_parts_of_a_mesh_are_those_of_the_whole(run_ranks):
     assert output.count("all the same") == 3
 
 
+@pytest.mark.slow
 def test_no_rank_keeps_the_whole_and_sources_on_parts_give_the_same_bits(run_ranks, tmp_path):
     write_gmsh(tmp_path / "box.msh", box((3, 3, 4), (0, 0, 0), (3, 3, 4)))
     given = [tmp_path, tmp_path / "box.msh"]

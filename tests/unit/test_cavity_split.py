@@ -47,7 +47,7 @@ def test_boundary_and_interior_cover_each_node_once(absent_gpu, parts, packing):
             wanted = np.zeros_like(visits)
             wanted[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = 1
             np.testing.assert_array_equal(visits, wanted)
-            if solver._direct is not None:
+            if solver._direct is not None or not solver._overlap:
                 assert shells == []
             elif inside:
                 _assert_sent_first(solver, shells)

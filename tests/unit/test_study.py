@@ -361,7 +361,8 @@ def test_a_wrong_study_file_is_told_in_one_line(study, call, text, words):
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
 def test_every_study_of_the_repository_is_possible(path):
     swept = _swept(path, gpus=32)
-    assert {row.base for row in swept.rows} <= {row.point.id for row in swept.rows}
+    if swept.study.check_steps:
+        assert {row.base for row in swept.rows} <= {row.point.id for row in swept.rows}
     seed = swept.study.seed
     if seed is not None:
         labels = {row["label"] for row in table.read_seed(path.parent / seed.file)}
