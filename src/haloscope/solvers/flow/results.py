@@ -209,7 +209,8 @@ class RunResults:
             "forces": self._told_forces(),
         }
         lines = [
-            f"{done.newton} Newton iterations, {done.linear_a_newton:.1f} of GMRES in each"
+            f"{done.newton} Newton iterations"
+            + (f", {done.linear_a_newton:.1f} of GMRES in each" if done.newton else "")
             + (f"; {self._unconverged} times {_UNCONVERGED}" if self._unconverged else "")
         ]
         if taken and seconds > 0:
