@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
+from haloscope.interrupts import Interrupted
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.server import ADDRESS, Server
 from haloscope.scope.explorer.service import Service
@@ -54,7 +55,9 @@ def explore(
                 webbrowser.open(server.url)
             try:
                 server.serve_forever(poll_interval=0.2)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as stop:
+                if isinstance(stop, Interrupted):
+                    stop.answered = True
                 tell("ended")
     finally:
         service.close()
