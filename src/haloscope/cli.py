@@ -17,7 +17,7 @@ import typer
 from haloscope import interrupts, measured
 from haloscope.commands import analyze, explore, formats, measure, stopping
 from haloscope.commands.world import open_world, opened_world
-from haloscope.errors import HaloscopeError, InputError
+from haloscope.errors import HaloscopeError, InputError, MachineError
 
 if TYPE_CHECKING:
     from haloscope.exchange.world import World
@@ -131,9 +131,11 @@ def run(
     if measure != "off":
         out = _measured(case, out, restart, overrides)
     try:
-        with _interrupts_raised():
+        with _interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
+        if came:  # a library may have dropped it
+            raise came[0]
     except interrupts.Interrupted as stop:
         _fail(stopping.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
@@ -588,6 +590,14 @@ def main() -> None:
         _fail(
             " ".join(str(error).split("\n")) if error.exit_code != 1 else str(error),
             error.exit_code,
+        )
+    except MemoryError as error:
+        # NumPy and CuPy say how much was asked for.
+        said = " ".join(str(error).split()).rstrip(".")
+        _fail(
+            f"memory has run out{f' ({said})' if said else ''}; use a smaller case, more ranks or a "
+            "larger machine",
+            MachineError.exit_code,
         )
     except (typer.Abort, KeyboardInterrupt) as error:
         number = getattr(error, "number", signal.SIGINT)

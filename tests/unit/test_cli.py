@@ -40,7 +40,7 @@ def call(
     The ceilings, which take a second to measure, are made up.
     """
     made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
-    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device, sharing: made_up)
+    monkeypatch.setattr("haloscope.run.summary.measure_ceilings", lambda device, sharing: made_up)
 
     return call
 

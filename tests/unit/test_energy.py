@@ -224,7 +224,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
         monkeypatch.setattr(
             haloscope.run, "EnergyTally", lambda m: EnergyTally(m, clock=lambda: machine.time)
         )
-        monkeypatch.setattr(haloscope.run.time, "perf_counter", lambda: machine.time, raising=False)
+        monkeypatch.setattr(
+            haloscope.run.loop.time, "perf_counter", lambda: machine.time, raising=False
+        )
         simulation = simulate(device=CpuDevice(threads=1))
         simulation.world = world
         advance = simulation.solver.advance

@@ -18,7 +18,9 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.world import World
 from haloscope.interrupts import Interrupted
 from haloscope.io.checkpoint import list_checkpoints
-from haloscope.run import Simulation
+from haloscope.run import Simulation, records, stopping
+from haloscope.run import summary as summary_of_run
+from haloscope.run.progress import Silent
 from haloscope.solvers import registry
 
 _BARE = ("output.fields=false", "output.picture=false")
@@ -60,7 +62,7 @@ def test_a_signal_before_the_first_step_leaves_a_checkpoint_and_a_summary(
 
     data = {"solver": solver, solver: _CASES[solver], "output": {"picture": False}}
     case = check(data, registry.case_model(solver), "test")
-    monkeypatch.setattr(haloscope.run, "measure_ceilings", signalled)
+    monkeypatch.setattr(summary_of_run, "measure_ceilings", signalled)
     simulation = Simulation(case, device=CpuDevice(threads=1), world=World())
     summary = simulation.run(5, out=tmp_path)
     assert (summary["stopped_by"], summary["steps"], simulation.step) == ("SIGINT", 0, 0)
@@ -68,7 +70,7 @@ def test_a_signal_before_the_first_step_leaves_a_checkpoint_and_a_summary(
     assert _summary(tmp_path)["files"]["checkpoint"] == str(saved)
     # Once more: the signal was for the first run, and what it left is where the second begins.
     monkeypatch.setattr(
-        haloscope.run, "measure_ceilings", lambda device, sharing: Ceilings(1, 1, 1, 0)
+        summary_of_run, "measure_ceilings", lambda device, sharing: Ceilings(1, 1, 1, 0)
     )
     again = Simulation(case, device=CpuDevice(threads=1), world=World())
     assert again.run(1, out=tmp_path, restart=True)["stopped_by"] is None
@@ -79,7 +81,7 @@ def test_a_signal_before_the_first_step_leaves_a_checkpoint_and_a_summary(
 def test_a_signal_while_the_last_outputs_are_written_is_told_when_they_are(
     number, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(haloscope.run, "draw_overview", lambda *unused: _raise(number))
+    monkeypatch.setattr(records, "draw_overview", lambda *unused: _raise(number))
     simulation = simulate(("output.fields=true",))
     simulation.run(20, out=tmp_path, ceilings=False)
     summary = _summary(tmp_path)
@@ -90,13 +92,13 @@ def test_a_signal_while_the_last_outputs_are_written_is_told_when_they_are(
 
 
 def test_a_second_ctrl_c_ends_a_run_where_it_is_and_leaves_a_summary(tmp_path, monkeypatch):
-    monkeypatch.setattr(haloscope.run, "SAME_REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr(stopping, "SAME_REQUEST_SECONDS", 0.0)
 
     def twice(*unused: object) -> None:
         _raise(signal.SIGINT)
         _raise(signal.SIGINT)
 
-    monkeypatch.setattr(haloscope.run, "draw_overview", twice)
+    monkeypatch.setattr(records, "draw_overview", twice)
     with pytest.raises(Interrupted):
         simulate().run(20, out=tmp_path, ceilings=False)
     summary = _summary(tmp_path)
@@ -108,7 +110,7 @@ def test_a_second_ctrl_c_ends_a_run_where_it_is_and_leaves_a_summary(tmp_path, m
 
 
 def test_a_signal_that_a_batch_system_repeats_is_one(tmp_path):
-    class StopAt(haloscope.run.Silent):
+    class StopAt(Silent):
         def update(self, step: int, *unused: object) -> None:
             _raise(signal.SIGTERM)
             _raise(signal.SIGINT)

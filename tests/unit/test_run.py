@@ -25,6 +25,7 @@ import haloscope.run
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import interpolation
 from haloscope.io.checkpoint import list_checkpoints
+from haloscope.run.progress import Silent
 
 _ROOT = Path(__file__).parents[2]
 _BARE = ("output.fields=false", "output.picture=false")
@@ -503,7 +504,7 @@ def test_signals_are_as_before_after_a_run():
 
 
 def test_a_signal_ends_the_run_in_order_with_a_checkpoint(tmp_path):
-    class StopAt(haloscope.run.Silent):
+    class StopAt(Silent):
         def update(self, step: int, *unused: object) -> None:
             if step >= 10:
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,270 @@
+"""Runs of cases: a simulation takes its steps and writes what it finds. It knows no physics."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.case import CaseTable, read_case
+from haloscope.device import open_device
+from haloscope.device.energy import EnergyMeter, EnergyTally
+from haloscope.device.interface import Device
+from haloscope.errors import InputError
+from haloscope.exchange.world import World, open_world
+from haloscope.folders import make_folder
+from haloscope.interrupts import Interrupted, handled_by
+from haloscope.io import checkpoint as checkpoints
+from haloscope.io.atomic import write_json
+from haloscope.run.checkpointing import restore
+from haloscope.run.loop import TimeLoop
+from haloscope.run.memory import require_memory
+from haloscope.run.phases import RESULTS
+from haloscope.run.progress import Progress, Silent
+from haloscope.run.records import write_last
+from haloscope.run.state import RunState
+from haloscope.run.stopping import StopRequest
+from haloscope.run.summary import (
+    ceilings_of_share,
+    cut_short,
+    energy_used,
+    summarise,
+    tell_least_time,
+)
+from haloscope.scope.regions import Profile
+from haloscope.solvers import registry
+
+__all__ = ["Simulation", "load"]
+
+
+class Simulation(RunState):
+    """A case on its device and ranks, ready to run.
+
+    Parameters
+    ----------
+    case
+        A checked case; :func:`load` makes one from a file.
+    name
+        Name for output folders; the case file's.
+    device
+        ``cpu``, ``cuda`` or ``auto`` in place of the case's own; or an opened device.
+    world
+        The ranks; those that the process was started with by default.
+
+    Attributes
+    ----------
+    solver
+        The solver, with its fields on the device.
+    history
+        Rows (step, what the solver has followed), one a diagnostic interval.
+
+    Examples
+    --------
+    >>> import haloscope
+    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings=["cavity.nodes=17"])
+    >>> summary = simulation.run(steps=100)
+    >>> simulation.field("T").shape
+    (17, 17, 17)
+    """
+
+    def __init__(
+        self,
+        case: CaseTable,
+        *,
+        name: str = "case",
+        device: str | Device | None = None,
+        world: World | None = None,
+    ) -> None:
+        world = open_world() if world is None else world
+        if device is None or isinstance(device, str):
+            kind = device or case.machine.device
+            threads = case.machine.threads or None
+            device = open_device(kind, local_rank=world.local_rank, threads=threads)
+        require_memory(case, device, world)
+        super().__init__(case, name, device, world, registry.make_solver(case, device, world))
+        self._check_probes()
+
+    def _check_probes(self) -> None:
+        for probe in self.case.output.probes:
+            self.solver.places.require_inside(f"probe {probe.name}", probe.position)
+
+    def field(self, name: str) -> np.ndarray | None:
+        """A whole field on rank 0 as a NumPy array; None on other ranks.
+
+        Its shape is (nz, ny, nx) on a grid, (elements, N + 1, N + 1, N + 1) on elements of order N.
+
+        Raises
+        ------
+        InputError
+            The solver has no such field.
+        """
+        if name not in self.solver.fields:
+            known = ", ".join(self.solver.fields)
+            raise InputError(f"there is no field {name!r}; the solver has {known}")
+        places = self.solver.places
+        return places.collect(self.solver.relative(name), 0, places.shape[0])
+
+    @property
+    def fields(self) -> dict[str, np.ndarray | None]:
+        """All fields as by :meth:`field`."""
+        return {name: self.field(name) for name in self.solver.fields}
+
+    def diagnostics(self) -> dict[str, float]:
+        """The solver's diagnostics of the present state."""
+        return self.solver.diagnostics()
+
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        out: str | Path | None = None,
+        restart: bool = False,
+        progress: Progress | None = None,
+        ceilings: bool = True,
+        profile: bool = False,
+    ) -> dict[str, Any]:
+        """Run to the case's last step, to steady state, or until a signal.
+
+        SIGINT and SIGTERM end the steps, not what is written after them; a second Ctrl-C ends
+        the run where it is, and leaves a short summary.
+
+        Parameters
+        ----------
+        steps
+            Last step, in place of the case's ``run.steps``.
+        out
+            Folder for outputs, made when absent; without one nothing is written.
+        restart
+            Go on from the newest checkpoint in `out`.
+        progress
+            Who is told how far the run is.
+        ceilings
+            Measure this machine's memory ceilings for the summary.
+        profile
+            Add the time of each named region to the summary.
+
+        Returns
+        -------
+        dict
+            The summary, as written to ``summary.json``.
+
+        Raises
+        ------
+        SolutionError
+            The solution broke; the last good checkpoint is named.
+        InputError, MachineError
+            A checkpoint does not fit; a file cannot be written.
+        Interrupted
+            By a second Ctrl-C.
+        """
+        begun, out = self.step, None if out is None else Path(out)
+        stop = StopRequest()
+        with handled_by(stop.note):
+            try:
+                return self._run(
+                    steps,
+                    out,
+                    restart,
+                    progress or Silent(),
+                    stop,
+                    ceilings=ceilings,
+                    profile=profile,
+                )
+            except Interrupted as interrupted:
+                if out is not None and self.world.is_root:
+                    write_json(out / "summary.json", cut_short(self, begun, out, interrupted))
+                raise
+
+    def _run(
+        self,
+        steps: int | None,
+        out: Path | None,
+        restart: bool,
+        progress: Progress,
+        stop: StopRequest,
+        *,
+        ceilings: bool,
+        profile: bool,
+    ) -> dict[str, Any]:
+        if out is not None and self.world.is_root:
+            make_folder(out)
+        if restart:
+            if out is None:
+                raise InputError("a restart needs the folder that holds the checkpoint")
+            restore(self, out, progress)
+        end = self.solver.last_step if steps is None else steps
+        begun = self.step
+        if begun > end:
+            raise InputError(
+                f"the state is at step {begun}, past the last step {end}; give --steps or "
+                f"run.steps of more than {begun} (steps count from the start of the case)"
+            )
+        measured = ceilings_of_share(self) if ceilings else None
+        if measured is not None and end > begun:
+            tell_least_time(self, end - begun, measured, progress)
+        meter = EnergyMeter(self.device)
+        tally = EnergyTally(meter)
+        loop = TimeLoop(self, out, stop, tally, progress)
+        listener = Profile() if profile else None
+        with listener or contextlib.nullcontext():
+            converged = loop.run(end)
+        regions = listener.table() if listener else None
+        summary = summarise(self, begun, converged, measured, regions)
+        summary["energy"] = energy_used(self, meter, tally, self.step - begun)
+        with RESULTS:
+            results = self.solver.finish(out, self.probe_rows)
+        summary.update(results.summary)
+        summary["headline"] = [*summary["headline"], *results.lines]
+        if out is not None:
+            write_last(self, out, summary, results.files)
+        self._close(out, summary, stop, loop)
+        return summary
+
+    def _close(
+        self, out: Path | None, summary: dict[str, Any], stop: StopRequest, loop: TimeLoop
+    ) -> None:
+        """Note a signal that came after the last step, too, and write the summary."""
+        stopped = stop.reached(self.world)
+        summary["stopped_by"] = stop.name
+        if out is None:
+            return
+        if stopped and self.last_checkpoint != checkpoints.checkpoint_path(out, self.step):
+            loop.save(out)
+        if self.last_checkpoint is not None:
+            summary["files"]["checkpoint"] = str(self.last_checkpoint)
+        if self.world.is_root:
+            write_json(out / "summary.json", summary)
+
+
+def load(
+    path: str | Path,
+    *,
+    settings: list[str] | tuple[str, ...] = (),
+    device: str | None = None,
+    world: World | None = None,
+) -> Simulation:
+    """Make a simulation from a case file.
+
+    Parameters
+    ----------
+    path
+        TOML case file.
+    settings
+        ``table.key=value`` overrides.
+    device
+        ``cpu``, ``cuda`` or ``auto`` in place of the case's own.
+    world
+        The ranks; those that the process was started with by default.
+
+    Raises
+    ------
+    InputError
+        The case is wrong: names the key, the file, what was given and what is allowed.
+    MachineError
+        The machine lacks something.
+    """
+    path = Path(path)
+    case = read_case(path, settings, registry.case_model)
+    return Simulation(case, name=path.stem, device=device, world=world)

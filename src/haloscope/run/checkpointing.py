@@ -1,0 +1,99 @@
+"""Checkpoints of a run: all that a restart needs, written and taken over again."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.exchange.block_fields import gathered
+from haloscope.io import checkpoint as checkpoints
+from haloscope.run.phases import CHECKPOINT
+from haloscope.run.progress import Progress
+from haloscope.run.records import rewrite_tables
+from haloscope.run.state import RunState
+
+
+def write_state(state: RunState, path: Path) -> None:
+    """Write all that a restart needs."""
+    solver = state.solver
+    content = {
+        "scalars": {key: value.hex() for key, value in solver.scalars().items()},
+        "history": state.history,
+        "probes": state.probe_rows,
+        "samples": state.samples,
+        "seconds": state.seconds,
+    }
+    with CHECKPOINT, contextlib.ExitStack() as stack:
+        extras = solver.extras()
+        write = None
+        if state.world.is_root:
+            write = stack.enter_context(
+                checkpoints.writing(
+                    path,
+                    solver=solver.name,
+                    shape=solver.places.shape,
+                    step=state.step,
+                    content=content,
+                    extras=extras,
+                )
+            )
+        for name in solver.stored:
+            _store(state, write, name, solver.owned(name))
+        for name, total in state.averages.items():
+            _store(state, write, f"sum of {name}", state.device.to_host(total))
+
+
+def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
+    parts = gathered(state.solver.places, owned)
+    if write is not None:
+        write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
+    else:
+        for _ in parts:
+            pass
+
+
+def restore(state: RunState, out: Path, progress: Progress) -> None:
+    """Take over the newest checkpoint of a folder."""
+    found = checkpoints.list_checkpoints(out)
+    if not found:
+        raise InputError(
+            f"{out} holds no checkpoint (checkpoint-<step>.h5); run without --restart first"
+        )
+    solver = state.solver
+    with checkpoints.Checkpoint(
+        found[-1],
+        solver=solver.name,
+        shape=solver.places.shape,
+        fields=solver.stored,
+        dtype=solver.dtype,
+    ) as saved:
+        try:
+            content = saved.content
+            scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
+            state.history = [(int(step), dict(values)) for step, values in content["history"]]
+            for name, rows in content["probes"].items():
+                if name in state.probe_rows:
+                    state.probe_rows[name] = [list(map(float, row)) for row in rows]
+            state.samples = int(content["samples"])
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"checkpoint {found[-1]} is damaged; delete it to restart from the one before"
+            ) from error
+
+        def own(name: str) -> np.ndarray:
+            return solver.places.own(partial(saved.read, name))
+
+        solver.restore(saved.step, scalars, own)
+        solver.restore_extras(saved.extras())
+        for name in solver.fields:
+            if saved.has(f"sum of {name}"):
+                state.averages[name] = state.device.from_host(own(f"sum of {name}"))
+    state.last_checkpoint = found[-1]
+    if state.world.is_root:
+        rewrite_tables(state, out)
+    progress.line(f"restarted from {found[-1]} at step {state.step}")

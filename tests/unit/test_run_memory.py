@@ -1,0 +1,69 @@
+"""Claims about the memory that a case is promised: ranks that share a host or a GPU share what is free."""
+
+from __future__ import annotations
+
+import pytest
+from small_cavities import simulate, small_case
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import MachineError
+from haloscope.exchange.world import World
+from haloscope.solvers import registry
+
+NEEDED = registry.estimate(small_case())["memory_bytes"]
+
+
+class Device(CpuDevice):
+    """So much is free on it."""
+
+    def __init__(self, free: float, identity: str) -> None:
+        super().__init__(threads=1)
+        self.free, self.identity = int(free), identity
+
+    def memory(self) -> tuple[int, int]:
+        return self.free, self.free
+
+
+class Rank(World):
+    """One of several, of which the others are on such devices, where so much is left to each."""
+
+    def __init__(self, others: list[str], left: float = float("inf")) -> None:
+        self.others, self.left = others, left
+
+    def gather_texts(self, text: str) -> list[str]:
+        return [*self.others, text]
+
+    def largest(self, value: float) -> float:
+        return max(value, -self.left)
+
+
+def fits(device: Device, world: World) -> bool:
+    try:
+        simulate(device=device, world=world)
+    except MachineError as error:
+        assert "GB are free" in str(error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("others", "sharing"),
+    [
+        ([], 1),
+        (["host gpu 0"], 2),
+        (["host gpu 0"] * 3, 4),
+        (["host gpu 1"] * 3, 1),
+        (["host gpu 1", "host gpu 0", "host gpu 1", "other gpu 0"], 2),
+    ],
+)
+def test_ranks_on_one_device_are_each_promised_a_part(others, sharing):
+    enough = sharing * NEEDED
+    assert fits(Device(1.01 * enough, "host gpu 0"), Rank(others))
+    assert not fits(Device(0.99 * enough, "host gpu 0"), Rank(others))
+
+
+def test_what_the_poorest_rank_has_decides_on_all():
+    device = Device(2 * NEEDED, "host")
+    with pytest.raises(MachineError, match=f"but {0.9 * NEEDED / 1e9:.3g} GB are free"):
+        simulate(device=device, world=Rank(["other"], 0.9 * NEEDED))
+    assert fits(device, Rank(["other"], 1.1 * NEEDED))
