@@ -235,7 +235,7 @@ def catalogue(demos: Path | None) -> list[Program]:
             "openmpi",
             ("lmp", "-in", "in.melt", "-log", "none"),
             _write("in.melt", _MELT),
-            timed=r"^Loop time|^Performance|CPU use|\|.*\||^Total wall time",
+            timed=r"^Loop time|^Performance|CPU use|CPU = |\|.*\||^Total wall time",
             seconds=r"^Loop time of ([\d.]+)",
             failing=("lmp", "-in", "absent", "-log", "none"),
         ),

@@ -94,11 +94,14 @@ def text_of(program: Program, output: str) -> list[tuple[str, bool]]:
 def differing(plain: list[Run], measured: list[Run]) -> tuple[list[str], int]:
     """What changes when measured only, and how many lines never change without.
 
-    Lines that come and go, or change, from one run without measurement to the next may do so when
-    measured: but for numbers, they must be lines that a run without measurement has printed.
+    Lines that hold times, and lines that come and go from one run without measurement to the next,
+    may do so when measured: but for numbers, they must be lines that a run without measurement has
+    printed.
     """
     counts = [Counter(each.lines) for each in plain]
-    steady = {line for line in counts[0] if len({count[line] for count in counts}) == 1}
+    steady = {
+        line for line in counts[0] if not line[1] and len({count[line] for count in counts}) == 1
+    }
     known = {_NUMBER.sub("#", line) for count in counts for line, _ in count}
     changed = []
     for each in measured:
@@ -110,7 +113,7 @@ def differing(plain: list[Run], measured: list[Run]) -> tuple[list[str], int]:
             if (line in steady and count[line] > counts[0][line])
             or (line not in steady and _NUMBER.sub("#", line[0]) not in known)
         ]
-    return changed, sum(counts[0][line] for line in steady if not line[1])
+    return changed, sum(counts[0][line] for line in steady)
 
 
 def once(program: Program, ranks: int, prepared: Path, out: Path | None, mode: str) -> Run:

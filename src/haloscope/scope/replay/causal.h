@@ -119,6 +119,14 @@ class Stream {
   size_t part() const { return at_; }  // of this stream
   int64_t location() const { return numbers_[at_]; }
   size_t parts() const { return parts_.size(); }
+  int64_t words() const {
+    int64_t sum = 0;
+    for (const Decoder &part : parts_) sum += part.in->count;
+    return sum;
+  }
+  void give_back(int64_t kept) {
+    for (Decoder &part : parts_) part.give_back(kept);
+  }
   bool is_broken(size_t part) const { return parts_[part].broken; }
 
  private:
@@ -473,6 +481,9 @@ class Replay {
 
   void run(Model &model) {
     live = units_of_rank;
+    int64_t words = 0, locations = 0;
+    for (const AUnit &unit : units) words += unit.stream.words(), locations += unit.stream.parts();
+    kept_ = words_kept(words, locations);
     for (AUnit &unit : units) queue_.push({0.0, unit.number});
     for (;;) {
       while (!queue_.empty()) {
@@ -489,6 +500,7 @@ class Replay {
   static constexpr int64_t kMostForced = 10000;
 
   void advance(Model &model, AUnit &unit) {
+    unit.stream.give_back(kept_);
     for (int turn = 0; turn < kTurn; turn++) {
       if (!unit.pending) {
         if (!unit.stream.next()) {
@@ -547,6 +559,7 @@ class Replay {
   std::priority_queue<std::pair<double, int32_t>, std::vector<std::pair<double, int32_t>>, Later>
       queue_;
   bool gave_up_ = false;
+  int64_t kept_ = 0;  // words of a location that stay in memory
 };
 
 }  // namespace causal

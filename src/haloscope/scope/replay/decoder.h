@@ -1,10 +1,23 @@
 // Goes through the words of one location: time, kind and payload of one event after the other.
 // Nothing in a file is trusted: an event that does not fit ends the location, marked as broken.
 #pragma once
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+
 #include "events.h"
 #include "run.h"
 
 constexpr int kFurther[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+
+// Words of a location that stay in this process' memory once they have been read: all, but in a
+// large trace only the last ones (1 GiB of all locations, within bounds).
+inline int64_t words_kept(int64_t words, int64_t locations) {
+  constexpr int64_t kLarge = 1 << 27, kLeast = 1 << 15, kMost = 1 << 19;
+  if (words <= kLarge) return INT64_MAX;
+  return std::clamp(kLarge / std::max<int64_t>(1, locations), kLeast, kMost);
+}
 
 struct Decoder {
   const LocationInput *in = nullptr;
@@ -12,6 +25,7 @@ struct Decoder {
   int64_t ticks = 0;   // uncorrected time of the last event, since the epoch
   int64_t knot = 0;    // the last one at or before `ticks`
   bool broken = false;
+  int64_t given_back = 0;  // words whose pages have been given back
 
   // The event that next() has found:
   int kind = HS_EVENT_END;
@@ -70,6 +84,16 @@ struct Decoder {
     if (at <= knots[knot].tick || knot + 1 >= in->knot_count) return knots[knot].shift;
     const double part = double(at - knots[knot].tick) / double(knots[knot + 1].tick - knots[knot].tick);
     return knots[knot].shift + (int64_t)(part * double(knots[knot + 1].shift - knots[knot].shift));
+  }
+
+  // Pages that have been read stay with the system, not with this process: they are of a file.
+  void give_back(int64_t kept) {
+    if (place - given_back < kept) return;
+    const uintptr_t page = 4096;
+    const uintptr_t from = ((uintptr_t)(in->words + given_back) + page - 1) / page * page;
+    const uintptr_t to = (uintptr_t)(in->words + place) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    given_back = place;
   }
 
   double seconds(int64_t corrected) const { return double(corrected) * in->rate + in->zero; }

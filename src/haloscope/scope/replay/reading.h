@@ -11,7 +11,8 @@ struct Reading {
   const RunInput *run;
   Found *found;
   int threads;
-  bool keep_causes, stream = false;
+  bool keep_causes;
+  int64_t kept = 0;  // words of a location that stay in memory
   double least = 0;  // of the waits that are kept, seconds
   std::vector<LocationState> locations;
   std::vector<RankState> ranks;

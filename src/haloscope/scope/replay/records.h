@@ -252,7 +252,6 @@ struct LocationState {
   int32_t current = -1;
   bool started = false, ended = false, looked = false;
   int64_t next_mark = INT64_MAX / 2;  // place
-  int64_t given_back = 0;  // words whose pages have been given back
   double *values = nullptr;
   std::vector<NodeTime> nodes;
 };

@@ -1,6 +1,5 @@
 // Third part: the waits of calls whose partners are all known; then drops what is done with.
 #pragma once
-#include <sys/mman.h>
 
 #include <cmath>
 #include <functional>
@@ -277,20 +276,7 @@ struct Settling : Matching {
       head++;
     }
     r.sends.drop_before(head);
-    if (stream)
-      for (int32_t index : r.locations) give_back(locations[index]);
-  }
-
-  // Pages of a large trace that have been read stay with the system, not with this process.
-  static void give_back(LocationState &l) {
-    constexpr int64_t kWords = 1 << 19;
-    const int64_t place = l.decoder.place;
-    if (place - l.given_back < kWords) return;
-    const uintptr_t page = 4096, begin = (uintptr_t)(l.decoder.in->words + l.given_back);
-    const uintptr_t from = (begin + page - 1) / page * page;
-    const uintptr_t to = (uintptr_t)(l.decoder.in->words + place) / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
-    l.given_back = place;
+    for (int32_t index : r.locations) locations[index].decoder.give_back(kept);
   }
 
   // Who has a lock first has it until it enters the unlock at least; where the unlock is over before

@@ -80,8 +80,7 @@ struct Replay : Sharing {
           comms[c].here += own(rank);
         }
     }
-    constexpr int64_t kLarge = 1 << 27;  // words: a GiB
-    stream = words > kLarge;
+    kept = words_kept(words, L);
     // Stretches: the first is short, then as long as keeps the wanted number of events in memory.
     const int64_t wanted = std::max<int64_t>(60000, 50 * present);
     const int64_t most = std::max<int64_t>(20000, 4 * wanted / std::max<int64_t>(1, present));
