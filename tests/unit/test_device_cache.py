@@ -98,6 +98,21 @@ def test_an_edited_header_is_compiled_again(folder, source, tmp_path, monkeypatc
     assert len(_files(folder)) == 2
 
 
+def test_a_header_lies_beside_the_source_or_else_beside_the_dialect(source, tmp_path, monkeypatch):
+    device = tmp_path / "device"
+    device.mkdir()
+    monkeypatch.setattr(jit, "DIALECT", device / jit.DIALECT.name)
+    (device / "shared.hpp").write_text('// shared\n#include "own.hpp"\n')
+    (device / "own.hpp").write_text("// of the device\n")
+    source.write_text('#include "shared.hpp"\n#include "own.hpp"\n')
+    (tmp_path / "own.hpp").write_text("// of the solver\n")
+    text = jit.source_text(source)
+    # A header of the device knows nothing of those of solvers.
+    assert text.split("\n") == ["// shared", "// of the device", "", "", "// of the solver", "", ""]
+    (tmp_path / "own.hpp").unlink()
+    assert jit.source_text(source).count("// of the device") == 2
+
+
 def test_source_constants_flags_and_compiler_each_decide_the_file(folder, source, monkeypatch):
     found = {jit.compile_for_cores(source, _CONSTANTS)}
     found.add(jit.compile_for_cores(source, {"FACTOR": 3}))

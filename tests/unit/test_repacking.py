@@ -77,7 +77,8 @@ def test_the_host_sees_arrays_of_structures_and_the_device_structures_of_arrays(
 
 def test_rows_are_repacked_vertex_by_vertex(opened):
     device, rows = CpuDevice(threads=1), {0: np.array([2, 0])}
-    shared = open_shared_rows(World(), device, rows, 2, 3, np.float64, "repacked")
+    shared = open_shared_rows(World(), device, {0: 2}, {0: 2}, 2, 3, np.float64, "repacked")
+    shared.renew(rows, rows)
     values = np.arange(1.0, 19.0)
     state = device.from_host(values)
     shared.swap(state)

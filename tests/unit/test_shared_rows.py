@@ -27,6 +27,10 @@ def _lists(holders: np.ndarray, rank: int) -> dict[int, np.ndarray]:
     return found
 
 
+def _counts(rows: dict[int, np.ndarray]) -> dict[int, int]:
+    return {rank: len(listed) for rank, listed in rows.items()}
+
+
 def _values(random: np.random.Generator, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values (fields, rows, width), and which rank knows each of them; it is one of the holders."""
     values = random.standard_normal((_FIELDS, *holders.shape[:1], _WIDTH))
@@ -53,12 +57,13 @@ def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, rank
         bits = np.int64 if dtype == np.float64 else np.int32
         for holders, values, knows in rounds:
             rows = _lists(holders, rank)
-            if world.any(opened is None or not opened.fits(rows)):
+            counts = _counts(rows)
+            if world.any(opened is None or not opened.fits(counts, counts)):
                 opened = open_shared_rows(
-                    world, device, rows, _WIDTH, _FIELDS, dtype, "peer", before=opened
+                    *(world, device, counts, counts, _WIDTH, _FIELDS, dtype, "peer"), before=opened
                 )
                 anew += 1
-            opened.renew(rows)
+            opened.renew(rows, rows)
             # Twice and a half: with both places of messages, and one after the other in the next.
             for turn in range(3):
                 given = values.astype(dtype) + turn
@@ -83,19 +88,73 @@ def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, rank
     assert min(sent for _, sent in found) > 0
 
 
+@pytest.mark.parametrize("listed_by", ["host", "device"])
+def test_rows_that_go_one_way_replace_what_is_there_zeros_too(tmp_path: Path, listed_by):
+    """Each rank gives the rows that it owns, to those alone that it lists."""
+    random = np.random.default_rng(9)
+    owners, listed = random.integers(0, 3, _ROWS), random.random((2, _ROWS, 3)) < 0.4
+    truth = random.integers(-1, 2, (_FIELDS, _ROWS, 1)).astype(float)
+
+    def work(world: World) -> bool:
+        folder, rank = tmp_path / str(world.rank), world.rank
+        folder.mkdir()
+        device = ThreadGpu(folder)
+        opened, received = None, 0
+        for turn in range(2):
+            sent, received = (
+                {
+                    other: np.flatnonzero((owners == a) & listed[turn, :, b])
+                    for other in range(3)
+                    if other != rank
+                    for a, b in ([(rank, other)] if out else [(other, rank)])
+                }
+                for out in (True, False)
+            )
+            counts = _counts(sent), _counts(received)
+            if world.any(opened is None or not opened.fits(*counts)):
+                opened = open_shared_rows(
+                    *(world, device, *counts, 1, _FIELDS, np.float64, "peer"),
+                    completes=False,
+                    before=opened,
+                )
+            if listed_by == "host":
+                opened.renew(sent, received)
+            else:
+                # Kernels write the lists where they are on a device.
+                for rows, listing, firsts in zip(
+                    (sent, received), opened.lists, opened.firsts, strict=True
+                ):
+                    for message, (other, first) in enumerate(zip(sent, firsts, strict=True)):
+                        listing[message] = len(rows[other])
+                        listing[first : first + len(rows[other])] = rows[other]
+            state = np.full((_FIELDS, _ROWS), 7.0)
+            state[:, owners == rank] = truth[:, owners == rank, 0]
+            given = device.from_host(state.ravel())
+            opened.swap(given)
+            told = (owners == rank) | listed[turn, :, rank]
+            wanted = np.where(told, truth[..., 0], 7.0)
+            assert np.array_equal(device.to_host(given).reshape(wanted.shape), wanted)
+        return True
+
+    assert all(on_ranks(3, work))
+
+
 def test_other_rows_take_no_new_launches_and_nothing_is_bound_beyond_an_array():
     device = CpuDevice(threads=1)
-    opened = open_shared_rows(World(), device, {0: np.array([0, 2])}, 2, 1, np.float64)
+    opened = open_shared_rows(World(), device, {0: 2}, {0: 2}, 2, 1, np.float64)
+    opened.renew(*[{0: np.array([0, 2])}] * 2)
     state = device.from_host(np.arange(6.0))
     opened.prepare(state)
     device.kernel = None  # nothing is looked for again
-    opened.renew({0: np.array([1])})
+    opened.renew(*[{0: np.array([1])}] * 2)
     opened.swap(state)
     assert np.array_equal(state, np.arange(6.0))
-    assert opened.fits({0: np.arange(6)})
-    assert not opened.fits({0: np.arange(7)})
-    assert not opened.fits({1: np.arange(1)})
-    opened.renew({0: np.array([3])})
+    assert opened.fits({0: 6}, {0: 6})
+    assert not opened.fits({0: 7}, {0: 6})
+    assert not opened.fits({0: 6}, {0: 7})
+    # Not even of none where there is no message.
+    assert not opened.fits({1: 0}, {1: 0})
+    opened.renew(*[{0: np.array([3])}] * 2)
     with pytest.raises(ValueError, match="an array of 6 values"):
         opened.swap(state)
     with pytest.raises(ValueError, match="float32 is given"):
@@ -104,16 +163,14 @@ def test_other_rows_take_no_new_launches_and_nothing_is_bound_beyond_an_array():
 
 def test_rows_that_ranks_do_not_agree_on_are_refused(tmp_path: Path, monkeypatch):
     def work(world: World) -> None:
-        rows = {1 - world.rank: np.arange(3 + world.rank)}
+        counts = {1 - world.rank: 3 + world.rank}
         with pytest.raises(InputError, match="do not match"):
-            open_shared_rows(world, ThreadGpu(tmp_path), rows, 1, 1, np.float64, "peer")
+            open_shared_rows(world, ThreadGpu(tmp_path), counts, counts, 1, 1, np.float64, "peer")
 
     on_ranks(2, work)
     monkeypatch.setattr(module, "_MOST_VALUES", 100)
     with pytest.raises(InputError, match="more than 50 rows of 1 x 2"):
-        open_shared_rows(
-            World(), CpuDevice(threads=1), {0: np.arange(60)}, 2, 1, np.float64, "host"
-        )
+        open_shared_rows(World(), CpuDevice(threads=1), {0: 1}, {0: 60}, 2, 1, np.float64, "host")
 
 
 def test_room_that_was_there_stays(tmp_path: Path):
@@ -124,16 +181,12 @@ def test_room_that_was_there_stays(tmp_path: Path):
         folder, opened, anew = tmp_path / str(world.rank), None, []
         folder.mkdir()
         for crowd in crowds:
-            rows = {
-                sum(pair) - world.rank: np.arange(n)
-                for pair, n in crowd.items()
-                if world.rank in pair
-            }
-            anew.append(world.any(opened is None or not opened.fits(rows)))
+            counts = {sum(pair) - world.rank: n for pair, n in crowd.items() if world.rank in pair}
+            anew.append(world.any(opened is None or not opened.fits(counts, counts)))
             if anew[-1]:
                 device = ThreadGpu(folder)
                 opened = open_shared_rows(
-                    world, device, rows, 1, 1, np.float64, "peer", before=opened
+                    *(world, device, counts, counts, 1, 1, np.float64, "peer"), before=opened
                 )
         return anew
 

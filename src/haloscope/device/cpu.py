@@ -21,7 +21,7 @@ from haloscope.errors import InputError, MachineError
 _LINE = 64
 _PAGE = 4096
 _LARGE = 1 << 21
-_SPINS = 30_000
+_SPINS = 4_000
 
 
 def host_memory() -> tuple[int, int]:

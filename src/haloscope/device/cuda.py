@@ -139,6 +139,7 @@ class CudaGraph:
 
 
 _FIRST = -100  # a priority above all that GPUs know: the driver takes the highest that there is
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _REGION_UNIT = 2 << 20  # of the driver's own allocations: a region shares its pages with no other
 
 
@@ -161,9 +162,9 @@ def _streams(index: int) -> tuple[Any, Any]:
 class _Region:
     """Memory straight from the driver: CuPy's pool gives memory that cannot be shared."""
 
-    def __init__(self, runtime: Any, size: int) -> None:
+    def __init__(self, runtime: Any, address: int) -> None:
         self._runtime = runtime
-        self.address = int(runtime.malloc(-(-size // _REGION_UNIT) * _REGION_UNIT))
+        self.address = address
 
     def __del__(self) -> None:
         _abandoned.append((self._runtime, self.address))
@@ -171,6 +172,31 @@ class _Region:
 
 # Regions that nobody here uses, but others may still have mapped: see release_shared.
 _abandoned: list[tuple[Any, int]] = []
+
+
+def _from_driver(cupy: Any, size: int) -> _Region:
+    """Memory of at least that many bytes.
+
+    CuPy's pools keep what was freed. The driver knows nothing of that: where it has no more, they
+    give theirs back, and it is asked once more.
+    """
+    runtime = cupy.cuda.runtime
+    whole = -(-size // _REGION_UNIT) * _REGION_UNIT
+
+    def ask() -> _Region:
+        try:
+            return _Region(runtime, int(runtime.malloc(whole)))
+        except runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+            raise MemoryError(f"a GPU has no {whole:,} bytes to share: {error}") from error
+
+    try:
+        return ask()
+    except MemoryError:
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+        return ask()
 
 
 class CudaDevice:
@@ -292,9 +318,9 @@ class CudaDevice:
 
         Its memory comes straight from the driver: that of CuPy's pool cannot be shared.
         """
-        runtime, xp = self.xp.cuda.runtime, self.xp
+        xp = self.xp
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        region = _Region(runtime, max(1, size))
+        region = _from_driver(xp, max(1, size))
         memory = xp.cuda.UnownedMemory(region.address, size, region, self.index)
         array = xp.ndarray(shape, dtype, xp.cuda.MemoryPointer(memory, 0))
         array.fill(0)

@@ -189,9 +189,16 @@ def sanitizer_libraries() -> str:
 
 
 def source_text(file: Path) -> str:
-    """Text of a kernel source; lines that include a file beside it hold that file's text."""
-    folder = file.parent
-    return _INCLUDE.sub(lambda found: source_text(folder / found[1]), file.read_text())
+    """Text of a kernel source; lines that include a file hold that file's text.
+
+    Such a file lies beside the source or, where several solvers need it, beside the dialect.
+    """
+
+    def included(found: re.Match[str]) -> str:
+        beside = file.with_name(found[1])
+        return source_text(beside if beside.exists() else DIALECT.with_name(found[1]))
+
+    return _INCLUDE.sub(included, file.read_text())
 
 
 def assemble(file: Path, constants: Constants) -> str:

@@ -11,7 +11,7 @@
 
 #if ON_GPU
 #ifndef BATCH
-#define BATCH 4
+#define BATCH 2
 #endif
 
 // Index in the state of value e of a box.

@@ -17,11 +17,12 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
-# message for each multiprocessor. Larger messages have up to four, which are unpacked while others travel.
+# message for each multiprocessor. Larger messages have more, which are unpacked while others travel.
 _LEAST_CHUNK = 512
 _CHUNK_MULTIPLE = 256
 _CHUNKS_A_MESSAGE = 132
 _LARGE_CHUNK = 2048
+_LARGEST_CHUNK = 4096
 _CHUNKS_A_LARGE_MESSAGE = 4 * _CHUNKS_A_MESSAGE
 
 
@@ -81,6 +82,7 @@ def cut(message: Message) -> list[tuple[Box, int, int]]:
     each = -(-message.size // _CHUNKS_A_MESSAGE)
     if each > _LARGE_CHUNK:
         each = max(_LARGE_CHUNK, -(-message.size // _CHUNKS_A_LARGE_MESSAGE))
+        each = min(_LARGEST_CHUNK, each)
     each = max(_LEAST_CHUNK, each)
     each = -(-each // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
     return [

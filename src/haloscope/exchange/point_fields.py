@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from haloscope.domain.lattice_parts import Integers, Triple, raster_coordinates
 from haloscope.errors import InputError
 from haloscope.exchange.list_finding import by_number
+from haloscope.exchange.rows import rows_on_root
 from haloscope.exchange.world import World
 
 Position = tuple[float, float, float]
@@ -105,13 +106,7 @@ class PointFields:
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Places `begin` to `end` of a field on rank 0, from all ranks' own values."""
         order = self._sorted[self._cut(begin, end)]
-        came = _to_root(self._world, self._places[order])
-        values = _to_root(self._world, owned[order])
-        if came is None or values is None:
-            return None
-        result = np.empty(end - begin, owned.dtype)
-        result[came - begin] = values
-        return result
+        return rows_on_root(self._world, owned[order], self._places[order], begin, end)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes.
@@ -377,16 +372,6 @@ def _raster_order(world: World, numbers: Integers, places: int) -> tuple[Integer
     result = np.empty(len(numbers), np.int64)
     result[order] = np.frombuffer(b"".join(part.tobytes() for part in answers), np.int64)
     return result, int(counts.sum())
-
-
-def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
-    """Values of all ranks one after the other on rank 0; None elsewhere."""
-    none = np.empty(0, np.uint8)
-    mine = np.ascontiguousarray(values).view(np.uint8)
-    came = world.exchange([mine, *[none] * (world.size - 1)])
-    if not world.is_root:
-        return None
-    return np.frombuffer(b"".join(part.tobytes() for part in came), values.dtype)
 
 
 def _arrays(values: Values, vectors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:

@@ -80,6 +80,45 @@ def ask_rows(
     return [answer[place] for answer in answers]
 
 
+def rows_on_root(
+    world: World, values: np.ndarray, numbers: np.ndarray, begin: int, end: int
+) -> np.ndarray | None:
+    """Rows `begin` to `end` of what ranks have parts of, put together on rank 0; all call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    values
+        (n, ...): this rank's rows out of that range.
+    numbers
+        (n,): which they are; each row of the range is on one rank.
+    begin, end
+        The range.
+
+    Returns
+    -------
+    array of shape (end - begin, ...) or None
+        On rank 0; None on other ranks.
+    """
+    places, rows = _to_root(world, numbers), _to_root(world, values)
+    if places is None or rows is None:
+        return None
+    result = np.empty((end - begin, *values.shape[1:]), values.dtype)
+    result[places - begin] = rows
+    return result
+
+
+def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
+    """Rows of all ranks one after the other on rank 0; None elsewhere."""
+    none = np.empty(0, np.uint8)
+    mine = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    came = world.exchange([mine, *[none] * (world.size - 1)])
+    if not world.is_root:
+        return None
+    return np.concatenate(came).view(values.dtype).reshape(-1, *values.shape[1:])
+
+
 def refuse_together(world: World, fault: str) -> None:
     """Raise what any rank has found wrong, on all of them; all ranks call this.
 

@@ -1,8 +1,8 @@
-"""Exchange of whole rows that several ranks hold, of which each value is known to one of them.
+"""Exchange of rows that several ranks hold, of which each value is known to one of them.
 
-It knows no cell and no mesh. Which rows are shared may change as often as it likes: messages have
+It knows no cell and no mesh. Which rows are sent may change as often as it likes: messages have
 room for more rows than there are, so that other lists need no message, no new buffers and no new
-launches, and captured graphs stay as they are.
+launches, and captured graphs stay as they are. Lists come from the host, or kernels write them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
@@ -33,6 +33,7 @@ _WAIT = Region("exchange wait")
 _SCATTER = Region("scatter")
 
 Rows = NDArray[np.int64]
+Rooms = Mapping[int, int]
 
 _GROWTH = 1.15
 _SPARE_ROWS = 4
@@ -42,44 +43,61 @@ _WORDS = {8: "long", 4: "int"}
 
 
 class SharedRows:
-    """Repeated completion of rows: a value that another rank knows takes the place of a 0 here.
+    """Repeated exchange of rows: each rank sends those that it has listed for each other one.
 
     Contract: all ranks call `start` and `finish` in turn and in the same order, and leave rows that
-    are shared alone in between. Before that one rank at most has written anything but +0 as a value
-    that several hold; after it all of them have what that rank wrote, to the last bit. What
-    `finish` gives is in place for kernels launched after it on the same stream. One message goes to
-    each rank that a row is shared with.
+    are listed alone in between. What a rank lists to send to another, that one lists to get, as many
+    rows in the same order. What comes takes the place of what is there, in any order of messages.
+    Where rows are completed, values that come as +0 leave what is there: then several ranks may
+    send the same row, of which one at most has written anything but +0 as a value, and after it all
+    of them have what that rank wrote, to the last bit. What `finish` gives is in place for kernels
+    launched after it on the same stream. One message goes to each rank that rows are shared with.
 
     Made by :func:`open_shared_rows`.
 
     Attributes
     ----------
     rooms
-        Rows that there is room for in the messages to and from each other rank.
+        Rows that there is room for in the messages to each other rank, and in those from it.
+    lists
+        int32, on the device, of rows to send and of those to get: how many there are in each message,
+        in the order of ranks, then these, each message's from :attr:`firsts` on.
+    firsts
+        Where the rows of each message begin in the lists.
     """
 
     def __init__(
         self,
         device: Device,
-        rooms: Mapping[int, int],
+        rooms: tuple[Rooms, Rooms],
         width: int,
         fields: int,
         dtype: Any,
         transport: Transport,
         stream: Any = None,
+        *,
+        completes: bool = True,
     ) -> None:
         self._device, self._transport, self._stream = device, transport, stream
         self._width, self._fields, self._dtype = width, fields, np.dtype(dtype)
-        self.rooms = dict(rooms)
-        # Rows of each message, then their numbers, each message's in its room.
-        self._listed = np.zeros(max(1, len(rooms) + sum(rooms.values())), np.int32)
-        self._on_device = device.from_host(self._listed)
+        self._constants: Constants = {
+            "real": _WORDS[self._dtype.itemsize],
+            "FIELDS": fields,
+            "COMPLETES": int(completes),
+        }
+        self.rooms = rooms
+        messages = len(rooms[0])
+        self.firsts = tuple(
+            messages + np.cumsum([0, *room.values()], dtype=np.int64)[:-1] for room in rooms
+        )
+        self._listed = [np.zeros(max(1, messages + sum(room.values())), np.int32) for room in rooms]
+        self.lists = tuple(device.from_host(listed) for listed in self._listed)
         plan = plan_of_rooms(rooms, width * fields)
         if isinstance(transport, RepackedTransport):
-            order = rows_in_memory_order(list(rooms.values()), width, fields)
-            transport.arrange(order, order)
-        self._out = self._chunks(plan.sends, transport.outgoing)
-        self._into = self._chunks(plan.receives, transport.incoming)
+            orders = (rows_in_memory_order(list(room.values()), width, fields) for room in rooms)
+            transport.arrange(*orders)
+        self._out = self._chunks(plan.sends, transport.outgoing, self.firsts[0])
+        self._into = self._chunks(plan.receives, transport.incoming, self.firsts[1])
         self._launches: dict[int, tuple[Array, Launch, Launch]] = {}
         self._largest = -1
         self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
@@ -95,29 +113,35 @@ class SharedRows:
         """Whether `start` and `finish` may be captured into a graph."""
         return self._transport.capturable
 
-    def fits(self, rows: Mapping[int, Rows]) -> bool:
-        """Whether there is room for such lists."""
-        return all(len(listed) <= self.rooms.get(rank, 0) for rank, listed in rows.items())
+    def fits(self, sent: Rooms, received: Rooms) -> bool:
+        """Whether there is room for so many rows to and from other ranks."""
+        return all(
+            rank in room and count <= room[rank]
+            for counts, room in zip((sent, received), self.rooms, strict=True)
+            for rank, count in counts.items()
+        )
 
-    def renew(self, rows: Mapping[int, Rows]) -> None:
-        """Share other rows from now on; each two ranks do so between the same exchanges.
+    def renew(self, sent: Mapping[int, Rows], received: Mapping[int, Rows]) -> None:
+        """Send other rows from now on; each two ranks do so between the same exchanges.
 
         Parameters
         ----------
-        rows
-            Rows that are shared with each other rank, which lists the same ones in the same order.
+        sent, received
+            Rows to send to each other rank, and those to get from it.
         """
-        found = np.zeros_like(self._listed)
-        first = len(self.rooms)
-        self._largest = max((int(listed.max(initial=-1)) for listed in rows.values()), default=-1)
-        for message, (rank, room) in enumerate(self.rooms.items()):
-            listed = rows.get(rank, ())
-            found[message] = len(listed)
-            found[first : first + len(listed)] = listed
-            first += room
-        if not np.array_equal(found, self._listed):
-            self._listed = found
-            self._on_device[...] = self._device.from_host(found)
+        self._largest = -1
+        for way, rows in enumerate((sent, received)):
+            found = np.zeros_like(self._listed[way])
+            for message, (rank, first) in enumerate(
+                zip(self.rooms[way], self.firsts[way].tolist(), strict=True)
+            ):
+                listed = rows.get(rank, ())
+                found[message] = len(listed)
+                found[first : first + len(listed)] = listed
+                self._largest = max(self._largest, int(np.max(listed, initial=-1)))
+            if not np.array_equal(found, self._listed[way]):
+                self._listed[way] = found
+                self.lists[way][...] = self._device.from_host(found)
 
     def prepare(self, *states: Array) -> None:
         """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
@@ -167,34 +191,32 @@ class SharedRows:
             )
         found = self._launches.get(id(state))
         if found is None:
-            rooms = len(self.rooms)
-            lists = (self._on_device[: max(1, rooms)], self._on_device[rooms:])
             launches = [
-                self._kernel(name).bind(
+                self._device.kernel(_SOURCE, name, self._constants).bind(
                     state,
                     values // self._fields,
                     self._width,
-                    *lists,
+                    listed,
                     *chunks,
                     extent=(BLOCK * max(1, chunks[1]),),
                     block=(BLOCK,),
                     stream=self._stream,
                 )
-                for name, chunks in (("pack_rows", self._out), ("place_rows", self._into))
+                for name, listed, chunks in (
+                    ("pack_rows", self.lists[0], self._out),
+                    ("place_rows", self.lists[1], self._into),
+                )
             ]
             found = self._launches[id(state)] = (state, launches[0], launches[1])
         return found
 
-    def _kernel(self, name: str) -> Kernel:
-        constants: Constants = {"real": _WORDS[self._dtype.itemsize], "FIELDS": self._fields}
-        return self._device.kernel(_SOURCE, name, constants)
-
     def _chunks(
-        self, messages: Sequence[Message], slots: Sequence[Slot]
+        self, messages: Sequence[Message], slots: Sequence[Slot], firsts: NDArray[np.int64]
     ) -> tuple[Array, int, Array]:
         """Rows for the kernels, see shared_rows.cpp, how many, and exchanges that each has seen."""
-        size, chunks, first = self._dtype.itemsize, [], 0
-        for number, (message, slot) in enumerate(zip(messages, slots, strict=True)):
+        size, chunks = self._dtype.itemsize, []
+        each = zip(messages, slots, firsts.tolist(), strict=True)
+        for number, (message, slot, first) in enumerate(each):
             pieces = [(begin, count) for _, begin, count in cut(message)]
             if self._device.kind == "cpu":
                 pieces = [(0, message.size)]
@@ -202,7 +224,6 @@ class SharedRows:
                 flag = slot.flags + 8 * piece if slot.flags else 0
                 places = (slot.even + begin * size, slot.odd + begin * size, flag)
                 chunks.append((number, first, begin, count, *places))
-            first += self.rooms[message.rank]
         table = np.array(chunks, np.int64).reshape(len(chunks), 7)
         epochs = self._device.zeros((max(1, len(chunks)),), np.int64)
         return self._device.from_host(table), len(chunks), epochs
@@ -211,28 +232,33 @@ class SharedRows:
 def open_shared_rows(
     world: World,
     device: Device,
-    rows: Mapping[int, Rows],
+    sent: Rooms,
+    received: Rooms,
     width: int,
     fields: int,
     dtype: Any,
     transport: str = "auto",
     *,
+    completes: bool = True,
     before: SharedRows | None = None,
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> SharedRows:
-    """Open the completion of rows that ranks share; all ranks call this.
+    """Open the exchange of rows that ranks share; all ranks call this, and list rows then.
 
     Parameters
     ----------
     world, device, dtype, transport, state, stream, graphs, tell
         As for :func:`haloscope.exchange.choice.open_exchange`.
-    rows
-        Rows that are shared with each other rank, which lists the same ones in the same order.
+    sent, received
+        How many rows go to each other rank, and come from it, as that one says, too. Both name all
+        ranks that rows are shared with.
     width, fields
         Values of a row in a field, and fields.
+    completes
+        Values that come as +0 leave what is there.
     before
         An exchange that this one takes the place of: there is as much room at least.
 
@@ -244,24 +270,22 @@ def open_shared_rows(
     MachineError
         The transport cannot be used here.
     """
-    rooms = {} if before is None else dict(before.rooms)
-    for rank, listed in rows.items():
-        if len(listed) > rooms.get(rank, 0):
-            rooms[rank] = int(_GROWTH * len(listed)) + _SPARE_ROWS
-    rooms = {rank: rooms[rank] for rank in sorted(rooms)}
+    rooms = tuple(
+        _grown({} if before is None else before.rooms[way], counts)
+        for way, counts in enumerate((sent, received))
+    )
     most = _MOST_VALUES // (width * fields)
-    if world.any(any(room > most for room in rooms.values())):
+    if world.any(any(room > most for each in rooms for room in each.values())):
         raise InputError(
             f"two ranks would share more than {most} rows of {fields} x {width} values; use more "
             "ranks"
         )
 
     def make(opened: Transport) -> SharedRows:
-        made = SharedRows(device, rooms, width, fields, dtype, opened, stream)
-        made.renew(rows)
-        return made
+        both = (rooms[0], rooms[1])
+        return SharedRows(device, both, width, fields, dtype, opened, stream, completes=completes)
 
-    plan = plan_of_rooms(rooms, width * fields)
+    plan = plan_of_rooms((rooms[0], rooms[1]), width * fields)
     return open_by_name(
         world,
         device,
@@ -277,10 +301,22 @@ def open_shared_rows(
     )
 
 
-def plan_of_rooms(rooms: Mapping[int, int], values: int) -> Plan:
+def _grown(room: Rooms, counts: Rooms) -> dict[int, int]:
+    """Room for so many rows, and for more where there is not enough yet."""
+    found = dict(room)
+    for rank, count in counts.items():
+        if rank not in found or count > found[rank]:
+            found[rank] = int(_GROWTH * count) + _SPARE_ROWS
+    return {rank: found[rank] for rank in sorted(found)}
+
+
+def plan_of_rooms(rooms: tuple[Rooms, Rooms], values: int) -> Plan:
     """One message to each rank that rows are shared with, and one from it, of rows of so many values."""
-    messages = tuple(
-        Message(rank, (Box(0, (values, room, 1), (1, values, values * room)),))
-        for rank, room in rooms.items()
+    sends, receives = (
+        tuple(
+            Message(rank, (Box(0, (values, room, 1), (1, values, values * room)),))
+            for rank, room in each.items()
+        )
+        for each in rooms
     )
-    return Plan(messages, messages)
+    return Plan(sends, receives)

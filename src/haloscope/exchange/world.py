@@ -68,6 +68,13 @@ class World:
         """The texts of all ranks, on every rank."""
         return [text]
 
+    def sharing(self, identity: str) -> int:
+        """How many ranks name the same device as theirs, this one included; all ranks call this.
+
+        A launcher may show each rank no GPU but its own: devices are told apart by what they are.
+        """
+        return self.gather_texts(identity).count(identity)
+
     def allows_threads(self) -> bool:
         """Whether threads other than the first may wait for messages."""
         return True

@@ -1,0 +1,32 @@
+// Numbers in double precision, one by one or, on cores, as many at once as a vector has lanes: what is
+// written for a type T is compiled for both.
+
+// The same number for every lane.
+template <typename T>
+INLINE T all(double a) { return a - T{}; }
+
+#if !ON_GPU
+#if defined(__AVX512F__)
+#define LANES 8
+#elif defined(__AVX__)
+#define LANES 4
+#else
+#define LANES 2
+#endif
+typedef double Lanes __attribute__((vector_size(LANES * sizeof(double))));
+
+INLINE Lanes fused(Lanes a, Lanes b, Lanes c) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
+#else
+  Lanes r;
+  for (int l = 0; l < LANES; l++) r[l] = fused(a[l], b[l], c[l]);
+  return r;
+#endif
+}
+INLINE Lanes square_root(Lanes a) {
+  Lanes r;
+  for (int l = 0; l < LANES; l++) r[l] = square_root(a[l]);
+  return r;
+}
+#endif
