@@ -58,14 +58,14 @@ def compare_fields(python: str, threads: int) -> float:
         with np.load(path, allow_pickle=False) as data:
             saved = {name: data[name] for name in data.files}
     solver = make_solver(_CHECK_NODES, threads)
-    for state in solver._state:
+    for state in solver.operands.states:
         state[...] = 0.0
         for name in solver.fields:
             solver.view(name, state)[...] = _as_zyx(saved[f"{name}_initial"])
-    solver._upload(dt=float(saved["dt"]))
+    solver.time_step.set(float(saved["dt"]))
     for _ in range(_CHECK_STEPS):
-        solver._launch_interior[solver._current][0]()
-        solver._current = 1 - solver._current
+        solver.stepping.interior[solver.stepping.current][0]()
+        solver.stepping.current = 1 - solver.stepping.current
     worst = 0.0
     inner = (slice(1, -1),) * 3
     for name in solver.fields:
@@ -114,12 +114,12 @@ def main() -> int:
     with start_peer(options) as peer:
         print(f"peer: {ask(peer, 'info')}")
         solver = make_solver(options.nodes, options.threads)
-        solver._steps(2)
+        solver.stepping.take(2)
         cells = (options.nodes - 2) ** 3
         ours, theirs, ceilings = [], [], []
         for repeat in range(options.repeats):
             theirs.append(float(ask(peer, "run")["seconds_per_step"]))
-            taken = solver._device.seconds(lambda: solver._steps(options.steps))
+            taken = solver._device.seconds(lambda: solver.stepping.take(options.steps))
             ours.append(taken / options.steps)
             ceilings.append(measure_ceilings(solver._device, repeats=1).best)
             print(

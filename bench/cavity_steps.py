@@ -55,7 +55,7 @@ def main() -> None:
     assert isinstance(case, CavityCase)
     solver = CavitySolver(case, device, world)
     solver.advance(STEPS)
-    step, host = seconds(world, device, solver._steps)
+    step, host = seconds(world, device, solver.stepping.take)
     renewed, _ = seconds(world, device, solver.advance)
     if world.is_root:
         shape = "x".join(map(str, solver.blocks.nodes))

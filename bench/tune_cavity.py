@@ -10,8 +10,9 @@ from haloscope.case import check
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.exchange.world import World
-from haloscope.solvers.cavity import solver as cavity
+from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.solver import CavitySolver
 
 TILES = ((64, 8), (32, 16), (128, 4), (128, 8))
 DRIFTS = (2, 3, 4, 6, 1 << 30)
@@ -41,18 +42,18 @@ def main() -> None:
     case = check(data, CavityCase, "tuning")
     rows = []
     for tile, ahead, drift in itertools.product(TILES, (2, 3), DRIFTS):
-        cavity._GPU_TILES = dict.fromkeys(cavity._GPU_TILES, tile)
-        cavity._GPU_AHEAD, cavity._GPU_DRIFT = ahead, drift
+        gpu_tiles.TILES = dict.fromkeys(gpu_tiles.TILES, tile)
+        gpu_tiles.AHEAD, gpu_tiles.DRIFT = ahead, drift
         what = f"tiles {tile} {ahead} planes ahead, drift {drift}"
         try:
-            solver = cavity.CavitySolver(case, device, World())
+            solver = CavitySolver(case, device, World())
             steps = options.steps
-            device.seconds(lambda s=solver, n=steps: s._steps(n))
+            device.seconds(lambda s=solver, n=steps: s.stepping.take(n))
         except Exception as error:  # a variant that needs too many registers or too much memory
             print(f"{what}: {error}")
             continue
         taken = statistics.median(
-            device.seconds(lambda s=solver, n=steps: s._steps(n)) / steps for _ in range(3)
+            device.seconds(lambda s=solver, n=steps: s.stepping.take(n)) / steps for _ in range(3)
         )
         rows.append((solver.work.cells / taken / 1e9, what))
     for rate, what in sorted(rows)[-options.show :]:

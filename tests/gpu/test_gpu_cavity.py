@@ -55,7 +55,7 @@ def _settings(grid: str, step: str, rescale: str, precision: str) -> tuple[str, 
 def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
     """All fields of a state with their ghosts, (z, y, x), however they lie on the device."""
     host = np.ravel(solver._device.to_host(state))
-    layout = solver.layout
+    layout = solver.nodes.layout
     (nx, ny, nz), (gx, gy, gz), strides = layout.shape, layout.ghosts, layout.strides
     shape = (nz + 2 * gz, ny + 2 * gy, nx + 2 * gx)
     size = host.itemsize
@@ -73,7 +73,7 @@ def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
 
 def _updated(solver: Any, state: Any) -> dict[str, np.ndarray]:
     """The nodes that an update gives their values; on a GPU it may store others that walls follow."""
-    box = tuple(slice(a, b) for a, b in zip(*solver._updated(), strict=True))[::-1]
+    box = tuple(slice(a, b) for a, b in zip(*solver.nodes.updated(), strict=True))[::-1]
     return {name: solver._device.to_host(solver.view(name, state)[box]) for name in solver.fields}
 
 
@@ -82,19 +82,27 @@ def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, res
     within = _PRECISIONS[precision]
     settings = _settings(grid, step, rescale, precision)
     there, here = (simulate(settings, device=device).solver for device in (gpu, cores))
-    assert_close(_padded(there, there._state[0]), _padded(here, here._state[0]), 0.0)
+    assert_close(
+        _padded(there, there.operands.states[0]), _padded(here, here.operands.states[0]), 0.0
+    )
     for solver in (there, here):
-        solver._launch_keep[0]()
-    reference = [{"p": solver._device.to_host(solver._reference)} for solver in (there, here)]
+        solver.centre.keep[0]()
+    reference = [
+        {"p": solver._device.to_host(solver.operands.reference)} for solver in (there, here)
+    ]
     assert_close(*reference, 0.0)
-    assert_close({"rate": there._fastest()}, {"rate": here._fastest()}, within)
+    assert_close({"rate": there.time_step.fastest(0)}, {"rate": here.time_step.fastest(0)}, within)
     for solver in (there, here):
-        for launch in solver._launch_interior[0]:
+        for launch in solver.stepping.interior[0]:
             launch()
-    assert_close(_updated(there, there._state[1]), _updated(here, here._state[1]), within)
+    assert_close(
+        _updated(there, there.operands.states[1]), _updated(here, here.operands.states[1]), within
+    )
     for solver in (there, here):
-        solver._close_walls(1)
-    assert_close(_padded(there, there._state[1]), _padded(here, here._state[1]), within)
+        solver.walls.launches[1]()
+    assert_close(
+        _padded(there, there.operands.states[1]), _padded(here, here.operands.states[1]), within
+    )
 
 
 @pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)

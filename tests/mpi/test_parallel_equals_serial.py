@@ -266,18 +266,19 @@ import sys
 from haloscope import cli
 from haloscope.exchange.world import open_world
 from haloscope.errors import InputError, MachineError, SolutionError
-from haloscope.run import Simulation
+from haloscope import run
+from haloscope.run.loop import TimeLoop
 kind = {"1": SolutionError, "2": InputError, "3": MachineError}[sys.argv[1]]
 on = [int(rank) for rank in sys.argv[2].split(",")]
 sys.argv = ["haloscope", "run", sys.argv[3], "--out", sys.argv[4]]
 rank = open_world().rank
-original = Simulation._timed_steps
-def fail(simulation, count):
-    if rank in on and simulation.step >= 5:
+original = TimeLoop._timed_steps
+def fail(loop, count):
+    if rank in on and loop._state.step >= 5:
         raise kind("this is the one message")
-    return original(simulation, count)
-Simulation._timed_steps = fail
-Simulation._ceilings = lambda simulation: None
+    return original(loop, count)
+TimeLoop._timed_steps = fail
+run.ceilings_of_share = lambda state: None
 cli.main()
 """
 

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_cavities import flow_data, simulate
-
-from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
-from haloscope.solvers.cavity import solver as solving
-from haloscope.solvers.cavity.solver import CavitySolver
+from small_cavities import PLANE, simulate, swirl
 
 Fields = dict[str, np.ndarray]
 
@@ -165,28 +160,6 @@ class _Reference:
         return keep.T
 
 
-# A start away from rest in which every term of the equations matters.
-_SWIRL = {
-    "u": "0.02*sin(60*x + 1)*cos(70*y)*cos(50*z)",
-    "v": "0.015*cos(50*x)*sin(40*y + 2)*sin(60*z + 1)",
-    "w": "0.01*sin(80*x)*sin(70*y)*cos(60*z + 0.5)",
-    "p": "1e-4*sin(90*x + 1)*cos(80*y)*cos(100*z)",
-    "T": "300 + 2*sin(70*x)*cos(60*y + 1)*sin(50*z + 1)",
-}
-_PLANE = ("cavity.dimensions=2", "cavity.nodes=[15, 13]", "cavity.size=[0.05, 0.04]")
-
-
-def _swirl(dimensions: int) -> list[str]:
-    if dimensions == 3:
-        return [f"cavity.initial.{name}={text}" for name, text in _SWIRL.items()]
-    plane = {
-        name: text.replace("50*z", "1").replace("60*z", "1").replace("100*z", "1")
-        for name, text in _SWIRL.items()
-        if name != "w"
-    }
-    return [*_PLANE, *(f"cavity.initial.{name}={text}" for name, text in plane.items())]
-
-
 def _assert_close(found: Fields, wanted: Fields, within: float) -> None:
     for name, field in wanted.items():
         scale = np.abs(field - (300.0 if name == "T" else 0.0)).max()
@@ -219,7 +192,7 @@ def test_steps_are_those_of_the_equations(dimensions, step, variant):
     if variant == "no gravity, a lid" and dimensions == 3:
         along_z = "0.02"
     settings = [text.format(along_z) for text in _VARIANTS[variant]]
-    simulation = simulate([*_swirl(dimensions), f"cavity.time_step={step}", *settings])
+    simulation = simulate([*swirl(dimensions), f"cavity.time_step={step}", *settings])
     solver = simulation.solver
     reference = _Reference(simulation.case, {name: solver.owned(name) for name in solver.fields})
     for steps in (1, 4, 55):  # the global step is renewed after 50
@@ -235,7 +208,7 @@ def test_a_pressure_that_alternates_from_node_to_node_is_damped():
         "cavity.walls.x_high.temperature=adiabatic",
     )
     wave = "cavity.initial.p=1e-4*cos(3.141592653589793*x/0.05*14)"
-    simulation = simulate([*_PLANE, *still, wave])
+    simulation = simulate([*PLANE, *still, wave])
     alternating = (-1.0) ** np.arange(13)
 
     def share() -> float:
@@ -253,7 +226,7 @@ _SIGNS = {"p": 1, "u": -1, "v": -1, "w": 1, "T": -1}
 
 
 @pytest.mark.parametrize("step", ["local", "global"])
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
 def test_the_flow_is_symmetric_under_half_a_turn_at_any_time(settings, step):
     simulation = simulate([*settings, f"cavity.time_step={step}"])
     for _ in range(3):
@@ -296,7 +269,7 @@ def test_a_box_that_is_turned_gives_the_turned_flow():
 
 
 @pytest.mark.parametrize("step", ["local", "global"])
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
 def test_what_nothing_drives_stays_at_rest(settings, step):
     still = [
         *(*settings, f"cavity.time_step={step}", "cavity.initial.p=2.0"),
@@ -323,7 +296,7 @@ def test_walls_keep_their_temperature_and_velocity():
         [
             "cavity.walls.y_high.velocity=[0.03, 0.0, 0.01]",
             "cavity.walls.y_low.temperature=301 + 10*x + 5*z",
-            *_swirl(3),
+            *swirl(3),
         ]
     )
     simulation.solver.advance(60)
@@ -346,7 +319,7 @@ def test_walls_keep_their_temperature_and_velocity():
         assert not edges.any()  # edges belong to the walls that stand
 
 
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
 def test_pressure_and_temperature_are_extrapolated_to_walls_and_edges(settings):
     simulation = simulate([*settings, "cavity.walls.z_low.temperature=300.5"])
     simulation.solver.advance(40)
@@ -369,142 +342,3 @@ def test_pressure_and_temperature_are_extrapolated_to_walls_and_edges(settings):
     inner = slice(1 if dimensions == 3 else 0, None)
     assert (T[inner, :, 0] == hot).all()
     assert (T[inner, :, -1] == cold).all()
-
-
-# Arithmetic
-
-
-@pytest.mark.parametrize("step", ["local", "global"])
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
-def test_single_precision_follows_double_precision(settings, step):
-    double, single = (
-        simulate([*settings, f"cavity.time_step={step}", f"cavity.precision={precision}"])
-        for precision in ("double", "single")
-    )
-    for simulation in (double, single):
-        simulation.solver.advance(60)
-    assert single.field("T").dtype == np.float32
-    speed = max(np.abs(field).max() for name, field in double.fields.items() if name in "uvw")
-    for name, field in double.fields.items():
-        scale = speed if name in "uvw" else np.abs(field).max()
-        # The differences of T that drive the flow are a thirtieth of T itself.
-        within = 1e-6 if name == "T" else 1e-4
-        assert np.abs(single.field(name) - field).max() <= within * scale, name
-
-
-@pytest.mark.parametrize("tiles", [(1, 1), (3, 2), (5, 100), (100, 5), (100, 100)])
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
-def test_tiles_do_not_change_a_bit(monkeypatch, settings, tiles):
-    given = [*settings, "cavity.time_step=global"]
-    usual = simulate(given)
-    usual.run(60, ceilings=False)
-    monkeypatch.setattr(CavitySolver, "_tiles", lambda *unused: tiles)
-    other = simulate(given)
-    other.run(60, ceilings=False)
-    np.testing.assert_equal(flow_data(other), flow_data(usual))
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (),
-        ("cavity.time_step=global", "cavity.precision=single"),
-        ("cavity.gravity=[3.0, -8.0, 2.0]", "cavity.walls.z_low.temperature=300 + 20*x"),
-        (
-            *("cavity.walls.y_high.velocity=[0.05, 0.0, 0.02]", "cavity.time_step=global"),
-            *("cavity.walls.x_low.temperature=adiabatic", "cavity.walls.y_low.temperature=303.0"),
-        ),
-    ],
-    ids=["as it is", "global single", "gravity aslant", "lid and floor"],
-)
-def test_two_steps_in_one_pass_over_memory_do_not_change_a_bit(monkeypatch, settings, threads):
-    given = ["cavity.nodes=[19, 37, 14]", *_swirl(3), *settings]
-    usual = simulate(given)
-    assert not usual.solver._launch_twice  # too small a grid to pay
-    usual.run(71, ceilings=False)
-    monkeypatch.setattr(solving, "_TWICE_FROM_BYTES", 0)
-    monkeypatch.setattr(CavitySolver, "_choose_passes", lambda solver: None)
-    twice = simulate(given, device=CpuDevice(threads=threads))
-    assert twice.solver._launch_twice
-    twice.run(71, ceilings=False)
-    np.testing.assert_equal(flow_data(twice), flow_data(usual))
-
-
-def test_the_trial_of_two_steps_in_one_pass_leaves_the_state_as_it_was(monkeypatch):
-    usual = simulate(_swirl(3))
-    monkeypatch.setattr(solving, "_TWICE_FROM_BYTES", 0)
-    tried = simulate(_swirl(3))
-    np.testing.assert_equal(tried.fields, usual.fields)
-    for simulation in (tried, usual):
-        simulation.run(30, ceilings=False)
-    np.testing.assert_equal(flow_data(tried), flow_data(usual))
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
-def test_threads_do_not_change_a_bit(settings, threads):
-    one = simulate(settings)
-    one.run(60, ceilings=False)
-    several = simulate(settings, device=CpuDevice(threads=threads))
-    several.run(60, ceilings=False)
-    np.testing.assert_equal(flow_data(several), flow_data(one))
-
-
-def test_an_initial_field_that_is_not_finite_is_refused_with_its_key():
-    with pytest.raises(InputError, match=r"cavity\.initial\.T"):
-        simulate(["cavity.initial.T=300 + 1/(x - 0.025)", "cavity.nodes=15", "cavity.size=0.05"])
-
-
-# What is printed
-
-
-def test_the_residual_is_the_rate_of_change_without_dimensions():
-    simulation = simulate(["cavity.time_step=global"])
-    solver = simulation.solver
-    solver.advance(20)
-    old = {name: solver.relative(name) for name in solver.fields}
-    solver.advance(1)
-    new = {name: solver.relative(name) for name in solver.fields}
-    flow = solver.flow
-    speed = flow.reference_velocity
-    scales = {"p": 1.177 * speed**2, "u": speed, "v": speed, "w": speed}
-    scales["T"] = flow.temperature_difference
-    step = solver._stable_step()
-    for name, residual in solver.follow().items():
-        change = (new[name] - old[name])[1:-1, 1:-1, 1:-1]
-        wanted = np.sqrt((change**2).mean()) / scales[name] * flow.size[0] / speed / step
-        assert residual == pytest.approx(wanted, rel=1e-7), name
-
-
-@pytest.mark.parametrize("settings", [_PLANE, ()], ids=["plane", "box"])
-def test_the_nusselt_number_of_pure_conduction_is_one(settings):
-    linear = ("cavity.temperature_difference=8.0", "cavity.initial.T=304 - 160*x")
-    found = simulate([*settings, *linear]).diagnostics()
-    assert found["nusselt_wall"] == pytest.approx(1.0, rel=1e-12)
-
-
-def test_the_nusselt_number_is_the_mean_slope_at_the_hot_wall():
-    simulation = simulate()
-    simulation.solver.advance(60)
-    T, flow = simulation.field("T"), simulation.solver.flow
-    h, length = flow.spacing[0], flow.size[0]
-    slope = (3 * T[..., 0] - 4 * T[..., 1] + T[..., 2]) / (2 * h)
-    local = slope * length / flow.temperature_difference
-    weight = [np.r_[0.5, np.ones(n - 2), 0.5] / (n - 1) for n in local.shape]
-    found = simulation.diagnostics()
-    wanted = np.einsum("z,y,zy->", *weight, local)
-    assert found["nusselt_wall"] == pytest.approx(wanted, rel=1e-12)
-    line = 0.5 * (local[6] + local[7])  # 14 nodes: midway between the two in the middle
-    assert found["nusselt_midline"] == pytest.approx(weight[1] @ line, rel=1e-12)
-
-
-def test_the_largest_velocities_are_no_smaller_than_at_any_node():
-    simulation = simulate(_swirl(3))
-    unit = simulation.solver.flow.alpha / 0.05
-    found = simulation.diagnostics()
-    for name in "uvw":
-        most = np.abs(simulation.field(name)).max() / unit
-        assert most <= found[f"{name}_max"] <= 1.5 * most
-    most = max(np.abs(simulation.field(name)).max() for name in "uvw")
-    assert most <= found["speed_max"] <= 1.5 * most

@@ -22,7 +22,9 @@ from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import ByValue
 from haloscope.domain.blocks import Blocks
 from haloscope.exchange.world import World
-from haloscope.solvers.cavity import solver as cavity
+from haloscope.solvers.cavity import gpu_tiles
+from haloscope.solvers.cavity.physics import SOURCE
+from haloscope.solvers.cavity.solver import CavitySolver
 
 _PRELUDE = Path(__file__).parent / "fibres_gpu.hpp"
 # What is needed to start kernels, and by those that are compiled with them and not run.
@@ -61,7 +63,7 @@ def _built(constants: tuple[tuple[str, Any], ...]) -> bytes:
     """A library with the tiled kernels, compiled once."""
     with _lock, tempfile.TemporaryDirectory() as folder:
         if constants not in _known:
-            text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", cavity.SOURCE.read_text())
+            text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", SOURCE.read_text())
             runs = []
             for name in _TILED:
                 parameters = re.search(rf"^KERNEL[^;{{]*?\b{name}\(([^)]*)\) {{", text, re.M)
@@ -129,7 +131,7 @@ class _TiledGpu(ThreadGpu):
 
 def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.ndarray], Any]:
     """Where a rank's block lies, its fields after some steps, and what others may still store into."""
-    solver = cavity.CavitySolver(case, device, world)
+    solver = CavitySolver(case, device, world)
     way = "peer" if solver.blocks.parts[0] > 1 else "peer, direct"
     assert solver.transport == (way if world.size > 1 else "none")
     solver.advance(_STEPS)
@@ -152,7 +154,7 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
 def test_ranks_and_whole_sectors_change_no_bit(
     monkeypatch, tmp_path, nodes, parts, precision, packing
 ):
-    monkeypatch.setattr(cavity, "_GPU_TILES", {"double": (16, 2), "float": (16, 2)})
+    monkeypatch.setattr(gpu_tiles, "TILES", {"double": (16, 2), "float": (16, 2)})
     settings = (*_BUSY, f"cavity.nodes={nodes}", f"cavity.precision={precision}")
     ways = (f"machine.decomposition={parts}", f"machine.packing={packing}", "machine.graphs=false")
     case = small_case(*settings, *ways)

@@ -9,8 +9,10 @@ import pytest
 
 from haloscope.case import check
 from haloscope.device.absent import AbsentDevice
+from haloscope.domain.blocks import Blocks
 from haloscope.exchange.absent import AbsentWorld
 from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.ghosts import _hides_messages
 from haloscope.solvers.cavity.kernels import _Unfilled
 
 _GRIDS = ([256, 256, 256], [129, 66, 70], [300, 41, 37], [64, 64, 200], [24, 22, 26])
@@ -39,15 +41,16 @@ def test_boundary_and_interior_cover_each_node_once(absent_gpu, parts, packing):
             world.rank = rank
             solver = _Unfilled(case, absent_gpu, world)
             visits = np.zeros(solver.block.shape, int)
-            shells, inside = solver._split()
+            shells, inside = solver.stepping._split()
             for start, stop in shells + inside:
                 assert all(a < b for a, b in zip(start, stop, strict=True))
                 visits[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] += 1
-            low, high = solver._updated()
+            low, high = solver.nodes.updated()
             wanted = np.zeros_like(visits)
             wanted[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = 1
             np.testing.assert_array_equal(visits, wanted)
-            if solver._direct is not None or not solver._overlap:
+            ghosts = solver.stepping._ghosts
+            if ghosts.direct is not None or not ghosts.overlap:
                 assert shells == []
             elif inside:
                 _assert_sent_first(solver, shells)
@@ -58,9 +61,26 @@ def _assert_sent_first(solver: _Unfilled, shells: list) -> None:
     first = np.zeros(solver.block.shape, bool)
     for start, stop in shells:
         first[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] = True
-    low, high = solver._updated()
+    low, high = solver.nodes.updated()
     for side in solver.block.neighbours:
         cut = [slice(a, b) for a, b in zip(low, high, strict=True)]
         a, b = low[side.axis], high[side.axis]
         cut[side.axis] = slice(a, a + 2) if side.direction < 0 else slice(b - 2, b)
         assert first[tuple(cut)].all(), side
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "hidden"),
+    [
+        ((256, 256, 256), (1, 1, 2), True),
+        ((256, 256, 1024), (1, 1, 4), True),
+        ((256, 256, 255), (1, 1, 2), False),  # 127 planes a block
+        ((256, 256, 256), (1, 2, 1), False),
+        ((256, 512, 512), (1, 2, 2), False),
+        ((512, 256, 256), (2, 1, 1), False),
+    ],
+)
+def test_messages_hide_behind_deep_blocks_that_are_cut_along_z_alone(nodes, parts, hidden):
+    blocks = Blocks(nodes, parts, (False, False, False))
+    assert _hides_messages(blocks, 3) == hidden
+    assert not _hides_messages(blocks, 2)

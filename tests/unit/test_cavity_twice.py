@@ -10,8 +10,10 @@ import pytest
 from haloscope.case import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.world import World
-from haloscope.solvers.cavity import solver as cavity
+from haloscope.solvers.cavity import two_steps
 from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.cavity.stepping import Stepping
 
 _BUSY = {
     "u": "0.001*sin(700*x + y*33)",
@@ -33,11 +35,11 @@ _CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(table: dict[str, Any], steps: int, threads: int) -> cavity.CavitySolver:
+def _run(table: dict[str, Any], steps: int, threads: int) -> CavitySolver:
     data = {"solver": "cavity", "cavity": {"size": [0.05, 0.04, 0.045], "initial": _BUSY, **table}}
     case = check(data, CavityCase, "this test")
     assert isinstance(case, CavityCase)
-    solver = cavity.CavitySolver(case, CpuDevice(threads), World())
+    solver = CavitySolver(case, CpuDevice(threads), World())
     solver.advance(steps)
     return solver
 
@@ -47,25 +49,25 @@ def _run(table: dict[str, Any], steps: int, threads: int) -> cavity.CavitySolver
 @pytest.mark.parametrize("name", _CASES)
 def test_two_steps_in_one_pass_are_two_steps_bitwise(monkeypatch, name, threads, steps):
     single = _run(_CASES[name], steps, 1)
-    assert single._launch_twice == []
-    monkeypatch.setattr(cavity, "_TWICE_FROM_BYTES", 0)
-    monkeypatch.setattr(cavity.CavitySolver, "_choose_passes", lambda solver: None)
+    assert single.stepping.twice == []
+    monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
+    monkeypatch.setattr(Stepping, "choose_passes", lambda stepping: None)
     twice = _run(_CASES[name], steps, threads)
-    assert len(twice._launch_twice) == 2
+    assert len(twice.stepping.twice) == 2
     for field in single.fields:
         np.testing.assert_array_equal(twice.owned(field), single.owned(field))
     assert twice.follow() == single.follow()
 
 
 def test_the_slower_kind_of_pass_is_not_kept(monkeypatch):
-    monkeypatch.setattr(cavity, "_TWICE_FROM_BYTES", 0)
-    times = iter([1.0] * cavity._TRIALS + [0.1] * cavity._TRIALS)
+    monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
+    times = iter([1.0] * two_steps._TRIALS + [0.1] * two_steps._TRIALS)
     monkeypatch.setattr(CpuDevice, "seconds", lambda device, work: next(times))
-    assert _run(_CASES["local"], 0, 1)._launch_twice == []
+    assert _run(_CASES["local"], 0, 1).stepping.twice == []
 
 
 def test_the_faster_kind_of_pass_is_kept(monkeypatch):
-    monkeypatch.setattr(cavity, "_TWICE_FROM_BYTES", 0)
-    times = iter([0.1] * cavity._TRIALS + [1.0] * cavity._TRIALS)
+    monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
+    times = iter([0.1] * two_steps._TRIALS + [1.0] * two_steps._TRIALS)
     monkeypatch.setattr(CpuDevice, "seconds", lambda device, work: next(times))
-    assert len(_run(_CASES["local"], 0, 1)._launch_twice) == 2
+    assert len(_run(_CASES["local"], 0, 1).stepping.twice) == 2

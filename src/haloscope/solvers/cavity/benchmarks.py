@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,7 +34,7 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
             solver = CavitySolver(case, device, World())
             cells = solver.work.cells
             size = f"{nodes}^3"
-            pair = [solver._launch_interior[0][0], solver._launch_interior[1][0]]
+            pair = [launches[0] for launches in solver.stepping.interior]
             yield BenchKernel(f"update ({mode} step)", size, cells, 80.0, _alternate(pair))
             pairs = 20 if device.kind != "cpu" else 1
             yield BenchKernel(
@@ -45,8 +44,7 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
                 80.0,
                 _steps(solver, 2 * pairs),
             )
-        walls = functools.partial(solver._close_walls, 0)
-        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, walls)
+        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver.walls.launches[0])
         yield from _exchange_kernels(device, nodes, size)
 
 
@@ -85,4 +83,4 @@ class _steps:
         self._solver, self._count = solver, count
 
     def __call__(self) -> None:
-        self._solver._steps(self._count)
+        self._solver.stepping.take(self._count)

@@ -1,0 +1,64 @@
+"""What the kernels of a cavity work on, on one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.device.interface import Array, ByValue, Device, Kernel
+from haloscope.device.jit import Constants
+from haloscope.solvers.cavity.block_nodes import BlockNodes
+from haloscope.solvers.cavity.case import Flow
+from haloscope.solvers.cavity.physics import PHYSICS, SOURCE, kernel_constants, physics_values
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What kernels are compiled with, and what they are handed.
+
+    Attributes
+    ----------
+    device, nodes
+        Where values lie.
+    constants
+        Compile-time constants of cavity.cpp.
+    states
+        Two arrays of all fields; a step reads one and writes the other.
+    values
+        Those of struct Physics, by name.
+    physics
+        The same as kernels take them.
+    step_size
+        The global time step in s, one value on the device.
+    reference
+        Pressure at the centre in Pa, which a step may subtract; one value on the device.
+    """
+
+    device: Device
+    nodes: BlockNodes
+    constants: Constants
+    states: tuple[Array, Array]
+    values: dict[str, float]
+    physics: ByValue
+    step_size: Array
+    reference: Array
+
+    def kernel(self, name: str) -> Kernel:
+        """A kernel of cavity.cpp."""
+        return self.device.kernel(SOURCE, name, self.constants)
+
+
+def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:
+    """Operands of a case; other processes of this host can map shared states."""
+    values, dtype = physics_values(flow), nodes.dtype
+    return Operands(
+        device=device,
+        nodes=nodes,
+        constants=kernel_constants(flow, device.kind),
+        states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
+        values=values,
+        physics=ByValue(np.array([values[name] for name in PHYSICS], dtype)),
+        step_size=device.zeros((1,), dtype),
+        reference=device.zeros((1,), dtype),
+    )

@@ -1,0 +1,63 @@
+"""What a case hands to cavity.cpp: its compile-time constants and the values of its struct Physics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from haloscope.solvers.cavity import gpu_tiles
+from haloscope.solvers.cavity.case import Flow
+
+SOURCE = Path(__file__).with_name("cavity.cpp")
+
+PHYSICS = (
+    *("ax", "ay", "az", "nx", "ny", "nz", "n0", "tx", "ty", "tz", "t0", "dx", "dy", "dz"),
+    *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "cfl", "diffusive", "cell"),
+)
+"""Names of the values of cavity.cpp's struct Physics, in order."""
+
+
+def kernel_constants(flow: Flow, device_kind: str) -> dict[str, int | float | str]:
+    """Compile-time constants of cavity.cpp for a case."""
+    table = flow.table
+    active = [g != 0 and table.expansion > 0 for g in table.gravity]
+    real = "float" if table.precision == "single" else "double"
+    constants: dict[str, int | float | str] = {
+        "real": real,
+        "DIMENSIONS": table.dimensions,
+        "PHYSICS_VALUES": len(PHYSICS),
+        "LOCAL_STEP": int(table.time_step == "local"),
+        "RESCALE": int(table.rescale_pressure == "step"),
+        "GRAVITY_X": int(active[0]),
+        "GRAVITY_Y": int(active[1]),
+        "GRAVITY_Z": int(active[2]),
+    }
+    if device_kind != "cpu":
+        constants |= gpu_tiles.kernel_constants(real)
+    return constants
+
+
+def physics_values(flow: Flow) -> dict[str, float]:
+    """Values of cavity.cpp's struct Physics for a case."""
+    table = flow.table
+    h = flow.spacing
+    axes = range(table.dimensions)
+    q = dict.fromkeys(PHYSICS, 0.0)
+    nu, alpha = table.kinematic_viscosity, flow.alpha
+    for i in axes:
+        axis = "xyz"[i]
+        q[f"a{axis}"] = 0.5 / h[i]
+        q[f"n{axis}"] = nu / h[i] ** 2
+        q[f"t{axis}"] = alpha / h[i] ** 2
+        q[f"d{axis}"] = 0.5 * table.damping / h[i]
+        q[f"g{axis}"] = 0.5 / (h[i] * table.density)
+        q[f"b{axis}"] = -table.expansion * table.gravity[i]
+    q["n0"] = -2 * (q["nx"] + q["ny"] + q["nz"])
+    q["t0"] = -2 * (q["tx"] + q["ty"] + q["tz"])
+    q["tref"] = table.reference_temperature
+    q["floor2"] = table.kappa * flow.reference_velocity**2
+    q["rho"] = table.density
+    q["cfl"] = table.cfl
+    spread = sum(1 / h[i] ** 2 for i in axes)
+    q["diffusive"] = 1 / (2 * max(nu, alpha) * spread)
+    q["cell"] = 2 * min(nu, alpha) / max(h[i] for i in axes) ** 2
+    return q

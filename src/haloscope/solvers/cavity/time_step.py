@@ -1,0 +1,78 @@
+"""The global time step: what the fastest wave of a state and diffusion allow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haloscope.exchange.world import World
+from haloscope.numerics.reduce import Largest
+from haloscope.solvers.cavity.block_nodes import box_shape
+from haloscope.solvers.cavity.operands import Operands
+
+_MOST_CORE_PARTS = 4096
+_GPU_PARTS = 1 << 18
+
+
+class TimeStep:
+    """The time step that all nodes have in common.
+
+    Parameters
+    ----------
+    operands
+        The two states, and where the step's size goes.
+    world
+        The ranks.
+
+    Attributes
+    ----------
+    dt
+        The size that steps take, in s; 0 where each node has its own.
+    """
+
+    def __init__(self, operands: Operands, world: World) -> None:
+        self._operands, self._world = operands, world
+        self.dt = 0.0
+        device, nodes = operands.device, operands.nodes
+        wave = operands.kernel("fastest_wave")
+        start, stop = nodes.updated()
+        shape = box_shape(start, stop)
+        _, sy, sz = nodes.layout.strides
+        parts = _GPU_PARTS
+        if device.kind == "cpu":
+            parts = min(_MOST_CORE_PARTS, max(1, shape[1] * shape[2]))
+        found = device.zeros((parts,), "f8")
+        self._fastest_part = Largest(device, found)
+        self._launches = [
+            wave.bind(
+                state,
+                operands.physics,
+                nodes.index(*start),
+                *shape,
+                sy,
+                sz,
+                nodes.layout.field_stride,
+                found,
+                parts,
+                extent=(parts,),
+            )
+            for state in operands.states
+        ]
+
+    def fastest(self, number: int) -> float:
+        """Largest lambda / h of all nodes of a state, in 1/s; all ranks call this."""
+        self._launches[number]()
+        return self._world.largest(self._fastest_part())
+
+    def stable(self, number: int) -> float:
+        """The longest step for a state, in s; NaN where the solution broke."""
+        fastest = self.fastest(number)
+        slow = 1.0 / fastest if fastest > 0.0 else float("nan")
+        q = self._operands.values
+        return q["cfl"] * min(slow, q["diffusive"], q["cell"] * slow * slow)
+
+    def set(self, dt: float) -> None:
+        """Let steps take a size, in s."""
+        self.dt = dt
+        operands = self._operands
+        size = np.array([dt], operands.nodes.dtype)
+        operands.step_size[...] = operands.device.from_host(size)

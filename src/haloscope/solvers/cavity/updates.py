@@ -1,0 +1,167 @@
+"""The update of boxes of nodes, bound to what it reads and writes, on cores and on GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from haloscope.device.interface import ByValue, Launch
+from haloscope.domain.blocks import Side, Triple
+from haloscope.exchange.direct import DirectHalo
+from haloscope.exchange.ladder import PACKED_AXES
+from haloscope.solvers.cavity import gpu_tiles
+from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, box_shape
+from haloscope.solvers.cavity.operands import Operands
+
+_CACHE_BYTES = 1 << 20
+_SECTOR = 32  # bytes of a GPU's memory that are written as one
+
+
+class Updates:
+    """Binds the update of boxes.
+
+    Parameters
+    ----------
+    operands
+        What is read and written.
+    packing
+        Directions in which ghosts are packed, as the case says.
+    """
+
+    def __init__(self, operands: Operands, packing: str) -> None:
+        self._operands = operands
+        self._packs_x = 0 in PACKED_AXES[packing]
+        self._plain = operands.kernel("update")
+        self._tiled = None
+        if operands.device.copy_engine and operands.nodes.dimensions == 3:
+            self._tiled = operands.kernel("update_tiles")
+
+    def fits_tiles(self, start: Triple, stop: Triple) -> bool:
+        """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
+        fits = gpu_tiles.fit(self._operands.nodes, start, stop[0] - start[0])
+        return self._tiled is not None and fits
+
+    def bind(
+        self, start: Triple, stop: Triple, *, direct: DirectHalo | None = None, stream: Any = None
+    ) -> list[Launch]:
+        """The update of a box, from the first state to the second and back.
+
+        Parameters
+        ----------
+        start, stop
+            First node of the box and the one after its last, in the block's numbers.
+        direct
+            Neighbours' ghosts that the update fills itself.
+        stream
+            Where it runs on a GPU; None: the main one.
+        """
+        operands = self._operands
+        device, nodes, states = operands.device, operands.nodes, operands.states
+        shape = box_shape(start, stop)
+        _, sy, sz = nodes.layout.strides
+        kernel, rows, chunk = self._plain, 1, 1
+        options: dict[str, Any] = {"stream": stream}
+        more: list[list[Any]] = [[], []]
+        if device.kind == "cpu":
+            rows, chunk = core_tiles(nodes, shape, getattr(device, "threads", 1))
+            options["extent"] = shape
+        elif self._tiled is not None and self.fits_tiles(start, stop):
+            kernel, tile = self._tiled, gpu_tiles.TILES[nodes.real]
+            chunk, columns = gpu_tiles.columns(shape, nodes.real, device.multiprocessors)
+            blocks = min(columns, device.multiprocessors)
+            options |= {"block": (*tile, 1), "shared": gpu_tiles.shared_bytes(nodes)}
+            options["extent"] = (tile[0] * blocks, *tile[1:])
+            counters = -(-columns // blocks) * chunk
+            progress = [device.zeros((counters,), np.int64) for _ in range(2)]
+            for turn in range(2):
+                more[turn] += self._fills(start, stop)
+                more[turn] += [progress[turn], progress[1 - turn], counters]
+                more[turn] += self._cuts(start, stop, chunk, 1 - turn, direct)
+        else:
+            chunk = gpu_tiles.plain_chunk(shape, device.multiprocessors)
+            block = gpu_tiles.PLAIN_BLOCK
+            options |= {"block": block, "extent": (*shape[:2], -(-shape[2] // chunk))}
+        return [
+            kernel.bind(
+                states[turn],
+                states[1 - turn],
+                operands.physics,
+                operands.step_size,
+                operands.reference,
+                nodes.index(*start),
+                *shape,
+                sy,
+                sz,
+                nodes.layout.field_stride,
+                rows,
+                chunk,
+                *more[turn],
+                **options,
+            )
+            for turn in range(2)
+        ]
+
+    def _cuts(
+        self, start: Triple, stop: Triple, chunk: int, turn: int, direct: DirectHalo | None
+    ) -> list[Any]:
+        """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
+        nodes = self._operands.nodes
+        nx, ny, nz = box_shape(start, stop)
+        tile_x, tile_y = gpu_tiles.TILES[nodes.real]
+        tiles_x, tiles_y = -(-nx // tile_x), -(-ny // tile_y)
+        marches = -(-nz // chunk)
+        # A side's two layers may lie in two tiles or marches.
+        at_side = {
+            Side(1, -1): tiles_x * marches,
+            Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile_y),
+            Side(2, -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
+            Side(2, 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
+        }
+        if direct is None:
+            return [ByValue(np.zeros(5 * len(at_side), np.int64)), 0, 0]
+        values: list[int] = []
+        for side, columns in at_side.items():
+            base, plane, mine, theirs = direct.cut(side, turn)
+            # The box begins at its first updated node, not at the block's first.
+            strides = (1, nodes.layout.strides[1], plane)
+            offset = sum(a * stride for a, stride in zip(start, strides, strict=True))
+            base += offset * nodes.dtype.itemsize if base else 0
+            values += (base, plane, mine, theirs, columns)
+        return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
+
+    def _fills(self, start: Triple, stop: Triple) -> tuple[int, int]:
+        """Values before and behind each row of a box that the update stores too, see cavity.cpp.
+
+        They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
+        inside of the block they are other nodes, and ghosts that travel unpacked may come earlier.
+        It pays where rows end within a sector, in double precision: 10 %. Elsewhere it costs 2 to 5.
+        """
+        nodes = self._operands.nodes
+        sector = _SECTOR // nodes.dtype.itemsize
+        low, high = nodes.index(*start) % sector, -nodes.index(*stop) % sector
+        own = tuple(ends[0] for ends in nodes.updated())
+        free = self._packs_x or all(side.axis > 0 for side in nodes.block.neighbours)
+        # Behind the last node there is a wall with its ghost, or two ghosts, then padding.
+        room = nodes.layout.field_stride - GHOSTS - (stop[0] - own[0])
+        last_tile = (stop[0] - start[0] - 1) % gpu_tiles.TILES[nodes.real][0] + 1
+        if stop[0] < own[1] or not free or high > min(room, last_tile) or nodes.real == "float":
+            return 0, 0
+        if start[0] > own[0] or low > GHOSTS or high == 0:
+            low = 0
+        return low, high
+
+
+def core_tiles(nodes: BlockNodes, shape: Triple, threads: int) -> tuple[int, int]:
+    """Rows of a tile and planes of a chunk on cores: equal shares, planes that stay in the cache."""
+    nx, ny, nz = shape
+    layers = 5 + 3 * (nodes.field_count - 1)
+    fitting = max(4, _CACHE_BYTES // (layers * (nx + 4) * nodes.dtype.itemsize))
+    cuts = 1
+    while ny * cuts < 8 * threads and nz // (2 * cuts) >= 4:
+        cuts *= 2
+    shares = max(1, threads // cuts)
+    tiles = shares
+    while -(-ny // tiles) > fitting and tiles < ny:
+        tiles += shares
+    return max(1, -(-ny // tiles)), max(1, -(-nz // cuts))

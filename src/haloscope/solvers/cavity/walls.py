@@ -1,0 +1,151 @@
+"""The walls of the box: what they prescribe, and what inner nodes imply on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from haloscope.device.interface import Launch
+from haloscope.domain.blocks import Side
+from haloscope.solvers.cavity.case import Flow
+from haloscope.solvers.cavity.operands import Operands
+
+
+class Walls:
+    """The walls that a rank's block has a part of.
+
+    Parameters
+    ----------
+    flow
+        The case's walls.
+    operands
+        The two states that they belong to.
+
+    Attributes
+    ----------
+    launches
+        Give the walls of each state the values that its inner nodes imply.
+    """
+
+    def __init__(self, flow: Flow, operands: Operands) -> None:
+        self._flow, self._nodes = flow, operands.nodes
+        self.launches = self._bind(operands)
+
+    # On the device
+
+    def _bind(self, operands: Operands) -> list[Launch]:
+        device, sides = operands.device, self._side_table()
+        kernel = operands.kernel("walls")
+        # On GPUs four lanes work on a node of a wall along x.
+        lanes = np.where(np.abs(sides[:, 1]) == 1, 4, 1)
+        extent = (
+            int((lanes * sides[:, 4]).max(initial=1)),
+            int(sides[:, 5].max(initial=1)),
+            max(1, len(sides)),
+        )
+        table = device.from_host(sides)
+        return [
+            kernel.bind(state, table, len(sides), self._nodes.layout.field_stride, extent=extent)
+            for state in operands.states
+        ]
+
+    def _side_table(self) -> np.ndarray:
+        """Rows for the walls kernel: nodes of each wall without its edges."""
+        nodes = self._nodes
+        start, stop = nodes.updated()
+        rows = []
+        for side in nodes.walls:
+            corner = list(start)
+            corner[side.axis] = 0 if side.direction < 0 else nodes.block.shape[side.axis] - 1
+            a, b = (axis for axis in range(3) if axis != side.axis)
+            strides = nodes.layout.strides
+            rows.append(
+                (
+                    nodes.index(*corner),
+                    -side.direction * strides[side.axis],
+                    strides[a],
+                    strides[b],
+                    stop[a] - start[a],
+                    stop[b] - start[b],
+                    int(self._flow.wall_temperature(side.name) is None),
+                )
+            )
+        return np.array(rows, np.int64).reshape(len(rows), 7)
+
+    # On the host, shape (nz, ny, nx)
+
+    def prescribe(self, name: str, values: np.ndarray, where: dict[str, np.ndarray]) -> None:
+        """Put what walls prescribe for a field on their nodes; `where` holds the coordinates."""
+        for side in self._nodes.walls:
+            if name in "uvw":
+                self._prescribe_velocity(name, side, values)
+            elif name == "T":
+                self._prescribe_temperature(side, values, where)
+
+    def _prescribe_velocity(self, name: str, side: Side, values: np.ndarray) -> None:
+        cut = _on_side(side)
+        wall = getattr(self._flow.table.walls, side.name)
+        speed = wall.velocity["uvw".index(name)]
+        # A moving wall does not drag its edges: they belong to the walls that stand.
+        inner = [slice(None)] * 3
+        for other in self._nodes.walls:
+            if other.axis != side.axis:
+                inner[2 - other.axis] = _without_edge(inner[2 - other.axis], other.direction)
+        values[cut] = 0.0
+        inner[2 - side.axis] = cut[2 - side.axis]
+        values[tuple(inner)] = speed
+
+    def _prescribe_temperature(
+        self, side: Side, values: np.ndarray, where: dict[str, np.ndarray]
+    ) -> None:
+        cut = _on_side(side)
+        temperature = self._flow.wall_temperature(side.name)
+        if temperature is not None:
+            here = {
+                axis: array if array.shape[2 - i] == 1 or i != side.axis else array[cut]
+                for i, (axis, array) in enumerate(where.items())
+            }
+            key = f"cavity.walls.{side.name}.temperature"
+            values[cut] = temperature.evaluate_finite(key, **here)
+
+    def fill_edges(self, name: str, values: np.ndarray) -> None:
+        """Extrapolate to the nodes of walls, edges included, which the kernel leaves out."""
+        if name not in ("p", "T"):
+            return
+        for side in self._nodes.walls:
+            if name == "p" or self._flow.wall_temperature(side.name) is None:
+                self._extrapolate(name, side, values)
+
+    def _extrapolate(self, name: str, side: Side, values: np.ndarray) -> None:
+        axis = 2 - side.axis
+        line = values if side.direction < 0 else np.flip(values, axis)
+        line = np.moveaxis(line, axis, 0)
+        wall = 2 * line[1] - line[2] if name == "p" else (4 * line[1] - line[2]) / 3
+        if name == "T":
+            keep = self._prescribed_edges(side, wall.shape)
+            wall = np.where(keep, line[0], wall)
+        line[0] = wall
+
+    def _prescribed_edges(self, side: Side, shape: tuple[int, ...]) -> np.ndarray:
+        """Nodes of a wall's plane that also lie on a wall with a prescribed temperature."""
+        keep = np.zeros(shape, bool)
+        remaining = [axis for axis in (2, 1, 0) if axis != side.axis]
+        for other in self._nodes.walls:
+            if other.axis != side.axis and self._flow.wall_temperature(other.name) is not None:
+                cut: list[Any] = [slice(None)] * 2
+                cut[remaining.index(other.axis)] = 0 if other.direction < 0 else -1
+                keep[tuple(cut)] = True
+        return keep
+
+
+def _on_side(side: Side) -> tuple[slice, slice, slice]:
+    """Slices (z, y, x) of the owned nodes on a side."""
+    cut = [slice(None)] * 3
+    cut[2 - side.axis] = slice(0, 1) if side.direction < 0 else slice(-1, None)
+    return (cut[0], cut[1], cut[2])
+
+
+def _without_edge(cut: slice, direction: int) -> slice:
+    """A slice with its first or last element left out."""
+    return slice(1, cut.stop) if direction < 0 else slice(cut.start, -1)

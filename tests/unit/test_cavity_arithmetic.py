@@ -1,0 +1,94 @@
+"""Claims about the cavity's arithmetic: precision, and that tiles, passes and threads change no bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_cavities import PLANE, flow_data, simulate, swirl
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.errors import InputError
+from haloscope.solvers.cavity import two_steps, updates
+from haloscope.solvers.cavity.stepping import Stepping
+
+
+@pytest.mark.parametrize("step", ["local", "global"])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
+def test_single_precision_follows_double_precision(settings, step):
+    double, single = (
+        simulate([*settings, f"cavity.time_step={step}", f"cavity.precision={precision}"])
+        for precision in ("double", "single")
+    )
+    for simulation in (double, single):
+        simulation.solver.advance(60)
+    assert single.field("T").dtype == np.float32
+    speed = max(np.abs(field).max() for name, field in double.fields.items() if name in "uvw")
+    for name, field in double.fields.items():
+        scale = speed if name in "uvw" else np.abs(field).max()
+        # The differences of T that drive the flow are a thirtieth of T itself.
+        within = 1e-6 if name == "T" else 1e-4
+        assert np.abs(single.field(name) - field).max() <= within * scale, name
+
+
+@pytest.mark.parametrize("tiles", [(1, 1), (3, 2), (5, 100), (100, 5), (100, 100)])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
+def test_tiles_do_not_change_a_bit(monkeypatch, settings, tiles):
+    given = [*settings, "cavity.time_step=global"]
+    usual = simulate(given)
+    usual.run(60, ceilings=False)
+    monkeypatch.setattr(updates, "core_tiles", lambda *unused: tiles)
+    other = simulate(given)
+    other.run(60, ceilings=False)
+    np.testing.assert_equal(flow_data(other), flow_data(usual))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("cavity.time_step=global", "cavity.precision=single"),
+        ("cavity.gravity=[3.0, -8.0, 2.0]", "cavity.walls.z_low.temperature=300 + 20*x"),
+        (
+            *("cavity.walls.y_high.velocity=[0.05, 0.0, 0.02]", "cavity.time_step=global"),
+            *("cavity.walls.x_low.temperature=adiabatic", "cavity.walls.y_low.temperature=303.0"),
+        ),
+    ],
+    ids=["as it is", "global single", "gravity aslant", "lid and floor"],
+)
+def test_two_steps_in_one_pass_over_memory_do_not_change_a_bit(monkeypatch, settings, threads):
+    given = ["cavity.nodes=[19, 37, 14]", *swirl(3), *settings]
+    usual = simulate(given)
+    assert not usual.solver.stepping.twice  # too small a grid to pay
+    usual.run(71, ceilings=False)
+    monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
+    monkeypatch.setattr(Stepping, "choose_passes", lambda stepping: None)
+    twice = simulate(given, device=CpuDevice(threads=threads))
+    assert twice.solver.stepping.twice
+    twice.run(71, ceilings=False)
+    np.testing.assert_equal(flow_data(twice), flow_data(usual))
+
+
+def test_the_trial_of_two_steps_in_one_pass_leaves_the_state_as_it_was(monkeypatch):
+    usual = simulate(swirl(3))
+    monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
+    tried = simulate(swirl(3))
+    np.testing.assert_equal(tried.fields, usual.fields)
+    for simulation in (tried, usual):
+        simulation.run(30, ceilings=False)
+    np.testing.assert_equal(flow_data(tried), flow_data(usual))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
+def test_threads_do_not_change_a_bit(settings, threads):
+    one = simulate(settings)
+    one.run(60, ceilings=False)
+    several = simulate(settings, device=CpuDevice(threads=threads))
+    several.run(60, ceilings=False)
+    np.testing.assert_equal(flow_data(several), flow_data(one))
+
+
+def test_an_initial_field_that_is_not_finite_is_refused_with_its_key():
+    with pytest.raises(InputError, match=r"cavity\.initial\.T"):
+        simulate(["cavity.initial.T=300 + 1/(x - 0.025)", "cavity.nodes=15", "cavity.size=0.05"])
