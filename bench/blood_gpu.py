@@ -1,9 +1,10 @@
 """Times blood on a GPU beside what its memory can do, in one run: the fluid, the cells, both together.
 
     python bench/blood_gpu.py --json blood.json
-    python bench/blood_gpu.py --sections largest --largest 400
+    python bench/blood_gpu.py --sections largest --largest 500 480 460
 
-Prints medians. Bytes of the fluid are those of the model: each population read once and written once,
+Prints medians. Of the sizes after --largest the first one that fits is taken; it says what cells and fluid
+take of the memory, and how long it took to set them up. Bytes of the fluid are those of the model: each population read once and written once,
 and in steps that need neighbours, where these lie (fluid_gpu.py). Ways: k points share rows of
 distances, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
 it can take them; p hints; b two buffers, else in place; "half" is kept in half precision and computed in single.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import re
 import statistics
@@ -31,12 +33,16 @@ from haloscope.device.ceilings import measure_ceilings
 from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, WEIGHTS
 from haloscope.solvers.blood.fluid import Fluid
-from haloscope.solvers.blood.fluid_gpu import Way
+from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.repulsion import CellsOfKind, Repulsion, RepulsionLaw
+from haloscope.solvers.blood.repulsion_lists import MARGIN
 
 REPEATS = 7
+# Of steps that take a second.
+FEW_REPEATS = 3
 SHAPES = {"box": box, "channel": channel, "tube": tube, "tree": tree}
 FLUID_WAYS = {
     "double": (
@@ -105,13 +111,14 @@ class Bench:
         if self.options.json is not None:
             self.options.json.write_text(json.dumps(self.found, indent=1))
 
-    def seconds(self, work: Callable[[], None], times: int = 1) -> float:
+    def seconds(self, work: Callable[[], None], times: int = 1, repeats: int = REPEATS) -> float:
         """Median of what work takes, divided by a number of times."""
         self.device.seconds(work)
-        return statistics.median(self.device.seconds(work) for _ in range(REPEATS)) / times
+        return statistics.median(self.device.seconds(work) for _ in range(repeats)) / times
 
     def free(self) -> int:
         """Free memory, once what is no longer used has been given back."""
+        gc.collect()
         if self.device.kind != "cpu":
             self.device.synchronise()
             self.device.xp.get_default_memory_pool().free_all_blocks()
@@ -190,37 +197,87 @@ class Bench:
 
     def cells(self, n: int, spacing: float, vertices: int, *, phases: bool) -> None:
         """Cells at a hematocrit in a periodic box: each part of a step, and whole steps."""
-        device, before = self.device, self.free()
-        case = Suspended(device, n, spacing, vertices, in_space=self.options.in_space)
+        device, free = self.device, [self.free()]
+        began = time.perf_counter()
+        case = Suspended(device, n, spacing, vertices, free[0], ways=WAYS if phases else WAYS[:1])
+        free.append(self.free())
+        case.put_cells(in_space=self.options.in_space)
         case.two_steps()
-        case.two_fluid_steps()
-        used = before - self.free()
+        free.append(self.free())
+        set_up = time.perf_counter() - began
+        of_points, of_vertices = free[0] - free[1], free[1] - free[2]
         what = {"n": n, "spacing_um": spacing, "cells": case.cells, "vertices": case.total}
         if phases:
             self._time_parts(case, case.parts(), what)
             self._time_kernels(case, what)
-        pair = self.seconds(device.graph(case.two_steps).replay, 2)
-        alone = self.seconds(device.graph(case.two_fluid_steps).replay, 2)
+        repeats = REPEATS if phases else FEW_REPEATS
+        pair = self.seconds(device.graph(case.two_steps).replay, 2, repeats)
         began = time.perf_counter()
-        for _ in range(10):
+        for _ in range(repeats):
             case.two_steps()
-        host = (time.perf_counter() - began) / 20
+        host = (time.perf_counter() - began) / (2 * repeats)
         device.synchronise()
-        sound = bool(device.xp.isfinite(case.membranes.positions).all())
-        self.note(
+        sound = all(bool(device.xp.isfinite(one).all()) for one in case.by_cell())
+        said = (
             f"{n}^3 points, {case.cells} cells of {vertices}, {case.total / n**3:.2f} vertices a point, "
-            f"hematocrit {case.hematocrit:.3f}: a step {pair * 1e3:.3f} ms, fluid alone "
-            f"{alone * 1e3:.3f} ms in {len(case.fluid.buffers)} buffer(s), {pair / alone:.2f} times; {used / 1e9:.2f} GB "
-            f"({used / n**3:.0f} B a point); without a graph the host needs {host * 1e6:.0f} us a step{'' if sound else '; NOT SOUND'}",
+            f"hematocrit {case.hematocrit:.3f}"
+        )
+        self.note(
+            f"{said}: a step {pair * 1e3:.3f} ms; without a graph the host needs {host * 1e6:.0f} us a "
+            f"step{'' if sound else '; NOT SOUND'}; set up in {set_up:.1f} s; of {free[0] / 1e9:.1f} GB "
+            f"free points take {of_points / 1e9:.2f} GB, {of_points / n**3:.1f} B each, and vertices "
+            f"{of_vertices / 1e9:.2f} GB, {of_vertices / case.total:.1f} B each",
             section="cells",
             step=pair,
-            fluid=alone,
-            times=pair / alone,
-            memory=used,
             host=host,
             sound=sound,
+            set_up=set_up,
+            free=free,
+            bytes_a_point=of_points / n**3,
+            bytes_a_vertex=of_vertices / case.total,
+            hematocrit=case.hematocrit,
             **what,
         )
+        points, way = case.points, case.way
+        # The fluid alone comes last: it does not fit beside the largest cases.
+        del case
+        alone = self._fluid_alone(points, way, repeats)
+        self.note(
+            f"  fluid alone {alone * 1e3:.3f} ms in {way.buffers} buffer(s): the coupled step takes "
+            f"{pair / alone:.2f} times as long",
+            section="fluid alone",
+            fluid=alone,
+            times=pair / alone,
+            **what,
+        )
+
+    def _fluid_alone(self, points: Points, way: Way, repeats: int) -> float:
+        """Seconds of a step of the fluid that no cells are in, once these have gone."""
+        self.free()
+        fluid = Fluid(self.device, points, tau=1.0, body_force=(1e-6, 0, 0), way=way)
+        fill(self.device, fluid)
+
+        def two_steps() -> None:
+            fluid.step()
+            fluid.step()
+
+        two_steps()
+        return self.seconds(self.device.graph(two_steps).replay, 2, repeats)
+
+    def largest(self, sizes: list[int], spacing: float, vertices: int) -> None:
+        """The first of some sizes that fits."""
+        for n in sizes:
+            free = self.free()
+            needed = _beside_populations(n, spacing, vertices) + DIRECTIONS * 8.0 * n**3
+            what = f"{n}^3 points need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+            if needed < free:
+                try:
+                    # Each way of spreading has lists of its own: all of them do not fit beside so many cells.
+                    self.cells(n, spacing, vertices, phases=False)
+                    return
+                except MemoryError as error:
+                    what = f"{what}: {error}"
+            self.note(what, section="too large", n=n, needed=needed, free=free)
 
     def _time_parts(
         self, case: Suspended, parts: dict[str, Callable[[], None]], what: dict[str, Any]
@@ -313,21 +370,37 @@ class Suspended:
     """Red cells in a periodic box of plasma, as Suspension steps them on one rank."""
 
     def __init__(
-        self, device: Any, n: int, spacing: float, vertices: int, *, in_space: bool
+        self,
+        device: Any,
+        n: int,
+        spacing: float,
+        vertices: int,
+        free: int,
+        *,
+        ways: tuple[str, ...],
     ) -> None:
-        self.device, points = device, box(n)
-        self.fluid = Fluid(device, points, tau=1.0, with_cells=True, body_force=(1e-6, 0, 0))
-        self.alone = Fluid(device, points, tau=1.0, body_force=(1e-6, 0, 0))
-        for one in (self.fluid, self.alone):
-            fill(device, one)
+        self.device, self.points, self.n, self.spacing = device, box(n), n, spacing
+        self.vertices = vertices
+        beside = _beside_populations(n, spacing, vertices)
+        roomy = device.kind != "cpu" and room_for_two(free, n**3, 8, beside=beside)
+        self.way = fastest_way(8, 2 if roomy else 1)
+        self.fluid = Fluid(
+            device, self.points, tau=1.0, with_cells=True, body_force=(1e-6, 0, 0), way=self.way
+        )
+        fill(device, self.fluid)
         halo = 2
         at = np.arange(-halo, n + halo) % n
         table = ((at[:, None, None] * n + at[:, None]) * n + at).astype(np.int32)
         whole = OwnBox((0, 0, 0), (n,) * 3, (n,) * 3, (True,) * 3)
         self.couplings = {
             way: Coupling(device, whole, halo, table, self.fluid.stride, kernel="peskin", way=way)
-            for way in (WAYS if device.kind != "cpu" else WAYS[:1])
+            for way in (ways if device.kind != "cpu" else WAYS[:1])
         }
+        self.repulsion = Repulsion(device, whole, REPULSION)
+
+    def put_cells(self, *, in_space: bool) -> None:
+        """Fill the box with cells."""
+        device, n, spacing, vertices = self.device, self.n, self.spacing, self.vertices
         mesh = red_cell(vertices, RADIUS / spacing)
         if in_space:
             mesh = ordered_in_space(mesh)
@@ -338,13 +411,15 @@ class Suspended:
         self.hematocrit = self.cells * CELL_VOLUME / spacing**3 / n**3
         self.membranes = m = Membranes(device, mesh, self.cells, LAW)
         m.divide(np.arange(self.cells), np.arange(0))
-        places = m.positions.reshape(3, self.cells, vertices)
-        for axis in range(3):
+        for axis, places in enumerate(self.by_cell()):
             middle = device.from_host(np.ascontiguousarray(centres[:, axis]))
             shape = device.from_host(np.ascontiguousarray(stretched.vertices[:, axis]))
-            places[axis] = middle[:, None] + shape
-        self.repulsion = Repulsion(device, whole, REPULSION)
+            places[...] = middle[:, None] + shape
         self.kinds = [CellsOfKind(m.positions, m.forces, self.cells, vertices)]
+
+    def by_cell(self) -> Any:
+        """Positions along each axis, (cells, vertices)."""
+        return self.membranes.positions.reshape(3, self.cells, self.vertices)
 
     def parts(self) -> dict[str, Callable[[], None]]:
         """What a step is made of, by name."""
@@ -382,10 +457,14 @@ class Suspended:
         self.step()
         self.step()
 
-    def two_fluid_steps(self) -> None:
-        """The same without cells."""
-        self.alone.step()
-        self.alone.step()
+
+def _beside_populations(n: int, spacing: float, vertices: int) -> float:
+    """Bytes that a box of cells takes beside the populations."""
+    reach = REPULSION.cutoff * spacing + MARGIN * spacing
+    near = near_vertices(vertices, CELL_VOLUME, reach)
+    count = HEMATOCRIT * (n * spacing) ** 3 / CELL_VOLUME * vertices
+    of_points = n**3 * bytes_a_point(with_cells=True, repulsion=True)
+    return of_points + count * bytes_a_vertex(repulsion=True, near=near, room=1.0)
 
 
 def ordered_in_space(mesh: MembraneMesh) -> MembraneMesh:
@@ -404,9 +483,8 @@ def fill(device: Any, fluid: Fluid) -> None:
     """A state that is at rest nowhere."""
     xp = device.xp
     places = 0.37 * xp.arange(fluid.owned, dtype=np.float32)
-    fluid.set_populations(
-        xp.stack([0.01 * w * xp.sin(places + i) for i, w in enumerate(WEIGHTS.tolist())])
-    )
+    # Row by row: all of them at once take more than the fluid.
+    fluid.set_populations(0.01 * w * xp.sin(places + i) for i, w in enumerate(WEIGHTS.tolist()))
 
 
 def main() -> None:
@@ -419,7 +497,9 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=224, help="of lattices, along a side")
     parser.add_argument("--cells", type=int, nargs="+", default=[192, 64])
     parser.add_argument("--vertices", type=int, default=642, help="of a cell")
-    parser.add_argument("--largest", type=int, default=400, help="along a side, spacing 1 um")
+    parser.add_argument(
+        "--largest", type=int, nargs="+", default=[400], help="along a side, spacing 1 um"
+    )
     parser.add_argument("--in-space", action="store_true", help="number vertices along a curve")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -434,8 +514,7 @@ def main() -> None:
         for number, n in enumerate(options.cells):
             bench.cells(n, 0.5, options.vertices, phases=number == 0)
     if "largest" in options.sections:
-        # Each way of spreading has lists of its own: all of them do not fit beside so many cells.
-        bench.cells(options.largest, 1.0, options.vertices, phases=False)
+        bench.largest(options.largest, 1.0, options.vertices)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,10 @@ def lattice(
     nz, ny, nx = fluid.shape
     for row, (x, y, z) in zip(sources, VELOCITIES[1:].tolist(), strict=True):
         there = index[1 - z : 1 - z + nz, 1 - y : 1 - y + ny, 1 - x : 1 - x + nx]
-        np.take(there.reshape(-1), numbers, out=row)
+        if len(numbers) == fluid.size and not openings:
+            row.reshape(fluid.shape)[...] = there
+        else:
+            np.take(there.reshape(-1), numbers, out=row)
     at_inlet = 0
     if openings:
         axis, side = openings[0]

@@ -9,9 +9,9 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.present_cells import ALONE, OWN, SHARED, Present
 from haloscope.solvers.blood.repulsion import CellsOfKind
 from haloscope.solvers.blood.solver import BloodSolver
-from haloscope.solvers.blood.suspension import _ALONE, _OWN, _SHARED, Present
 
 Work = Callable[[], None]
 # Spacings by which cells are moved to and fro, so that lists of what is near are made anew.
@@ -52,7 +52,7 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
             CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
             for given, m in ((given, given.membranes) for given in kinds)
         ]
-        for repulsion in suspension._repulsions:
+        for repulsion in (*suspension._between_cells, *suspension._walls):
             repulsion.apply(cells)
 
     signs = [1.0]
@@ -69,9 +69,15 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
 
         return both
 
-    for part, name in ((_SHARED, "shared"), (_ALONE, "alone")):
-        found[f"interpolate, cells {name}"] = partial(suspension._interpolate, part), True
-    for part, name in ((_OWN, "shared"), (_ALONE, "alone")):
+    def interpolate(part: int) -> None:
+        # Shared cells have the side stream; in a step both parts are under way at once.
+        device.fork()
+        suspension._interpolate(part)
+        device.join()
+
+    for part, name in ((SHARED, "shared"), (ALONE, "alone")):
+        found[f"interpolate, cells {name}"] = partial(interpolate, part), True
+    for part, name in ((OWN, "shared"), (ALONE, "alone")):
         found[f"membranes, cells {name}"] = partial(suspension._strain, part), True
     found["repulsion"] = repel, True
     found["no force"] = (lambda: fluid.force.fill(0)), True
@@ -79,7 +85,7 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     found["move"] = move, False
     found["move, repulsion"] = move_and(repel), False
     found["move, spread"] = move_and(spread), False
-    for part, name in ((_SHARED, "shared"), (_ALONE, "alone")):
+    for part, name in ((SHARED, "shared"), (ALONE, "alone")):
         found[f"advance, cells {name}"] = partial(suspension._advance, part), True
     return found
 

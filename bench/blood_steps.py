@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from blood_lattices import rows_of_cells
 from blood_phases import tell_phases
+from step_times import REPEATS, step_times
 
 from haloscope.case import check, override
 from haloscope.device import open_device
@@ -33,7 +34,6 @@ from haloscope.exchange.world import World, open_world
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver
 
-REPEATS = 7
 # Blocks of steps in which hand-overs are timed, and exchanges that are timed at once.
 WATCHED, TURNS = 4, 20
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
@@ -84,15 +84,17 @@ def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callabl
     if velocities is not None:
         values = flow.fluid.velocity
         found["velocities"] = partial(swap, velocities.forward, values), velocities.capturable
-    shared = [given for given in solver.suspension.kinds if given.shared] if velocities else []
+    kinds = solver.suspension.kinds if velocities else []
+    shared = [(given.shared, given.membranes) for given in kinds if given.shared]
     if shared:
 
-        def swap_all() -> None:
-            for given in shared:
-                swap(given.shared, given.membranes.velocities)
-                swap(given.shared, given.membranes.forces)
+        def swap_all(what: str) -> None:
+            for each, cells in shared:
+                swap(getattr(each, what), getattr(cells, what))
 
-        found["vertices"] = swap_all, all(given.shared.capturable for given in shared)
+        alone = all(each.capturable for each, _ in shared)
+        found["velocities of vertices"] = partial(swap_all, "velocities"), alone
+        found["forces of vertices"] = partial(swap_all, "forces"), alone
     return found
 
 
@@ -117,26 +119,27 @@ def still(solver: BloodSolver) -> None:
     flow._velocities = flow._velocities and _Still()
     if suspension is not None:
         for given in suspension.kinds:
-            given.shared = given.shared and _Still()
-        suspension._due = sys.maxsize
+            if given.shared:
+                given.shared.velocities = given.shared.forces = _Still()
+        suspension._timetable.due = suspension._timetable.look_at = sys.maxsize
     # Graphs hold what was.
     solver._stepping._captured.clear()
 
 
 def watch_hand_overs(solver: BloodSolver, device: Device, world: World) -> list[float]:
-    """Where the times of all hand-overs from now on go, in s on this rank."""
+    """Where the times of all hand-overs and looks from now on go, in s on this rank."""
     suspension, times = solver.suspension, []
-    hand_over = suspension.hand_over
 
-    def timed() -> None:
+    def timed(work: Callable[[], None]) -> None:
         device.synchronise()
         world.barrier()
         begun = time.perf_counter()
-        hand_over()
+        work()
         device.synchronise()
         times.append(time.perf_counter() - begun)
 
-    suspension.hand_over = timed
+    suspension.hand_over = partial(timed, suspension.hand_over)
+    suspension.look = partial(timed, suspension.look)
     return times
 
 
@@ -147,14 +150,14 @@ def tell_moves(solver: BloodSolver, device: Device, world: World, steps: int, st
         times = watch_hand_overs(solver, device, world)
         solver.advance(WATCHED * steps)
         slowest = [world.largest(each) for each in times]
-        parts["hand-overs"] = sum(slowest) / (WATCHED * steps)
+        parts["hand-overs and looks"] = sum(slowest) / (WATCHED * steps)
         if slowest:
             told.append(
-                f"{len(slowest)} hand-overs in {WATCHED * steps} steps of "
+                f"{len(slowest)} hand-overs and looks in {WATCHED * steps} steps of "
                 f"{1e3 * statistics.median(slowest):.2f} ms (to {1e3 * max(slowest):.2f})"
             )
         shared = [given.shared for given in solver.suspension.kinds if given.shared]
-        told += [f"{1e-6 * sum(each.bytes_sent for each in shared):.1f} MB for shared vertices"]
+        told += [f"{1e-6 * sum(each.bytes_sent for each in shared):.2f} MB for shared vertices"]
     for name, (exchange, alone) in exchanges_of(solver, device).items():
         parts[name] = seconds_of(exchange, device, world, alone)
     if world.is_root and parts:
@@ -219,18 +222,7 @@ def main() -> None:
             assert isinstance(case, BloodCase)
             solver = BloodSolver(case, device, world)
             solver.advance(2 * options.steps)
-
-            def times_of_steps(solver: BloodSolver = solver) -> list[float]:
-                times = []
-                for _ in range(REPEATS):
-                    device.synchronise()
-                    world.barrier()
-                    begun = time.perf_counter()
-                    solver.advance(options.steps)
-                    device.synchronise()
-                    times.append(world.largest(time.perf_counter() - begun) / options.steps)
-                return times
-
+            times_of_steps = partial(step_times, world, device, solver.advance, options.steps)
             times = times_of_steps()
             step = statistics.median(times)
             if world.is_root:

@@ -90,7 +90,7 @@ def run(
 ) -> Iterator[Callable[..., tuple[int, str]]]:
     """Run a case file with settings: exit code, standard error."""
     made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
-    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device, sharing: made_up)
+    monkeypatch.setattr("haloscope.run.summary.measure_ceilings", lambda device, sharing: made_up)
     monkeypatch.chdir(folder)
 
     def run_case(name: str, *settings: str, out: str = "out") -> tuple[int, str]:

@@ -108,12 +108,13 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
                 if time == 0:
                     ids = np.flatnonzero(region.owners(track[0].mean(axis=2)) == world.rank) * 3
                     alone = np.arange(4) == np.full((len(ids), 1), world.rank)
-                    mine.held = Held(ids, np.ones(len(ids), bool), alone)
+                    here = np.full(len(ids), world.rank)
+                    mine.held = Held(ids, np.ones(len(ids), bool), alone, here)
                 # All copies move alike, wherever they are.
                 mine.states = track[time][mine.held.ids // 3].reshape(-1, 3 * _VERTICES)
                 held = mine.held
                 stays = held.ids != 3 * gone.get(time, -1)
-                mine.held = Held(held.ids, held.own & stays, held.holders)
+                mine.held = Held(held.ids, held.own & stays, held.holders, held.owners)
                 mine.travelled = 0
             leaving = [mine.leaving() for mine in ranks]
             for mine, arrival in zip(ranks, hand_over(world, region, leaving, _REACH), strict=True):
@@ -122,7 +123,7 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
                 )
                 mine.take(arrival)
             story.append(
-                [(m.held, m.states, m.travelled, m.held.rows_with(world.rank)) for m in ranks]
+                [(m.held, m.states, m.travelled, m.held.shares(world.rank)) for m in ranks]
             )
         return story
 
@@ -140,11 +141,18 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
             wanted = np.flatnonzero(reached[:, rank] & there)
             assert held.ids.tolist() == (3 * wanted).tolist()
             assert held.own.tolist() == (owners[wanted] == rank).tolist()
+            assert np.array_equal(held.owners, owners[wanted])
             assert np.array_equal(held.holders, reached[wanted])
             assert np.array_equal(states, truth[wanted].reshape(-1, 3 * _VERTICES))
-            for other, rows in shared.items():
-                back = told[other][3][rank]
-                assert held.ids[rows].tolist() == told[other][0].ids[back].tolist()
+            for other, rows in shared.both.items():
+                there_too = told[other][3]
+                for here, back in (
+                    (rows, there_too.both[rank]),
+                    (shared.sent[other], there_too.received[rank]),
+                ):
+                    assert held.ids[here].tolist() == told[other][0].ids[back].tolist()
+                assert held.own[shared.sent[other]].all()
+                assert set(shared.sent[other]) | set(shared.received[other]) <= set(rows)
         assert reached.sum() > 1.2 * cells
         travelled = [each[2] for each in told]
         # Where nothing has moved nothing travels, and little where little has.
@@ -161,7 +169,7 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
         if world.rank:
             held = Held.nothing(4)
         else:
-            held = Held(np.array([7]), np.array([True]), np.ones((1, 4), bool))
+            held = Held(np.array([7]), np.array([True]), np.ones((1, 4), bool), np.array([0]))
         count = held.count
         places = np.repeat(centre, count, axis=0)
         leaving = Leaving(held, places, places, places, lambda rows: np.zeros((len(rows), 1)))
@@ -190,7 +198,7 @@ def test_any_number_of_ranks_may_hold_a_cell(ranks):
 
     low, high = np.array([[2.0, 2.0, 2.0]]), np.array([[9.0, 7.0, 5.0]])
     alone = np.arange(ranks)[None] == 0
-    held = Held(np.array([4]), np.array([True]), alone)
+    held = Held(np.array([4]), np.array([True]), alone, np.array([0]))
     # Its centre says that the first rank owns it.
     leaving = Leaving(held, low, high, np.zeros((1, 3)), lambda rows: np.ones((len(rows), 2)))
     (arrival,) = hand_over(First(), region, [leaving], 0.5)

@@ -23,6 +23,7 @@ from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way
 from haloscope.solvers.blood.kernels import ask_for_kernels
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.shared_vertices import KERNELS, kernels
 
 
 def _nvrtc_is_there() -> bool:
@@ -136,10 +137,15 @@ def test_rows_of_cells_compile():
     assert device.kernels == {("cell_rows.cpp", name) for name in names}
 
 
+def test_lists_of_shared_vertices_compile():
+    device = AbsentGpu()
+    kernels(device)
+    assert device.kernels == {("shared_vertices.cpp", name) for name in KERNELS}
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_shared_rows_compile(dtype):
     device = AbsentGpu()
-    rows = {0: np.arange(3)}
-    opened = open_shared_rows(World(), device, rows, 42, 3, dtype, "peer")
+    opened = open_shared_rows(World(), device, {0: 3}, {0: 3}, 42, 3, dtype, "peer")
     opened.prepare(device.zeros((3 * 42 * 5,), dtype))
     assert device.kernels == {("shared_rows.cpp", name) for name in ("pack_rows", "place_rows")}

@@ -27,7 +27,7 @@ from haloscope.solvers.blood.cell_pictures import vessel_walls
 from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.suspension import CellKind, Present
+from haloscope.solvers.blood.present_cells import CellKind, Present
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
 
@@ -52,7 +52,8 @@ def _region(vessel: Vessel) -> Region:
 def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids: Any) -> Present:
     """Cells of a kind at given vertices (n, V, 3) in lattice units."""
     membranes = Membranes(CpuDevice(threads=1), mesh, max(1, len(ids)), LAW, elements="linear")
-    held = Held(np.array(ids, np.int64), np.ones(len(ids), bool), np.ones((len(ids), 1), bool))
+    every = np.ones(len(ids), bool)
+    held = Held(np.array(ids, np.int64), every, every[:, None], np.zeros(len(ids), np.int64))
     given = Present(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
     membranes.set_cells(0, np.asarray(vertices, float))
     moving = membranes.velocities.reshape(3, membranes.capacity, membranes.vertices)

@@ -144,7 +144,11 @@ def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
         for force in forces:
             force[:] = 0
         arrays = zip(positions, forces, kinds, strict=True)
-        repulsion.apply([CellsOfKind(*one, *sizes) for *one, sizes in arrays])
+        cells = [CellsOfKind(*one, *sizes) for *one, sizes in arrays]
+        # Every second time what is near is looked for beforehand.
+        if step % 2:
+            repulsion.look(cells)
+        repulsion.apply(cells, looked=step % 2 == 1)
         kept = len(renewed)
         new = forces_on(Repulsion(CpuDevice(threads=1), whole(), given), positions, kinds)
         del renewed[kept:]
@@ -374,7 +378,8 @@ def test_a_gpu_repels_as_cores_do(tmp_path):
         ((_, lists),) = gpu._plans.values()
         wanted = forces_on(cores, positions)
         assert all(np.array_equal(a, b) for a, b in zip(wanted, forces, strict=True))
-        made.append(np.array_equal(lists._then, np.concatenate(positions, axis=1).ravel()))
+        now = np.concatenate(positions, axis=1).ravel()
+        made.append(np.array_equal(lists._then, now.astype(np.float32)))
         assert not lists._counts.any()
         there.append(bool(lists._used[0] <= lists._room))
         assert lists._wanted[0] == (not there[-1])
@@ -384,6 +389,51 @@ def test_a_gpu_repels_as_cores_do(tmp_path):
                 one[:] = np.random.default_rng(2).uniform(4, 4.6, one.shape)
     assert made == [True, False, True, False, True, True]
     assert there == [True] * 4 + [False] * 2
+
+
+def test_lists_on_a_gpu_grow_when_the_host_looks(tmp_path, monkeypatch):
+    """Cells crowd together after a first step. With no memory for more, bins do as before."""
+    gpu, cores = OneThread(tmp_path), Repulsion(CpuDevice(), whole(), LAW)
+    between, positions = Repulsion(gpu, whole(), LAW), crowd()
+    forces = [np.zeros_like(one) for one in positions]
+    kinds = [CellsOfKind(*args, *s) for *args, s in zip(positions, forces, KINDS, strict=True)]
+
+    def fits() -> bool:
+        """Whether forces, right as they are, come from lists."""
+        for one in forces:
+            one[:] = 0
+        between.apply(kinds)
+        wanted = forces_on(cores, positions)
+        assert all(np.array_equal(a, b) for a, b in zip(wanted, forces, strict=True))
+        ((_, lists),) = between._plans.values()
+        # Made lists are kept.
+        assert lists._wanted[0] == (lists._used[0] > lists._room)
+        return not lists._wanted[0]
+
+    between.grow(kinds)  # nothing is bound yet
+    assert fits()
+    between.grow(kinds)
+    assert between.times_grown == 0
+    for one in positions:
+        one[:] = np.random.default_rng(2).uniform(4, 4.6, one.shape)
+    assert not fits()
+    between.grow([CellsOfKind(kinds[0].positions, kinds[0].forces, 1, 12)])  # others
+    assert between.times_grown == 0
+
+    def none_left(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "empty", none_left)
+        between.grow(kinds)
+    assert between.times_grown == 0
+    assert not fits()
+    between.grow(kinds)
+    assert between.times_grown == 1
+    assert fits()
+    assert fits()
+    between.grow(kinds)
+    assert between.times_grown == 1
 
 
 def test_a_gpu_pushes_from_walls_as_cores_do(tmp_path):

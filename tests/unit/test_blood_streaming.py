@@ -60,6 +60,17 @@ def test_two_buffers_fill_at_most_a_third_of_what_is_free():
     assert not room_for_two(ENOUGH, POINTS, DOUBLE, sharing=2)
 
 
+def test_two_buffers_leave_room_for_cells_and_outputs():
+    beside = 15 * ENOUGH // 16 - ENOUGH // 3
+    assert room_for_two(ENOUGH, POINTS, DOUBLE, beside=beside)
+    assert not room_for_two(ENOUGH, POINTS, DOUBLE, beside=beside + 1)
+    assert not room_for_two(2 * ENOUGH, POINTS, DOUBLE, sharing=2, beside=beside + 1)
+    told: list[str] = []
+    gpu: Any = Gpu(ENOUGH)
+    way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, told.append, beside + 1)
+    assert way.buffers == 1
+
+
 def test_all_ranks_choose_alike():
     assert chosen(Gpu(ENOUGH), Ranks(["one"]))[0] == 2
     assert chosen(Gpu(ENOUGH - 1), Ranks(["one"]))[0] == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.run import Silent
+from haloscope.run.progress import Silent
 from haloscope.solvers.blood import (
     cells_in_shear,
     checks,

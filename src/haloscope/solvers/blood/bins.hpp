@@ -33,12 +33,13 @@ INLINE int inclusive(int *part, int value) {
   return part[threadIdx.x];
 }
 
-// starts[n]: items in bins before n; starts[bins]: all.
-INLINE void scan_counts(const int *counts, long bins, const int *sums, int *starts) {
+// starts[n]: items in bins before n; starts[bins]: all. Start: a type in which all of them can be counted.
+template <typename Start>
+INLINE void scan_counts(const int *counts, long bins, const int *sums, Start *starts) {
   const long share = (bins + SCAN_BLOCKS - 1) / SCAN_BLOCKS;
   SHARED(int, part, THREADS_A_BLOCK);
   BLOCKS(b, SCAN_BLOCKS) {
-    int before = 0;
+    Start before = 0;
     for (int n = 0; n < b; n++) before += sums[n];
     const long end = smaller(bins, (b + 1) * share);
     for (long first = b * share; first < end; first += THREADS_A_BLOCK) {
@@ -59,7 +60,8 @@ KERNEL scan_bins(const int *counts, long bins, const int *sums, int *starts) {
 }
 
 // Puts an item into its bin, the last one first; its place. Counts go back to 0.
-INLINE long put(int *items, const int *starts, int *counts, long bin, int item) {
+template <typename Start>
+INLINE long put(int *items, const Start *starts, int *counts, long bin, int item) {
   const long at = starts[bin] + atomicAdd(counts + bin, -1) - 1;
   items[at] = item;
   return at;

@@ -22,7 +22,14 @@ from haloscope.solvers.blood.case_vessels import (
     WallsTable,
 )
 from haloscope.solvers.blood.coupling import LEAST_HALO
+from haloscope.solvers.blood.footprint import (
+    OUTPUTS,
+    bytes_a_point,
+    bytes_a_vertex,
+    near_vertices,
+)
 from haloscope.solvers.blood.repulsion import MOST_CUTOFF
+from haloscope.solvers.blood.repulsion_lists import MARGIN
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import LatticeUnits
 
@@ -108,8 +115,8 @@ class BloodTable(Table):
     single precision."""
     streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
     """How a GPU moves populations: in place, or between two buffers, which is faster and takes twice
-    the memory; auto takes two where they fill less than a third of what is free. push, for studies:
-    between two buffers, written to neighbours instead of read from them."""
+    the memory; auto takes two where they fill less than a third of what is free and leave room for cells.
+    push, for studies: between two buffers, written to neighbours instead of read from them."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""
     drive: str | float = 1.0
@@ -142,7 +149,8 @@ class BloodTable(Table):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of random places and directions of cells."""
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
-    """Most steps between two times at which cells are counted and handed over between ranks."""
+    """Most steps between two looks at cells: whether all have places, and when to hand them over to
+    other ranks, which also counts them."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
     """Steps between two times at which it is found which points lie inside cells, where these are
     more viscous."""
@@ -294,14 +302,16 @@ class BloodCase(CaseTable):
     """Plasma and cells in a vessel."""
 
 
-def bytes_a_point(table: BloodTable) -> float:
-    """Device memory of a point: populations, addresses, and what cells need.
-
-    Two buffers are counted where the case asks for them.
-    """
-    with_cells = 2 * 3 * 8 + 4 + 4 if table.cells else 0
-    buffers = 2 if table.streaming in ("two buffers", "push") else 1
-    return buffers * DIRECTIONS * table.stored_bytes + 18 * 4 + with_cells
+def bytes_beside_populations(table: BloodTable, points: float) -> float:
+    """Device memory of so many points beside their populations, of the cells among them and of outputs."""
+    repulsion = table.repulsion.strength_pn > 0
+    found = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
+    reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
+    for kind in table.cells:
+        near = near_vertices(kind.vertices, kind.volume, reach)
+        vertices = kind.count(points * table.spacing**3) * kind.vertices
+        found += vertices * (bytes_a_vertex(repulsion=repulsion, near=near) + OUTPUTS)
+    return found
 
 
 def bytes_a_step(table: BloodTable) -> float:
@@ -316,6 +326,8 @@ FLOPS_A_POINT = {"bgk": 250, "trt": 290}
 def estimate(case: BloodCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
+    Two buffers of populations are counted where the case asks for them.
+
     Returns
     -------
     dict
@@ -323,9 +335,9 @@ def estimate(case: BloodCase) -> dict[str, float]:
     """
     table = case.blood
     points = table.vessel.points(table.spacing)
-    memory = points * bytes_a_point(table)
-    for kind in table.cells:
-        memory += kind.memory(points * table.spacing**3)
+    buffers = 2 if table.streaming in ("two buffers", "push") else 1
+    memory = points * buffers * DIRECTIONS * table.stored_bytes
+    memory += bytes_beside_populations(table, points)
     if case.output.average is not None:
         memory += 8.0 * 4 * points
     return {"memory_bytes": memory, "bytes_per_step": points * bytes_a_step(table)}

@@ -108,10 +108,9 @@ class CellsTable(Table):
             return RED_CELL_VOLUME / RED_CELL_RADIUS**3 * cube
         return 4 / 3 * math.pi * cube * (self.thickness if self.shape == "oblate" else 1.0)
 
-    def memory(self, vessel: float) -> float:
-        """Bytes that the cells of a vessel of so many m^3 take."""
-        count = len(self.placed) or self.hematocrit * vessel / self.volume
-        return count * self.vertices * 3 * 8 * 8
+    def count(self, vessel: float) -> float:
+        """Cells of a vessel of so many m^3."""
+        return len(self.placed) or self.hematocrit * vessel / self.volume
 
 
 class RepulsionTable(Table):

@@ -21,7 +21,7 @@ from haloscope.solvers.blood.membranes import MembraneLaw
 from haloscope.solvers.blood.packing import Cells, rotations
 from haloscope.solvers.blood.packing_pairs import neighbour_pairs
 from haloscope.solvers.blood.packing_shapes import CellShape
-from haloscope.solvers.blood.suspension import CellKind
+from haloscope.solvers.blood.present_cells import CellKind
 from haloscope.solvers.blood.units import LatticeUnits
 
 Floats = NDArray[np.float64]

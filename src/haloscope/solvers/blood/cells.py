@@ -84,6 +84,23 @@ class Region:
 
 
 @dataclass(frozen=True, eq=False)
+class Shares:
+    """Places of the cells that a rank and each other one hold, by that rank.
+
+    Attributes
+    ----------
+    both
+        All of them.
+    sent, received
+        Those that the rank owns, and those that the other one owns.
+    """
+
+    both: dict[int, Integers]
+    sent: dict[int, Integers]
+    received: dict[int, Integers]
+
+
+@dataclass(frozen=True, eq=False)
 class Held:
     """Cells of one kind that a rank holds, in the order of their numbers.
 
@@ -95,28 +112,35 @@ class Held:
         (n,) which are this rank's own.
     holders
         (n, ranks) which ranks hold them, this one included; the same on all of these.
+    owners
+        (n,) whose they are; the same, too.
     """
 
     ids: Integers
     own: Flags
     holders: Flags
+    owners: Integers
 
     @classmethod
     def nothing(cls, ranks: int) -> Held:
         """No cell."""
-        return cls(np.zeros(0, np.int64), np.zeros(0, bool), np.zeros((0, ranks), bool))
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros(0, bool), np.zeros((0, ranks), bool), none)
 
     @property
     def count(self) -> int:
         """Cells held."""
         return len(self.ids)
 
-    def rows_with(self, rank: int) -> dict[int, Integers]:
-        """Places of the cells that this rank and each other one hold, by that rank."""
-        others = np.flatnonzero(self.holders.any(axis=0))
-        return {
-            int(other): np.flatnonzero(self.holders[:, other]) for other in others if other != rank
-        }
+    def shares(self, rank: int) -> Shares:
+        """What this rank shares with each other one."""
+        others = np.flatnonzero(self.holders.any(axis=0)).tolist()
+        both = {other: np.flatnonzero(self.holders[:, other]) for other in others if other != rank}
+        return Shares(
+            both,
+            {other: rows[self.own[rows]] for other, rows in both.items()},
+            {other: rows[self.owners[rows] == other] for other, rows in both.items()},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,4 +321,4 @@ def _arrival(world: World, held: Held, heads: Integers, came: Floats) -> Arrival
         raise RuntimeError("a cell is told of as if it were here, and is not")
     packed = np.ascontiguousarray(heads[:, _HEAD:]).view(np.uint8)
     holders = np.unpackbits(packed, axis=1, count=world.size, bitorder="little").astype(bool)
-    return Arrival(Held(ids, owners == world.rank, holders), rows, came)
+    return Arrival(Held(ids, owners == world.rank, holders, owners.copy()), rows, came)

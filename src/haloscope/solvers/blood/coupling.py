@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -194,7 +195,8 @@ class Coupling:
             **CONSTANTS,
         }
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
-        self._rows = device.from_host(row_starts(table))
+        # Only cores take rows.
+        self._rows = device.from_host(row_starts(table)) if device.kind == "cpu" else self._table
         self._box = device.from_host(box.numbers())
         spreading = "on cores" if device.kind == "cpu" else way
         self._kernels = {
@@ -218,6 +220,7 @@ class Coupling:
         velocities: Array,
         count: int,
         some: SomeCells | None = None,
+        stream: Any = None,
     ) -> None:
         """Give vertices the fluid's velocity: V = sum over points of u delta(x - X).
 
@@ -232,11 +235,13 @@ class Coupling:
             Vertices, the first ones of n; with `some`, at most so many.
         some
             Take the vertices of these cells alone.
+        stream
+            Of the device; None: the main one.
         """
         cells = some or SomeCells(self._box, self._box, 0)
 
         def bind(*_: Array | int) -> Launch:
-            return self._gather(velocity, positions, velocities, count, cells)
+            return self._gather(velocity, positions, velocities, count, cells, stream)
 
         arrays = (velocity, positions, velocities, cells.rows, cells.span)
         self._launch("interpolate", bind, *arrays, count)
@@ -285,7 +290,13 @@ class Coupling:
         launch()
 
     def _gather(
-        self, u: Array, positions: Array, velocities: Array, count: int, some: SomeCells
+        self,
+        u: Array,
+        positions: Array,
+        velocities: Array,
+        count: int,
+        some: SomeCells,
+        stream: Any,
     ) -> Launch:
         fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
         cells = (some.rows, some.span, some.vertices)
@@ -298,7 +309,10 @@ class Coupling:
         in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
         return interpolate.bind(
-            *fluid, *vertices, in_turn, extent=(blocks * _WIDTH,), block=(_WIDTH,)
+            *(*fluid, *vertices, in_turn),
+            extent=(blocks * _WIDTH,),
+            block=(_WIDTH,),
+            stream=stream,
         )
 
     def _all_in_turn(

@@ -6,8 +6,10 @@
 // when lists were made. What makes lists returns at once unless the flag `wanted` is set: all
 // launches of a step stay the same, and a graph can hold them.
 //
-// then: positions when lists were made, component c of vertex i at c * count + i.
+// then: positions when lists were made (kept_positions.hpp), component c of vertex i at c * count + i.
 // tiling: points of a tile along each axis, and tiles along each axis.
+// starts: where each tile's list begins in `items`, and where the last one ends. A GPU of 100 GB holds so many
+// vertices that their entries come to more than 2^31.
 // Constants: MARGIN.
 
 #define LANES 32
@@ -45,22 +47,22 @@ INLINE void for_tiles_near(const real *X, long vertices, long i, const Box &box,
 }
 
 // What is no number has always moved.
-KERNEL watch_vertices(const real *X, long vertices, long count, const real *then, double far,
+KERNEL watch_vertices(const real *X, long vertices, long count, const float *then, double far,
                       int *wanted) {
   FOR_EACH(i, count) {
     bool still = true;
     for (int c = 0; c < 3; c++)
-      still = still && absolute(X[c * vertices + i] - then[c * count + i]) <= (real)far;
+      still &= moved_at_most(X[c * vertices + i], then[c * count + i]) <= (real)far;
     if (!still) *wanted = 1;
   }
 }
 
 KERNEL count_near(const int *wanted, const int *numbers, const int *tiling, const real *X,
-                  long vertices, long count, real *then, int *counts) {
+                  long vertices, long count, float *then, int *counts) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   FOR_EACH(i, count) {
-    for (int c = 0; c < 3; c++) then[c * count + i] = X[c * vertices + i];
+    for (int c = 0; c < 3; c++) then[c * count + i] = (float)X[c * vertices + i];
     for_tiles_near(X, vertices, i, box, tiling, [&](long tile) { atomicAdd(counts + tile, 1); });
   }
 }
@@ -69,12 +71,12 @@ KERNEL sum_near(const int *wanted, const int *counts, long bins, int *sums) {
   if (*wanted) sum_counts(counts, bins, sums);
 }
 
-KERNEL scan_near(const int *wanted, const int *counts, long bins, const int *sums, int *starts) {
+KERNEL scan_near(const int *wanted, const int *counts, long bins, const int *sums, long *starts) {
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
 KERNEL fill_near(const int *wanted, const int *numbers, const int *tiling, const real *X,
-                 long vertices, long count, const int *starts, int *counts, int *items) {
+                 long vertices, long count, const long *starts, int *counts, int *items) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   FOR_EACH(i, count)
@@ -110,12 +112,12 @@ INLINE void sort_by_block(int *items, int count) {
 // Items of most lists are sorted in shared memory.
 #define SORTED_ON_CHIP 2048
 
-KERNEL sort_near(const int *wanted, const int *starts, long bins, int *items) {
+KERNEL sort_near(const int *wanted, const long *starts, long bins, int *items) {
   if (!*wanted) return;
   SHARED(int, few, SORTED_ON_CHIP);
   BLOCKS(b, bins) {
     int *const list = items + starts[b];
-    const int count = starts[b + 1] - starts[b];
+    const int count = (int)(starts[b + 1] - starts[b]);
     if (count > SORTED_ON_CHIP) {
       sort_by_block(list, count);
     } else if (count > 1) {

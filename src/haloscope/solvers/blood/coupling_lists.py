@@ -121,11 +121,10 @@ class TileLists:
             As of :meth:`haloscope.solvers.blood.coupling.Coupling.spread`; `vertices` is the room.
         """
         device, bins = self._device, self.tiles
-        counts, sums, starts = (
-            device.zeros((size,), np.int32) for size in (bins, self._blocks, bins + 1)
-        )
+        counts, sums = (device.zeros((size,), np.int32) for size in (bins, self._blocks))
+        starts = device.zeros((bins + 1,), np.int64)
         items = device.zeros((count * self.entries,), np.int32)
-        then = device.zeros((3 * count,), positions.dtype)
+        then = device.zeros((3 * count,), np.float32)
         wanted = device.from_host(np.ones(1, np.int32))
         self._wanted[device.address(positions)] = wanted
         box = fluid[3]

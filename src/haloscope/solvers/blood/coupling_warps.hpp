@@ -95,7 +95,7 @@ INLINE void for_points(const Table &table, const Box &box, const int *tiling, co
 // wanted: cleared for the next time.
 KERNEL __launch_bounds__(LANES, WARPS_TOGETHER)
 spread_by_warps(real *g, long stride, const int *points, const int *numbers, long halo, const real *X,
-                const real *F, long vertices, const int *tiling, const int *starts, const int *items,
+                const real *F, long vertices, const int *tiling, const long *starts, const int *items,
                 long bins, int *wanted) {
   SHARED(real, entries, LANES * ENTRY);
   SHARED(unsigned, places, LANES);
@@ -105,18 +105,19 @@ spread_by_warps(real *g, long stride, const int *points, const int *numbers, lon
   const int lane = threadIdx.x, x = lane % 4, y = lane / 4 % 4, z = lane / 16;
   if (blockIdx.x == 0 && lane == 0) *wanted = 0;
   BLOCKS(b, bins) {
-    const int from = starts[b], end = starts[b + 1];
-    if (from == end) continue;
+    const int *const list = items + starts[b];
+    const int count = (int)(starts[b + 1] - starts[b]);
+    if (count == 0) continue;
     const int begin[3] = {(int)(b % tiling[3]) * tiling[0], (int)(b / tiling[3] % tiling[4]) * tiling[1],
                           (int)(b / tiling[3] / tiling[4]) * tiling[2]};
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
       for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 ? 0 : g[c * stride + p];
     });
-    for (int at = from; at < end; at += LANES) {
+    for (int at = 0; at < count; at += LANES) {
       unsigned place = 0;
-      if (at + lane < end)
-        place = prepare(X, F, vertices, items[at + lane], box, tiling, begin, entries + lane * ENTRY);
+      if (at + lane < count)
+        place = prepare(X, F, vertices, list[at + lane], box, tiling, begin, entries + lane * ENTRY);
       places[lane] = place;
       __syncwarp();
       for (unsigned left = __ballot_sync(EVERY_LANE, place != 0); left; left &= left - 1) {

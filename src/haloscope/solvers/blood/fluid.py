@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -214,7 +214,9 @@ class Fluid:
 
     def _list_slots(self) -> None:
         """Find which slots of ghosts and of own points are exchanged."""
-        directions, points = np.nonzero(self._part.sources >= self.owned)
+        # Without ghosts there is nothing to look for, and lattices can be large.
+        looked_at = self.owned if self.count > self.owned else 0
+        directions, points = np.nonzero(self._part.sources[:, :looked_at] >= self.owned)
         directions += 1
         ghosts = self._part.sources[directions - 1, points].astype(np.int64)
         numbers = self._part.numbers
@@ -308,8 +310,8 @@ class Fluid:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
         self.set_populations(equilibrium(density, velocity))
 
-    def set_populations(self, populations: Floats) -> None:
-        """Start from what :meth:`populations` gave, (19, owned)."""
+    def set_populations(self, populations: Iterable[NDArray[Any]]) -> None:
+        """Start from what :meth:`populations` gave, (19, owned); rows may be made as they are taken."""
         self._populations.set(populations)
 
     def arrived(self, i: int) -> Array:
@@ -343,19 +345,25 @@ class Fluid:
             for axis in range(3):
                 if VELOCITIES[i, axis]:
                     momentum[axis] += int(VELOCITIES[i, axis]) * arrived
-        force = xp.zeros((3, self.owned)) + self._body_force[:, None]
-        if self.constants["CELLS"]:
-            force += self.force[:, : self.owned]
-        momentum += 0.5 * force
+        # One component after the other: what outputs take beside a run is kept small.
+        for axis in range(3):
+            momentum[axis] += 0.5 * self._force_along(axis, slice(self.owned))
+            momentum[axis] /= density
         give = self._device.to_host
-        result = give(density), give(momentum / density)
+        result = give(density), give(momentum)
         if self.owned > self.bulk:
             there = slice(self.bulk, self.owned)
             arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
+            force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
             result[0][there], result[1][:, there] = self._in_openings.moments(
-                arrived, give(self._drive), give(force[:, there])
+                arrived, give(self._drive), force
             )
         return result
+
+    def _force_along(self, axis: int, points: slice) -> Array:
+        """Force density along an axis at some own points, in double precision."""
+        force = self._device.xp.zeros(points.stop - (points.start or 0)) + self._body_force[axis]
+        return force + self.force[axis, points] if self.constants["CELLS"] else force
 
     @property
     def nbytes(self) -> int:

@@ -24,10 +24,14 @@ SKIPPED = -1
 LINE = 128
 """Bytes of a line of a GPU's memory."""
 
-# Two buffers take at most a part of what is free: cells, lists and exchanges need room, too.
+# Two buffers take at most a part of what is free: cells, lists and exchanges need room, too. With what is
+# known of these they leave some of it, since no count of memory is exact.
 _SHARE = 3
+_USED = 15 / 16
 # Whole lines of memory, for lists with a row for each direction.
 _LINE = 64
+# Points whose sources are compared at once: those along one direction stay in a core's cache.
+_AT_ONCE = 1 << 15
 # Rows that may be alike are found by sums modulo 2^64 with these factors.
 _FACTORS = np.random.default_rng(18).integers(1, 2**63, 18, dtype=np.uint64) * np.uint64(
     2
@@ -80,7 +84,9 @@ def fastest_way(itemsize: int, buffers: int = 1) -> Way:
     return Way(together=together, buffers=buffers)
 
 
-def room_for_two(free: int, count: int, itemsize: int, sharing: int = 1) -> bool:
+def room_for_two(
+    free: int, count: int, itemsize: int, sharing: int = 1, beside: float = 0.0
+) -> bool:
     """Whether two buffers leave enough of a GPU's memory to others.
 
     Parameters
@@ -93,8 +99,11 @@ def room_for_two(free: int, count: int, itemsize: int, sharing: int = 1) -> bool
         Bytes of a stored value.
     sharing
         Ranks that use this GPU.
+    beside
+        Bytes that a rank is known to need for other things.
     """
-    return 2 * DIRECTIONS * count * itemsize <= free / sharing / _SHARE
+    needed, each = 2 * DIRECTIONS * count * itemsize, free / sharing
+    return needed <= each / _SHARE and needed + beside <= _USED * each
 
 
 @dataclass(frozen=True)
@@ -147,9 +156,14 @@ def neighbours(sources: Indices, way: Way) -> Neighbours:
         return Neighbours(np.zeros(1, np.int32), table, pitch)
     changes = np.zeros(count, bool)
     changes[:1] = True
-    for of in sources:
-        here = _distances(of)
-        changes[1:] |= here[1:] != here[:-1]
+    for begin in range(0, count, _AT_ONCE):
+        before, end = max(begin - 1, 0), begin + _AT_ONCE
+        for of in sources:
+            here = of[before:end]
+            alike, none = here[1:] - here[:-1] == 1, here < 0
+            if none.any():
+                alike = np.where(none[1:], none[:-1], alike & ~none[:-1])
+            changes[before + 1 : end] |= ~alike
     starts = np.flatnonzero(changes)
     rows = np.stack([np.where(of[starts] < 0, NONE, of[starts] - starts) for of in sources])
     rows = rows.astype(np.int32)
@@ -157,7 +171,7 @@ def neighbours(sources: Indices, way: Way) -> Neighbours:
     table = np.full((max(1, len(first)), ROW), NONE, np.int32)
     table[: len(first), : len(rows)] = rows[:, first].T
     lengths = np.diff(np.append(starts, count))
-    return Neighbours(np.repeat(of_runs, lengths).astype(np.int32), table, 0)
+    return Neighbours(np.repeat(of_runs.astype(np.int32), lengths), table, 0)
 
 
 def _distances(of: Indices) -> Indices:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import SolutionError
-from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.cell_rows import FIELDS, CellRows, Outlines
-from haloscope.solvers.blood.cells import Arrival, Held, Leaving, Region, hand_over
+from haloscope.solvers.blood.cells import Arrival, Held, Leaving, Region, Shares, hand_over
 from haloscope.solvers.blood.membranes import Membranes
-
-if TYPE_CHECKING:
-    from haloscope.solvers.blood.suspension import CellKind, Present
+from haloscope.solvers.blood.present_cells import CellKind, Present
+from haloscope.solvers.blood.shared_vertices import SharedVertices
 
 SPARE = 1 / 64
 """Rows that are worked on beyond those of cells, over the number of these, on several ranks."""
@@ -38,8 +35,8 @@ class Holders:
 
     The host decides, from a few numbers a cell. Copies stay where they are on the device; only
     states that are new to a rank pass through the host, and rows move up on the device where
-    others have come or gone. Where nothing has changed nothing is done. Rows beyond those of cells
-    let the number of cells change a little without other launches.
+    others have come or gone. Where nothing has changed only what travels in each step is listed anew.
+    Rows beyond those of cells let the number of cells change a little without other launches.
 
     Parameters
     ----------
@@ -84,6 +81,7 @@ class Holders:
             np.concatenate([held.ids, ids])[order],
             np.concatenate([held.own, np.ones(len(ids), bool)])[order],
             np.concatenate([held.holders, alone])[order],
+            np.concatenate([held.owners, np.full(len(ids), world.rank)])[order],
         )
         rows = np.concatenate([np.arange(held.count), -1 - np.arange(len(ids))])[order]
         state = np.moveaxis(values, 3, 2).reshape(len(ids), FIELDS, given.membranes.vertices)
@@ -108,8 +106,16 @@ class Holders:
             raise_together(self._world, fault)
         return found, fastest
 
-    def hand_over(self, kinds: Sequence[Present], *, all_owned: bool = False) -> tuple[float, bool]:
+    def complete(self, kinds: Sequence[Present]) -> None:
+        """Put copies of cells where their owners have these; all ranks call this."""
+        for given in kinds:
+            if given.shared is not None:
+                given.shared.complete(given.membranes)
+
+    def hand_over(self, kinds: Sequence[Present], *, all_owned: bool = False) -> float:
         """Give cells of some kinds to all ranks that they reach, and count them; all ranks call this.
+
+        Copies of cells that were held before are to be complete.
 
         Parameters
         ----------
@@ -120,10 +126,8 @@ class Holders:
 
         Returns
         -------
-        fastest
+        float
             The largest speed of a vertex on any rank.
-        moved
-            Whether cells have other rows than before on any rank.
 
         Raises
         ------
@@ -140,26 +144,26 @@ class Holders:
             for given, look in zip(kinds, looks, strict=True)
         ]
         arrivals = hand_over(self._world, self._region, leaving, self._reach, all_owned=all_owned)
-        shared = [each.held.rows_with(self._world.rank) for each in arrivals]
+        shares = [each.held.shares(self._world.rank) for each in arrivals]
         crowded = [
-            bool(rows) and not (given.shared is not None and given.shared.fits(rows))
-            for given, rows in zip(kinds, shared, strict=True)
+            bool(each.both) and not (given.shared is not None and given.shared.fits(each))
+            for given, each in zip(kinds, shares, strict=True)
         ]
         counts = [int(each.held.own.sum()) for each in arrivals]
-        moves = [each.moves(given.count) for given, each in zip(kinds, arrivals, strict=True)]
-        owned, needed, moved = self._world.sum(np.array([counts, crowded, moves], np.int64))
+        owned, needed = self._world.sum(np.array([counts, crowded], np.int64))
         for given, count in zip(kinds, owned.tolist(), strict=True):
             if count != given.total:
                 raise SolutionError(
                     f"{given.total - count} of {given.total} cells of kind {given.kind.name} are "
                     "lost"
                 )
-        each = zip(kinds, arrivals, shared, needed.tolist(), strict=True)
-        for given, arrival, rows, anew in each:
+        each = zip(kinds, arrivals, shares, needed.tolist(), strict=True)
+        for given, arrival, shared, anew in each:
             self._arrange(given, arrival)
-            self._share(given, rows, bool(anew))
+            self._share(given, shared, anew=bool(anew))
             given.membranes.divide(*_parts(arrival.held, given.membranes.at_once))
-        return fastest, bool(moved.any())
+        self._list_vertices(kinds)
+        return fastest
 
     def _flat_states(self, cells: Membranes, rows: np.ndarray) -> np.ndarray:
         states = self._rows.states(cells, rows)
@@ -178,8 +182,7 @@ class Holders:
                 given.membranes = room_for(self._device, given.kind, int(_ROOM * rows) + 1)
                 self._forget(cells.positions)
                 if given.shared is not None:
-                    given.shared.forget(cells.velocities)
-                    given.shared.forget(cells.forces)
+                    given.shared.forget(cells)
             places = np.concatenate([arrival.rows, parked])
             self._rows.rearrange(cells, given.membranes, places, came)
         given.held, given.rows = arrival.held, rows
@@ -189,23 +192,29 @@ class Holders:
         spare = int(SPARE * count) if self._world.size > 1 else 0
         return rows if count <= rows <= count + 2 * spare else count + spare
 
-    def _share(self, given: Present, rows: Mapping[int, np.ndarray], anew: bool) -> None:
-        """Share these rows with other ranks; with new messages where those have no room on a rank."""
-        if anew:
-            given.shared = open_shared_rows(
-                self._world,
-                self._device,
-                rows,
+    def _share(self, given: Present, shares: Shares, *, anew: bool) -> None:
+        """Share cells with those who hold them; with new messages where these have no room on a rank."""
+        if anew and given.shared is None:
+            given.shared = SharedVertices(
+                *(self._world, self._device, self._region, self._reach, self._transport),
                 given.membranes.vertices,
-                _DIMENSIONS,
-                np.float64,
-                self._transport,
-                before=given.shared,
-                state=given.membranes.velocities,
-                stream=self._device.side,
             )
-        elif given.shared is not None:
-            given.shared.renew(rows)
+        if given.shared is not None:
+            if anew:
+                given.shared.open(shares)
+            given.shared.renew(given.held, shares)
+
+    def _list_vertices(self, kinds: Sequence[Present]) -> None:
+        """List what travels in each step from now on."""
+        listed = [(given.shared, given.membranes) for given in kinds if given.shared is not None]
+        if not listed:
+            return
+        crowded = [shared.count(cells) for shared, cells in listed]
+        needed = self._world.sum(np.array(crowded, np.int64)).tolist()
+        for (shared, cells), anew in zip(listed, needed, strict=True):
+            if anew:
+                shared.make_room()
+            shared.list(cells)
 
 
 def _parts(held: Held, at_once: int) -> tuple[Rows, Rows, Rows]:

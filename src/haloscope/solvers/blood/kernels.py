@@ -26,6 +26,7 @@ from haloscope.solvers.blood.inside import Insides
 from haloscope.solvers.blood.membranes import Membranes
 from haloscope.solvers.blood.packing import Cells, Packing
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.shared_vertices import kernels as kernels_of_lists
 from haloscope.solvers.blood.solver import BloodSolver
 
 _SPACINGS = 12.0
@@ -61,7 +62,6 @@ class _Unfilled(BloodSolver):
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
             membranes.compute_forces(1)
             membranes.advance(0)
-            membranes.clear_forces_of(0)
             membranes.energies(1)
         if device.kind == "cpu":
             # Cells are packed on cores, whatever computes the flow.
@@ -129,10 +129,13 @@ def _ask_for_exchange(case: BloodCase, device: Device, world: World, solver: Blo
         world, device, lists, np.float64, transport, fields=_DIMENSIONS, field_stride=stride
     ).forward.prepare(velocity)
     vertices = device.zeros((_DIMENSIONS,), np.float64)
-    rows = {0: np.zeros(1, np.int64)}
-    open_shared_rows(
-        world, device, rows, 1, _DIMENSIONS, np.float64, transport, state=vertices
-    ).prepare(vertices)
+    kernels_of_lists(device)
+    for completes in (True, False):
+        open_shared_rows(
+            *(world, device, {0: 1}, {0: 1}, 1, _DIMENSIONS, np.float64, transport),
+            completes=completes,
+            state=vertices,
+        ).prepare(vertices)
 
 
 def _points_of_rank(table: BloodTable, ranks: int) -> int:

@@ -17,7 +17,7 @@
 
 #define PARTS_OF_A_CELL 128
 
-#include "membrane_lanes.hpp"
+#include "double_lanes.hpp"
 #include "membrane.hpp"
 #include "membrane_folds.hpp"
 
@@ -113,13 +113,6 @@ KERNEL advance(double *positions, const double *velocities, const int *rows, con
       const long at = (d * capacity + c) * V + i % V;
       positions[at] += velocities[at];
     }
-  }
-}
-
-KERNEL clear_forces(double *result, const int *rows, const int *span, long capacity, long V) {
-  FOR_EACH(i, (span[1] - span[0]) * V) {
-    const long c = rows[span[0] + i / V];
-    for (long d = 0; d < 3; d++) result[(d * capacity + c) * V + i % V] = 0;
   }
 }
 

@@ -217,16 +217,6 @@ class Membranes:
             spans = np.array([0, a, a, b, b, c, a, c], np.int32)
             self._spans[...] = self._device.from_host(spans)
 
-    def clear_forces_of(self, part: int) -> None:
-        """Set the forces of the cells of a part to 0."""
-        self._launch_part("clear_forces", part, self._bind_clear)
-
-    def _bind_clear(self, rows: Array, span: Array) -> Launch:
-        return self._kernel("clear_forces").bind(
-            *(self.forces, rows, span, self.capacity, self.vertices),
-            extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
-        )
-
     def compute_forces_of(self, part: int) -> None:
         """Set the forces of the cells of a part."""
         self._launch_part("forces", part, self._bind_forces)
@@ -286,8 +276,10 @@ class Membranes:
 
     def on_host(self, array: Array, count: int) -> np.ndarray:
         """Values of one of the flat arrays for the first `count` cells, as (count, V, 3)."""
-        cells = array.reshape(3, self.capacity, self.vertices)[:, :count]
-        return np.moveaxis(self._device.to_host(cells), 0, 2)
+        # One component after the other: a GPU copies what has gaps once more before it gives it.
+        cells = array.reshape(3, self.capacity, self.vertices)
+        found = np.stack([self._device.to_host(one[:count]) for one in cells])
+        return np.moveaxis(found, 0, 2)
 
     def _set_elements(self) -> None:
         mesh, device = self.mesh, self._device

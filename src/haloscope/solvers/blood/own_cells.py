@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.solvers.blood.cell_shapes import CellShapes
 from haloscope.solvers.blood.cells import Region
-from haloscope.solvers.blood.suspension import Present
+from haloscope.solvers.blood.present_cells import Present
 
 Floats = NDArray[np.float64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,13 +158,15 @@ class Populations:
             return stored
         return stored.astype(self._computed) * self._computed.type(1 / self._scale)
 
-    def set(self, values: NDArray[Any]) -> None:
-        """Start from values (19, owned) that have arrived."""
+    def set(self, values: Iterable[NDArray[Any]]) -> None:
+        """Start from values (19, owned) that have arrived, taken one row after the other."""
         self.phase = 0
-        given = self._device.xp.asarray(values, dtype=self._computed)
-        if self._scale != 1.0:
-            given = given * self._computed.type(self._scale)
-        self.source.reshape(DIRECTIONS, self.stride)[:, : self._owned] = given
+        slots = self.source.reshape(DIRECTIONS, self.stride)[:, : self._owned]
+        for slot, row in zip(slots, values, strict=True):
+            given = self._device.xp.asarray(row, dtype=self._computed)
+            if self._scale != 1.0:
+                given = given * self._computed.type(self._scale)
+            slot[...] = given
 
     def arrived(self, i: int) -> Array:
         """What has arrived along direction i at all own points."""

@@ -144,6 +144,7 @@ INLINE void add_force(real *F, long vertices, const double *sum) {
 }
 
 #if ON_GPU
+#include "kept_positions.hpp"
 #include "repulsion_lists_gpu.hpp"
 #else
 #include "repulsion_lists.hpp"

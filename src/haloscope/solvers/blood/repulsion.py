@@ -113,6 +113,11 @@ class Repulsion:
     dtype
         float64 or float32, of all arrays.
 
+    Attributes
+    ----------
+    times_grown
+        How often :meth:`grow` found more room: a graph from before must not be replayed.
+
     Raises
     ------
     InputError
@@ -161,6 +166,7 @@ class Repulsion:
         self._plans: dict[
             tuple[int, ...], tuple[list[tuple[int, int]], NearLists | ListsOnGpu]
         ] = {}
+        self.times_grown = 0
 
     def _region(self, box: OwnBox) -> NDArray[np.int32]:
         """Bins of what own points can get forces from, as the numbers of an own box."""
@@ -177,31 +183,56 @@ class Repulsion:
             counts.append(points if whole else count)
         return np.concatenate([[*first, *counts], box.numbers()[6:]]).astype(np.int32)
 
-    def apply(self, kinds: Sequence[CellsOfKind]) -> None:
+    def apply(self, kinds: Sequence[CellsOfKind], *, looked: bool = False) -> None:
         """Add the forces between vertices of different cells, of the same kind or another.
 
         Parameters
         ----------
         kinds
             All cells of the rank, always in the same order of kinds.
+        looked
+            :meth:`look` was called for these positions.
         """
+        plan = self._planned(kinds)
+        if plan is not None:
+            if not looked:
+                plan.look()
+            plan.repel()
+
+    def look(self, kinds: Sequence[CellsOfKind]) -> None:
+        """See what is near, as :meth:`apply` does before it adds forces; positions alone are read."""
+        plan = self._planned(kinds)
+        if plan is not None:
+            plan.look()
+
+    def _planned(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu | None:
+        """What is bound to these cells; None where nothing repels."""
         kinds = [kind for kind in kinds if kind.cells * kind.vertices]
         if not kinds or self.law.strength == 0:
-            return
-        sizes = [(kind.cells, kind.vertices) for kind in kinds]
-        key = _addresses(self.device, kinds)
-        bound_for, plan = self._plans.get(key, ([], None))
-        if plan is None or bound_for != sizes:
+            return None
+        plan = self._plan_of(kinds)
+        if plan is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             plan = self._bound(kinds)
-            self._plans[key] = sizes, plan
-        plan()
+            self._plans[_addresses(self.device, kinds)] = _sizes(kinds), plan
+        return plan
+
+    def _plan_of(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu | None:
+        """What was bound to these cells before."""
+        bound_for, plan = self._plans.get(_addresses(self.device, kinds), ([], None))
+        return plan if bound_for == _sizes(kinds) else None
 
     def renew(self) -> None:
         """Make lists that are kept anew the next time, so that all ranks do so in the same step."""
         for _, plan in self._plans.values():
             plan.renew()
+
+    def grow(self, kinds: Sequence[CellsOfKind]) -> None:
+        """Give lists on a GPU more room if cells have crowded together; between two steps."""
+        plan = self._plan_of([kind for kind in kinds if kind.cells * kind.vertices])
+        if isinstance(plan, ListsOnGpu):
+            self.times_grown += plan.grow()
 
     def launches(self, kinds: Sequence[CellsOfKind]) -> dict[str, Launch]:
         """The launches of :meth:`apply` on a GPU by the names of their kernels, in turn."""
@@ -360,6 +391,10 @@ def _near_walls(
 def _addresses(device: Device, kinds: Sequence[CellsOfKind]) -> tuple[int, ...]:
     arrays = (array for kind in kinds for array in (kind.positions, kind.forces))
     return tuple(device.address(array) for array in arrays)
+
+
+def _sizes(kinds: Sequence[CellsOfKind]) -> list[tuple[int, int]]:
+    return [(kind.cells, kind.vertices) for kind in kinds]
 
 
 def constants(dtype: DTypeLike) -> Constants:

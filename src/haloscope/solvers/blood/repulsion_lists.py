@@ -137,12 +137,15 @@ class NearLists:
         self._needed = device.zeros((len(kinds), parts), np.int32)
         self._make_room([_FIRST_ROOM * kind.count // parts + 1 for kind in kinds])
 
-    def __call__(self) -> None:
-        """Add the forces of present positions."""
+    def look(self) -> None:
+        """Take over present positions, and make lists anew if it is time."""
         for watch in self._watch:
             watch()
         if not self._found or self._moved.any():
             self._renew()
+
+    def repel(self) -> None:
+        """Add the forces of the positions that were taken over."""
         for repel in self._repel:
             repel()
 

@@ -2,10 +2,12 @@
 //
 // As on cores (repulsion_lists.hpp), but all that makes lists is launched in each step and returns at
 // once unless the flag `wanted` is set: a graph can hold a step. Where a list finds no room, forces
-// come from the bins themselves, in that step and in all others until lists fit again.
+// come from the bins themselves, in that step and in all others until lists fit again, or the host
+// has given them more room.
 //
 // now: x, y, z and cell of each vertex, by its number among those of all kinds. then: where they
-// were when lists were made, component c of vertex i at c * total + i.
+// were when lists were made (kept_positions.hpp), component c of vertex i at c * total + i. While bins are
+// read `now` is still what they were made of: a vertex' bin is found again from it, at no cost in memory.
 // firsts[k]: first vertex of kind k; firsts[kinds]: all. From firsts[k] on stand the numbers of its
 // listed[k] vertices that are near others, where their lists begin in `near`, and how long they are.
 // used: entries that all lists want, more than `room` if they do not fit.
@@ -14,12 +16,12 @@
 
 // What is no number has always moved.
 KERNEL watch(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
-             long total, const real *then, real *now, double far, int *wanted) {
+             long total, const float *then, real *now, double far, int *wanted) {
   const real limit = (real)(far * far);
   PARTS(i, count) {
     real r2 = 0;
     for (int c = 0; c < 3; c++) {
-      const real x = X[c * vertices + i], d = x - then[c * total + first + i];
+      const real x = X[c * vertices + i], d = moved_at_most(x, then[c * total + first + i]);
       now[POSITION * (first + i) + c] = x;
       r2 = fused(d, d, r2);
     }
@@ -28,14 +30,13 @@ KERNEL watch(const real *X, long vertices, long count, long first, long first_ce
   }
 }
 
-KERNEL place_all(const int *wanted, const int *numbers, const real *now, long total, real *then,
-                 int *places, int *counts) {
+KERNEL place_all(const int *wanted, const int *numbers, const real *now, long total, float *then,
+                 int *counts) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   PARTS(i, total) {
     const int bin = bin_of(now + POSITION * i, 1, box);
-    for (int c = 0; c < 3; c++) then[c * total + i] = now[POSITION * i + c];
-    places[i] = bin;
+    for (int c = 0; c < 3; c++) then[c * total + i] = (float)now[POSITION * i + c];
     if (bin >= 0) atomicAdd(counts + bin, 1);
   }
 }
@@ -56,32 +57,34 @@ KERNEL scan_all(const int *wanted, const int *counts, long bins, const int *sums
 }
 
 // In no order: sums of forces have none. cells: of items.
-KERNEL fill_all(const int *wanted, const real *now, const int *places, long total, const int *starts,
+KERNEL fill_all(const int *wanted, const int *numbers, const real *now, long total, const int *starts,
                 int *counts, int *items, int *cells) {
   if (!*wanted) return;
-  FOR_EACH(i, total)
-    if (places[i] >= 0) {
-      const long at = put(items, starts, counts, places[i], (int)i);
-      cells[at] = (int)now[POSITION * i + 3];
-    }
+  const Box box = box_of(numbers);
+  FOR_EACH(i, total) {
+    const int bin = bin_of(now + POSITION * i, 1, box);
+    if (bin < 0) continue;
+    const long at = put(items, starts, counts, bin, (int)i);
+    cells[at] = (int)now[POSITION * i + 3];
+  }
 }
 
 // Calls visit(other) for the vertices of other cells in the bins around vertex i.
 template <typename Visit>
-INLINE void others_around(const real *now, const int *places, const int *starts, const int *items,
-                          const int *cells, long reach, const Box &box, long i, Visit visit) {
+INLINE void others_around(const real *now, const int *starts, const int *items, const int *cells,
+                          long reach, const Box &box, long i, Visit visit) {
   const int cell = (int)now[POSITION * i + 3];
-  around(places[i], (int)reach, box, starts, [&](int begin, int end) {
+  around(bin_of(now + POSITION * i, 1, box), (int)reach, box, starts, [&](int begin, int end) {
     for (int n = begin; n < end; n++)
       if (cells[n] != cell) visit((long)items[n]);
   });
 }
 
 // Vertices in the order of bins, so that neighbouring threads look at the same ones.
-KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bins, const int *places,
-                const int *starts, const int *items, const int *cells, long reach, double radius,
-                const long *firsts, long kinds, int *numbers_listed, int *listed, long *begins,
-                int *lengths, int *near, long room, long *used) {
+KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bins, const int *starts,
+                const int *items, const int *cells, long reach, double radius, const long *firsts,
+                long kinds, int *numbers_listed, int *listed, long *begins, int *lengths, int *near,
+                long room, long *used) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   const real limit = (real)(radius * radius);
@@ -93,7 +96,7 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bin
       real d[3];
       return distance_squared(x, now + POSITION * other, 1, box, d) < limit;
     };
-    others_around(now, places, starts, items, cells, reach, box, i,
+    others_around(now, starts, items, cells, reach, box, i,
                   [&](long other) { found += is_near(other); });
     if (found == 0) continue;
     long k = 0;
@@ -104,7 +107,7 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bin
     begins[slot] = to;
     lengths[slot] = found;
     if (to + found > room) continue;
-    others_around(now, places, starts, items, cells, reach, box, i, [&](long other) {
+    others_around(now, starts, items, cells, reach, box, i, [&](long other) {
       if (is_near(other)) near[to++] = (int)other;
     });
   }
@@ -112,10 +115,10 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bin
 
 // Kind k. Its vertices are from `first` on; F is its own.
 KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long first, long k,
-                  const real *now, const int *places, const int *starts, const int *items,
-                  const int *cells, long reach, const int *numbers_listed, const int *listed, const long *begins,
-                  const int *lengths, const int *near, long room, const long *used, int *wanted,
-                  double strength, double cutoff, double anchor) {
+                  const real *now, const int *starts, const int *items, const int *cells, long reach,
+                  const int *numbers_listed, const int *listed, const long *begins, const int *lengths,
+                  const int *near, long room, const long *used, int *wanted, double strength,
+                  double cutoff, double anchor) {
   const Box box = box_of(numbers);
   const real r0 = (real)cutoff;
   const bool fits = *used <= room;
@@ -133,7 +136,7 @@ KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long f
       const int *const other = near + begins[first + n];
       for (int m = 0; m < lengths[first + n]; m++) add(other[m]);
     } else {
-      others_around(now, places, starts, items, cells, reach, box, i, add);
+      others_around(now, starts, items, cells, reach, box, i, add);
     }
     add_force(F + i - first, vertices, sum);
   }

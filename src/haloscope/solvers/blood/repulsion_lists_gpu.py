@@ -1,7 +1,9 @@
 """Lists of the vertices of other cells that are near, which a GPU keeps over several steps.
 
 The kernels (repulsion_lists_gpu.hpp) find by themselves when a vertex has moved too far, and make the
-lists anew then. So each step has the same launches, and a graph can hold them.
+lists anew then. So each step has the same launches, and a graph can hold them. Where lists have no
+room, forces come from bins: the same bits, but slowly. So the host looks now and then, and gives them
+more.
 """
 
 from __future__ import annotations
@@ -11,13 +13,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.solvers.blood.footprint import NEAR_GROWTH
 from haloscope.solvers.blood.repulsion_lists import POSITION, VerticesOfKind
 
 LAUNCHED = ("watch", "place_all", "sum_all", "scan_all", "fill_all", "list_all", "repel_near")
 """Kernels of repulsion_lists_gpu.hpp."""
 
-# Of the entries that are needed when arrays are bound.
-_GROWTH = 1.5
 # A little less than a half, for rounding.
 _HALF = 0.499
 # Blocks a processor that look whether lists are wanted.
@@ -76,11 +77,9 @@ class ListsOnGpu:
         self._threads, self._blocks = threads, blocks
         self._total = total = sum(kind.count for kind in kinds)
         self._now = device.zeros((POSITION * total,), dtype)
-        self._then = device.zeros((3 * total,), dtype)
+        self._then = device.zeros((3 * total,), np.float32)
         self._wanted = device.from_host(np.ones(1, np.int32))
-        self._places, self._items, self._cells = (
-            device.zeros((total,), np.int32) for _ in range(3)
-        )
+        self._items, self._cells = (device.zeros((total,), np.int32) for _ in range(2))
         firsts = [*(kind.first for kind in kinds), total]
         self._firsts = device.from_host(np.array(firsts, np.int64))
         self._numbers = device.zeros((len(kinds),), np.int32)
@@ -90,23 +89,49 @@ class ListsOnGpu:
         making = list(self._making(device.zeros((1,), np.int32), 0).values())
         for launch in making:
             launch()
-        needed = int(device.to_host(self._used)[0])
-        self._room = int(_GROWTH * needed) + total
-        near = device.empty((self._room,), np.int32)
-        self.launches: dict[str, Launch] = {
-            **self._making(near, self._room),
-            **self._repelling(near),
-        }
-        self._all = tuple(self.launches.values())
+        self._make_room()
 
-    def __call__(self) -> None:
-        """Add the forces of present positions."""
-        for launch in self._all:
+    def _make_room(self) -> None:
+        """Bind launches to room for what lists were found to need, and for more."""
+        needed = int(self._device.to_host(self._used)[0])
+        room = int(NEAR_GROWTH * needed) + self._total
+        near = self._device.empty((room,), np.int32)
+        looking, repelling = self._making(near, room), self._repelling(near, room)
+        self._room = room
+        self.launches: dict[str, Launch] = looking | repelling
+        self._look, self._repel = tuple(looking.values()), tuple(repelling.values())
+
+    def look(self) -> None:
+        """Take over present positions, and make lists anew if it is time."""
+        for launch in self._look:
+            launch()
+
+    def repel(self) -> None:
+        """Add the forces of the positions that were taken over."""
+        for launch in self._repel:
             launch()
 
     def renew(self) -> None:
         """Make lists anew the next time."""
         self._wanted.fill(1)
+
+    def grow(self) -> bool:
+        """Find more room if the last lists had too little. Between steps; waits for the device.
+
+        Returns
+        -------
+        bool
+            Whether launches are other ones now: those from before, also in graphs, must not be used.
+        """
+        if int(self._device.to_host(self._used)[0]) <= self._room:
+            return False
+        try:
+            # Empty as it is, it is filled in the next step: lists that do not fit stay wanted.
+            self._make_room()
+        except MemoryError:
+            # Bins do as before.
+            return False
+        return True
 
     def _making(self, near: Array, room: int) -> dict[str, Launch]:
         wanted, now, total, then = self._wanted, self._now, self._total, self._then
@@ -127,16 +152,16 @@ class ListsOnGpu:
             for number, kind in enumerate(self._kinds)
         }
         lists = (self._numbers, self._listed, self._begins, self._lengths, near, room, self._used)
-        around = (self._places, starts, self._items, self._cells, self._reach)
+        around = (starts, self._items, self._cells, self._reach)
         radius = self._law[1] + self._margin
         looking = min(total, _LOOKING * self._device.multiprocessors * self._threads)
         wide = self._blocks * self._threads
         calls: dict[str, tuple[tuple[Array | int | float, ...], int]] = {
-            "place_all": ((wanted, box, now, total, then, self._places, counts), looking),
+            "place_all": ((wanted, box, now, total, then, counts), looking),
             "sum_all": ((wanted, counts, bins, sums, self._numbers, many, self._used), wide),
             "scan_all": ((wanted, counts, bins, sums, starts), wide),
             "fill_all": (
-                (wanted, now, self._places, total, starts, counts, self._items, self._cells),
+                (wanted, box, now, total, starts, counts, self._items, self._cells),
                 looking,
             ),
             "list_all": (
@@ -146,10 +171,9 @@ class ListsOnGpu:
         }
         return found | {name: self._bind(name, *call) for name, call in calls.items()}
 
-    def _repelling(self, near: Array) -> dict[str, Launch]:
-        where = (self._places, self._starts, self._items, self._cells)
-        around = (self._now, *where, self._reach)
-        lists = (self._numbers, self._listed, self._begins, self._lengths, near, self._room)
+    def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
+        around = (self._now, self._starts, self._items, self._cells, self._reach)
+        lists = (self._numbers, self._listed, self._begins, self._lengths, near, room)
         return {
             f"repel_near {number}": self._bind(
                 "repel_near",

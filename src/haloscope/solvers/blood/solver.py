@@ -16,7 +16,13 @@ from haloscope.errors import InputError
 from haloscope.exchange.point_fields import PointFields, Position
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
-from haloscope.solvers.blood.case import FLOPS_A_POINT, MICRO, BloodCase, bytes_a_step
+from haloscope.solvers.blood.case import (
+    FLOPS_A_POINT,
+    MICRO,
+    BloodCase,
+    bytes_a_step,
+    bytes_beside_populations,
+)
 from haloscope.solvers.blood.cell_kinds import kind_of, starting_cells, vertices_of
 from haloscope.solvers.blood.cell_outputs import CellOutputs
 from haloscope.solvers.blood.cells import Region
@@ -127,7 +133,13 @@ class BloodSolver:
         machine = self._case.machine
         openings, self.areas = fluid_openings(vessel, part, self.units)
         way = choose_way(
-            device, world, table.streaming, part.count, table.stored_bytes, self.notices.append
+            device,
+            world,
+            table.streaming,
+            part.count,
+            table.stored_bytes,
+            self.notices.append,
+            bytes_beside_populations(table, self.places.shape[0]) / world.size,
         )
         self.fluid = Fluid(
             device,

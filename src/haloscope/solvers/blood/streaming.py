@@ -22,6 +22,7 @@ def choose_way(
     points: int,
     itemsize: int,
     tell: Callable[[str], None],
+    beside: float = 0.0,
 ) -> Way:
     """Choose the way through a step, the same on all ranks; all ranks call this.
 
@@ -37,6 +38,8 @@ def choose_way(
         Bytes of a stored value.
     tell
         Is told what was chosen, where there is a choice.
+    beside
+        Bytes that a rank needs for all else, cells included.
 
     Raises
     ------
@@ -55,15 +58,15 @@ def choose_way(
         if streaming == "push":
             return replace(fastest_way(itemsize, 2), pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
-    sharing = world.gather_texts(device.identity).count(device.identity)
+    sharing = world.sharing(device.identity)
     free = device.memory()[0]
-    scarce = world.any(not room_for_two(free, points, itemsize, sharing))
+    scarce = world.any(not room_for_two(free, points, itemsize, sharing, beside))
     chosen = "in place" if scarce else "two buffers"
     buffer = world.largest(float(DIRECTIONS * points * itemsize))
     least = -world.largest(-free / sharing)
     tell(
         f"populations stream {_said(chosen)}: a buffer takes {buffer / 1e9:.3g} GB at most, "
-        f"{least / 1e9:.3g} GB at least are free for a rank"
+        f"{least / 1e9:.3g} GB at least are free for a rank, all else takes about {beside / 1e9:.3g} GB"
     )
     return fastest_way(itemsize, 1 if scarce else 2)
 

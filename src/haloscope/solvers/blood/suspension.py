@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -14,125 +14,43 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.shared_rows import SharedRows
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.cell_timetable import CellTimetable
 from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.present_cells import ALONE, OWN, SHARED, CellKind, Present
 from haloscope.solvers.blood.repulsion import (
     CellsOfKind,
     Repulsion,
     RepulsionLaw,
     WallRepulsion,
 )
+from haloscope.solvers.blood.shared_vertices import MARGIN
 
 _INTERPOLATE = TimedRegion("interpolate")
 _SHARE = {what: TimedRegion(f"share {what}") for what in ("velocities", "forces")}
+_COMPLETE = TimedRegion("complete copies of cells")
 _ADVANCE = TimedRegion("advance vertices")
 _MEMBRANES = TimedRegion("membrane forces")
 _REPULSION = TimedRegion("repulsion")
 _SPREAD = TimedRegion("spread")
 _INSIDE = TimedRegion("mark inside")
 _HAND_OVER = TimedRegion("hand over cells")
-
-MARGIN = 2.0
-"""Spacings that a vertex may move before cells are handed over again."""
-# Own cells that no other rank holds; others of a rank's own; copies of others'; the last two together.
-_ALONE, _OWN, _COPIES, _SHARED = range(4)
-# The first steps after the start, in which cells may gain any sound speed.
-_FIRST_STEPS = 4
-
-
-@dataclass(frozen=True)
-class CellKind:
-    """What cells of a kind are made of, in lattice units.
-
-    Attributes
-    ----------
-    name
-        For people.
-    mesh
-        Shape at rest.
-    law
-        Of the membrane.
-    elements
-        ``loop`` or ``linear``.
-    contrast
-        Whether the fluid inside is more or less viscous.
-    """
-
-    name: str
-    mesh: MembraneMesh
-    law: MembraneLaw
-    elements: Literal["loop", "linear"] = "loop"
-    contrast: bool = False
-
-
-@dataclass
-class Present:
-    """The cells of one kind that are present on a rank: own ones, and copies of others'.
-
-    Attributes
-    ----------
-    kind
-        What they are made of.
-    membranes
-        Positions, velocities and forces of their vertices.
-    held
-        Which cells these are, and who else holds them.
-    total
-        How many there are on all ranks.
-    rows
-        Rows of the arrays that are worked on: those of the cells present, and some in which a cell
-        is parked outside all lattices, so that launches suit other numbers of cells, too.
-    shared
-        What gives all copies of a cell the velocities that one of them knows.
-    """
-
-    kind: CellKind
-    membranes: Membranes
-    held: Held
-    total: int = 0
-    rows: int = 0
-    shared: SharedRows | None = None
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Numbers of the cells present, ascending."""
-        return self.held.ids
-
-    @property
-    def own(self) -> np.ndarray:
-        """Which of them are this rank's own."""
-        return self.held.own
-
-    @property
-    def count(self) -> int:
-        """Cells present."""
-        return len(self.held.ids)
-
-    def has(self, part: int) -> bool:
-        """Whether there is any cell of a part."""
-        parts = self.membranes.parts
-        return any(parts[_OWN:]) if part == _SHARED else parts[part] > 0
-
-    @property
-    def vertices(self) -> int:
-        """Of all rows that are worked on."""
-        return self.rows * self.membranes.vertices
+_LOOK = TimedRegion("look at cells")
 
 
 class Suspension:
     """Cells in the fluid of a rank.
 
-    A rank holds whole copies of all cells that reach into its box, widened by the support of the
-    smoothed delta function and by a margin. It gives velocities to the vertices in its own box, and
-    0 to others; ranks that share a cell then give each other what they know. Each copy is moved alike,
-    to the last bit, so that it stays where it is when cells are handed over: only what a rank did
-    not hold before travels whole. What a membrane resists its owner finds, and tells the others. All
-    sums run over cells by number, so that results do not depend, to the last bit, on the ranks.
+    A rank holds copies of all cells that reach into its box, widened by the support of the smoothed
+    delta function and by a margin. It gives velocities to the vertices in its own box, and 0 to
+    others; ranks that share a cell then give each other what they know, as far as it is of use. What is
+    near a rank's box is moved alike on all ranks, to the last bit; the rest of a copy is put right before
+    cells are handed over, so that it can stay where it is: only what a rank did not hold before
+    passes through the host. What a membrane resists its owner finds, and tells the others. All sums
+    run over cells by number, so that results do not depend, to the last bit, on the ranks.
 
     Parameters
     ----------
@@ -147,7 +65,7 @@ class Suspension:
     kernel
         Name of the smoothed delta function.
     interval
-        Most steps between two times at which cells are handed over and counted.
+        Most steps between two looks at cells.
     repulsion
         Between cells, and between cells and walls; None: none.
     distances
@@ -169,7 +87,7 @@ class Suspension:
         distances: np.ndarray | None = None,
     ) -> None:
         self.device, self._world, self._region = device, world, region
-        self._flow, self._interval, self._part = flow, interval, part
+        self._flow = flow
         self._box = box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
@@ -179,10 +97,10 @@ class Suspension:
         if repulsion is not None:
             self._reach += repulsion.cutoff
             self._between_cells.append(Repulsion(device, box, repulsion))
-        self._repulsions: list[Repulsion | WallRepulsion] = [*self._between_cells]
+        self._walls: list[WallRepulsion] = []
         if repulsion is not None and distances is not None:
             walls = WallRepulsion(device, box, part.halo, part.table, distances, repulsion)
-            self._repulsions.append(walls)
+            self._walls.append(walls)
         self._insides = Insides(device, box, part.halo, part.table)
         self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
         self._holders = Holders(
@@ -190,7 +108,7 @@ class Suspension:
         )
         nothing = Held.nothing(world.size)
         self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
-        self._due, self._last = 0, _FIRST_STEPS
+        self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
 
     # Cells come and go
@@ -208,6 +126,7 @@ class Suspension:
             (n, V, 3) positions in lattice units.
         """
         given = self.kinds[kind]
+        self._holders.complete([given])
         given.total += int(self._world.sum(np.array([len(ids)]))[0])
         still = np.zeros_like(vertices)
         self._holders.add(given, np.asarray(ids, np.int64), np.stack([vertices, still], axis=1))
@@ -216,11 +135,13 @@ class Suspension:
     def remove(self, kind: int, gone: np.ndarray) -> int:
         """Take out own cells by their numbers; all ranks call this. Returns how many in all."""
         given = self.kinds[kind]
+        self._holders.complete([given])
         removed = int(self._world.sum(np.array([len(gone)]))[0])
         given.total -= removed
         held = given.held
         # What nobody owns is held by nobody after a hand-over.
-        given.held = Held(held.ids, held.own & ~np.isin(held.ids, gone), held.holders)
+        own = held.own & ~np.isin(held.ids, gone)
+        given.held = Held(held.ids, own, held.holders, held.owners)
         self._holders.hand_over([given])
         return removed
 
@@ -233,27 +154,40 @@ class Suspension:
         with _HAND_OVER:
             if self._world.size == 1:
                 # All cells are here, and stay.
-                self._holders.look(self.kinds)
-                self._due = self._step + self._interval
-                return
-            fastest, moved = self._holders.hand_over(self.kinds, all_owned=True)
-            self._plan(fastest)
-            if moved:
-                # Who has cells in other rows needs new lists, and others would wait for that: from now
-                # on all make theirs in step, as far as vertices are as fast.
+                self._timetable.handed_over(self._step, self._holders.look(self.kinds)[1])
+            else:
+                self._holders.complete(self.kinds)
+                fastest = self._holders.hand_over(self.kinds, all_owned=True)
+                self._timetable.handed_over(self._step, fastest)
+                # Who has other cells, or copies that were left behind, needs new lists, and others
+                # would wait for that: from now on all make theirs in step, as far as vertices are as
+                # fast.
                 self._coupling.renew()
                 for repulsion in self._between_cells:
                     repulsion.renew()
+            self._let_lists_grow()
 
-    def _plan(self, fastest: float) -> None:
-        """When to hand over next: before a vertex at twice its speed can have left the margin."""
-        steps = _FIRST_STEPS
-        if self._step:
-            steps = int(MARGIN / max(2 * fastest, 1e-6))
-            # Speeds grow no faster than this looks again.
-            steps = max(1, min(steps, self._interval, 2 * max(self._last, _FIRST_STEPS)))
-        self._last = steps
-        self._due = self._step + steps
+    def look(self) -> None:
+        """See that all cells have places, and how fast they are; all ranks call this.
+
+        Raises
+        ------
+        SolutionError
+            Names a cell that has a vertex without a place.
+        """
+        with _LOOK:
+            self._timetable.looked(self._step, self._holders.look(self.kinds)[1])
+            self._let_lists_grow()
+
+    def _let_lists_grow(self) -> None:
+        cells = self._repelling_cells()
+        for between in self._between_cells:
+            between.grow(cells)
+
+    def complete(self) -> None:
+        """Put copies of others' cells where these are, as a whole; all ranks call this."""
+        with _COMPLETE:
+            self._holders.complete(self.kinds)
 
     def table(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
         """All cells of a kind on rank 0, by number; all ranks call this.
@@ -325,23 +259,25 @@ class Suspension:
             self.count_step()
             return
         self._move()
-        self.count_step()
+        self._step += 1
         self.hand_over()
         self._put_forces()
 
     @property
     def due(self) -> bool:
         """Whether cells are handed over in the next step."""
-        return self._step + 1 >= self._due
+        return self._step + 1 >= self._timetable.due
 
     @property
     def bound_to(self) -> tuple[object, ...]:
         """What the launches of a step depend on; others are needed where it differs."""
-        return tuple(
+        bound_anew = (between.times_grown for between in self._between_cells)
+        return *bound_anew, *(
             one
             for given in self.kinds
             for one in (
-                *(given.membranes, given.rows, given.shared),
+                *(given.membranes, given.rows),
+                *(() if given.shared is None else given.shared.exchanges),
                 *(count > 0 for count in given.membranes.parts),
             )
         )
@@ -354,21 +290,38 @@ class Suspension:
     def _move(self) -> None:
         """Give vertices the fluid's velocity, and move them.
 
-        Cells that other ranks hold, too, come first: their velocities travel meanwhile.
+        Cells that other ranks hold, too, have a GPU's side stream: their velocities travel while all
+        others get theirs.
         """
-        self._interpolate(_SHARED)
-        self._start_sharing("velocities")
-        self._interpolate(_ALONE)
-        self._advance(_ALONE)
-        self._finish_sharing("velocities")
-        self._advance(_SHARED)
+        with self._aside():
+            self._interpolate(SHARED)
+            self._start_sharing("velocities")
+            self._interpolate(ALONE)
+            self._advance(ALONE)
+            self._finish_sharing("velocities")
+        self._advance(SHARED)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What a GPU's side stream is given meanwhile follows what came before, and precedes what comes."""
+        if self._world.size > 1:
+            self.device.fork()
+        yield
+        if self._world.size > 1:
+            self.device.join()
 
     def count_step(self) -> None:
-        """Take note that a step was done."""
+        """Take note that a step was done, and look at cells when it is time."""
         self._step += 1
+        if self._step >= self._timetable.look_at:
+            self.look()
 
     def _interpolate(self, part: int) -> None:
-        """Give vertices of a part in the own box the fluid's velocities, and 0 to others."""
+        """Give vertices of a part in the own box the fluid's velocities, and 0 to others.
+
+        Shared cells have the side stream.
+        """
+        stream = self.device.side if part == SHARED else None
         for given in self.kinds:
             m = given.membranes
             if not given.has(part):
@@ -379,6 +332,7 @@ class Suspension:
                     *(self._flow.fluid.velocity, m.positions, m.velocities),
                     m.capacity * m.vertices,
                     some,
+                    stream,
                 )
 
     def _start_sharing(self, what: Literal["velocities", "forces"]) -> None:
@@ -386,7 +340,6 @@ class Suspension:
         shared = self._shared_by_ranks(what)
         if shared:
             with _SHARE[what]:
-                self.device.fork()
                 for rows, values in shared:
                     rows.start(values)
 
@@ -396,15 +349,15 @@ class Suspension:
             with _SHARE[what]:
                 for rows, values in shared:
                     rows.finish(values)
-                self.device.join()
 
     def _shared_by_ranks(
         self, what: Literal["velocities", "forces"]
     ) -> list[tuple[SharedRows, Array]]:
+        each = ((given.shared, given.membranes) for given in self.kinds)
         return [
-            (given.shared, getattr(given.membranes, what))
-            for given in self.kinds
-            if given.shared is not None
+            (getattr(shared, what), getattr(cells, what))
+            for shared, cells in each
+            if shared is not None
         ]
 
     def _advance(self, part: int) -> None:
@@ -420,7 +373,11 @@ class Suspension:
                     given.membranes.compute_forces_of(part)
 
     def mark_inside(self) -> None:
-        """Flag the points inside cells of another viscosity."""
+        """Flag the points inside cells of another viscosity.
+
+        The far side of a copy may be where it was at the last hand-over: the surface is closed all the
+        same, and does not come near own points there.
+        """
         with _INSIDE:
             cells = [
                 Surfaces(m.positions, given.count, m.vertices, triangles)
@@ -440,6 +397,7 @@ class Suspension:
         SolutionError
             Names the cell.
         """
+        self.complete()
         fault = ""
         for given in self.kinds:
             try:
@@ -451,22 +409,30 @@ class Suspension:
     def _put_forces(self) -> None:
         """Set the forces on the fluid; those of cells that others hold, too, travel meanwhile."""
         force = self._flow.fluid.force
-        self._strain(_OWN)
-        for given in self.kinds:
-            if given.has(_COPIES):
-                given.membranes.clear_forces_of(_COPIES)
-        self._start_sharing("forces")
-        self._strain(_ALONE)
-        self._finish_sharing("forces")
+        cells = self._repelling_cells()
+        self._strain(OWN)
+        with self._aside():
+            self._start_sharing("forces")
+            # Membranes leave no room on a GPU for what packs and unpacks messages: this does.
+            with _SPREAD:
+                force.fill(0)
+            self._strain(ALONE)
+            with _REPULSION:
+                for between in self._between_cells:
+                    between.look(cells)
+            self._finish_sharing("forces")
         with _REPULSION:
-            cells = [
-                CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
-                for given, m in ((given, given.membranes) for given in self.kinds)
-            ]
-            for repulsion in self._repulsions:
-                repulsion.apply(cells)
+            for between in self._between_cells:
+                between.apply(cells, looked=True)
+            for walls in self._walls:
+                walls.apply(cells)
         with _SPREAD:
-            force.fill(0)
             for given in self.kinds:
                 m = given.membranes
                 self._coupling.spread(force, m.positions, m.forces, given.vertices)
+
+    def _repelling_cells(self) -> list[CellsOfKind]:
+        return [
+            CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
+            for given, m in ((given, given.membranes) for given in self.kinds)
+        ]

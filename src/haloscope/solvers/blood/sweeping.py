@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import Machine, check
+from haloscope.case import check
 from haloscope.errors import InputError
 from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase, partition
 from haloscope.solvers.blood.case_vessels import Channel, Tube
 from haloscope.solvers.sweeping import (
-    TRANSPORTS,
     Column,
     Columns,
     Layout,
     doublings,
-    require_transport,
     spelled,
+    transport_check,
 )
 
 OWN_AXES = ("spacing", "size", "hematocrit", "delta", "precision")
@@ -24,6 +23,7 @@ MACHINE_AXES: tuple[str, ...] = ()
 GROWTHS = ("strong", "type1")
 ALONE: Mapping[str, Any] = {}
 SAME_BITS = ("streaming",)
+check_transport = transport_check("repacked")
 COLUMNS = Columns(
     problem=(
         Column("vessel", str),
@@ -111,14 +111,6 @@ def _enlarge(vessel: object, table: dict[str, Any], ranks: int) -> None:
             "growth = type1 enlarges a channel or a tube; give the case a table blood.channel or "
             "blood.tube"
         )
-
-
-def check_transport(machine: Machine, layout: Layout) -> None:
-    """Refuse a transport of another device."""
-    if layout.parts != (1,):
-        device = machine.device
-        allowed = (*TRANSPORTS[device], "repacked")
-        require_transport(machine.transport, allowed, f"device {device}")
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:

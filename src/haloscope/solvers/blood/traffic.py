@@ -18,7 +18,8 @@ from haloscope.solvers.blood.cell_kinds import on_cores, shape_of
 from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.filling import Filling
 from haloscope.solvers.blood.packing import rotations
-from haloscope.solvers.blood.suspension import Present, Suspension
+from haloscope.solvers.blood.present_cells import Present
+from haloscope.solvers.blood.suspension import Suspension
 
 Floats = NDArray[np.float64]
 
@@ -236,7 +237,8 @@ class Traffic:
         low, high = vertices.min(axis=0) - _APART, vertices.max(axis=0) + _APART
         for given in self._suspension.kinds:
             m = given.membranes
-            there = m.on_host(m.positions, given.count).reshape(-1, 3)
+            # Of copies only what is near the own box is where it is.
+            there = m.on_host(m.positions, given.count)[given.own].reshape(-1, 3)
             near = there[((there > low) & (there < high)).all(axis=1)]
             for begin in range(0, len(near), 1024):
                 some = near[begin : begin + 1024]

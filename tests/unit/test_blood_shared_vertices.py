@@ -1,0 +1,236 @@
+"""Claims about vertices that ranks tell each other of: those that are of use, and no others."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_branches import ThreadsGpu
+from thread_gpus import ThreadGpu, on_ranks
+
+from haloscope.domain.bisection import bisect
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.cell_timetable import CellTimetable
+from haloscope.solvers.blood.cells import Held, Region
+from haloscope.solvers.blood.holders import Holders, room_for
+from haloscope.solvers.blood.membrane_meshes import sphere
+from haloscope.solvers.blood.membranes import MembraneLaw
+from haloscope.solvers.blood.present_cells import CellKind, Present
+from haloscope.solvers.blood.shared_vertices import MARGIN, kernels
+
+_SHAPE, _RANKS, _REACH, _CELLS, _VERTICES = (60, 26, 16), 3, 4.5, 60, 42
+_RADIUS = 4.0
+
+
+def _region(periodic: tuple[bool, bool, bool]) -> Region:
+    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
+    return Region(_SHAPE, periodic, bisect(World(), coordinates, _SHAPE, parts=_RANKS))
+
+
+def _outside(region: Region, rank: int, x: np.ndarray) -> np.ndarray:
+    """How far vertices (..., 3) are outside of a rank's box, along the axis where they are farthest."""
+    farthest = np.full(x.shape[:-1], -np.inf)
+    for axis, (points, periodic) in enumerate(zip(_SHAPE, region.periodic, strict=True)):
+        low, high = (each[rank, axis] - 0.5 for each in (region.boxes.lo, region.boxes.hi))
+        images = x[..., axis, None] + points * (np.arange(-3, 4) if periodic else np.zeros(1))
+        farthest = np.maximum(farthest, np.maximum(low - images, images - high).min(axis=-1))
+    return farthest
+
+
+class _Rank:
+    def __init__(self, device: Any, world: World, region: Region, cells: int = _CELLS) -> None:
+        self.world, self.region = world, region
+        self.holders = Holders(device, world, region, _REACH, "peer", lambda array: None)
+        kind = CellKind("cells", sphere(_VERTICES, _RADIUS), MembraneLaw(1.0), "linear")
+        self.given = Present(kind, room_for(device, kind, 1), Held.nothing(world.size), cells)
+        random = np.random.default_rng(4)
+        # Some are a whole box away, some beyond the ends.
+        places = random.uniform(-0.7, 1.7, (cells, 1, 3)) * _SHAPE
+        if not region.periodic[1]:
+            places[..., 1] = random.uniform(0, 1, (cells, 1)) * _SHAPE[1]
+        self.truth = places + kind.mesh.vertices
+        mine = region.owners(self.truth.mean(axis=1)) == world.rank
+        states = np.stack([self.truth, np.zeros_like(self.truth)], axis=1)
+        self.holders.add(self.given, np.flatnonzero(mine), states[mine])
+        self.holders.hand_over([self.given])
+
+    def values(self, name: str) -> np.ndarray:
+        """A view (n, V, 3) of positions, velocities or forces of the cells held."""
+        m = self.given.membranes
+        array = getattr(m, name).reshape(3, m.capacity, m.vertices)
+        return np.moveaxis(array[:, : self.given.count], 0, 2)
+
+    def listed(self, way: int) -> list[dict[int, list[tuple[int, int]]]]:
+        """Cells and vertices that velocities, and that forces, are listed of; way 0: to send."""
+        found = []
+        for exchange in self.given.shared.exchanges:
+            lists = exchange.lists[way]
+            found.append(
+                {
+                    other: [
+                        (int(self.given.ids[at // _VERTICES]), int(at % _VERTICES))
+                        for at in lists[first : first + lists[message]].tolist()
+                    ]
+                    for message, (other, first) in enumerate(
+                        zip(exchange.rooms[way], exchange.firsts[way].tolist(), strict=True)
+                    )
+                }
+            )
+        return found
+
+
+def _on_ranks(tmp_path: Path, work: Any) -> list[Any]:
+    def on_one(world: World) -> Any:
+        folder = tmp_path / str(world.rank)
+        folder.mkdir()
+        return work(ThreadGpu(folder), world)
+
+    return on_ranks(_RANKS, on_one)
+
+
+@pytest.mark.parametrize("periodic", [(True, True, True), (True, False, True)])
+def test_what_travels_is_what_is_of_use(tmp_path, periodic):
+    region = _region(periodic)
+
+    def work(device: Any, world: World) -> Any:
+        mine = _Rank(device, world, region)
+        held = mine.given.held
+        return mine.truth, held.ids, held.owners, mine.listed(0), mine.listed(1)
+
+    told = _on_ranks(tmp_path, work)
+    truth = told[0][0]
+    outside = np.stack([_outside(region, rank, truth) for rank in range(_RANKS)])
+    owners = region.owners(truth.mean(axis=1))
+    counted, whole = np.zeros(2, int), 0
+    for here, there in itertools.permutations(range(_RANKS), 2):
+        both = np.intersect1d(told[here][1], told[there][1])
+        whole += _VERTICES * len(both)
+        velocities, forces = [], []
+        for cell in both.tolist():
+            for vertex in range(_VERTICES):
+                near = outside[there, cell, vertex] <= _REACH
+                gives = outside[here, cell, vertex] <= MARGIN
+                if gives and (near or owners[cell] == there):
+                    velocities.append((cell, vertex))
+                if near and owners[cell] == here:
+                    forces.append((cell, vertex))
+        # Both ranks have the same lists, in this order.
+        for number, wanted in enumerate((velocities, forces)):
+            assert told[here][3][number].get(there, []) == wanted
+            assert told[there][4][number].get(here, []) == wanted
+            counted[number] += len(wanted)
+        assert np.array_equal(told[here][2], owners[told[here][1]])
+    # Much less than whole cells both ways, which each exchange would take otherwise.
+    assert (counted > 0).all()
+    assert counted.sum() < 0.45 * 2 * whole
+
+
+def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_is_put_right(
+    tmp_path,
+):
+    """What a step gives to vertices, with random velocities in place of the fluid's."""
+    region, steps = _region((True, True, True)), 5
+
+    def work(device: Any, world: World) -> tuple[int, int, int]:
+        mine, random = _Rank(device, world, region), np.random.default_rng(8)
+        truth, behind, moved = mine.truth.copy(), 0, 0
+        for turn in range(3):
+            drift = random.uniform(-1, 1, (_CELLS, 1, 3))
+            for _ in range(steps):
+                given, held = mine.given, mine.given.held
+                m, shared = given.membranes, given.shared
+                # At most the margin before cells are handed over; some do not move along an axis.
+                speed = (drift + random.uniform(-1, 1, truth.shape)) / 2 * MARGIN / steps
+                speed[random.random(speed.shape) < 0.2] = 0.0
+                force = random.integers(-1, 2, truth.shape).astype(float)
+                x, u, f = (mine.values(name) for name in ("positions", "velocities", "forces"))
+                inside = _outside(region, world.rank, x) < 0
+                u[...] = np.where(inside[..., None], speed[held.ids], 0.0)
+                f[held.own] = force[held.ids[held.own]]
+                for exchange, values in (
+                    (shared.velocities, m.velocities),
+                    (shared.forces, m.forces),
+                ):
+                    exchange.swap(values)
+                m.positions += m.velocities
+                truth += speed
+                near = _outside(region, world.rank, truth[held.ids]) < _REACH - MARGIN
+                known = near | held.own[:, None]
+                assert np.array_equal(x[known], truth[held.ids][known])
+                assert np.array_equal(u[known], speed[held.ids][known])
+                assert np.array_equal(f[known], force[held.ids][known])
+                behind += int((x != truth[held.ids]).any(axis=-1).sum())
+            before = mine.given.held.ids
+            mine.holders.complete([mine.given])
+            mine.holders.hand_over([mine.given], all_owned=turn > 0)
+            held = mine.given.held
+            assert np.array_equal(mine.values("positions"), truth[held.ids])
+            assert np.array_equal(mine.values("velocities"), speed[held.ids])
+            moved += len(np.setxor1d(before, held.ids))
+        return moved, behind, int((~held.own).sum())
+
+    told = _on_ranks(tmp_path, work)
+    assert sum(moved for moved, _, _ in told) > 4
+    assert all(behind > 0 and copies > 0 for _, behind, copies in told)
+
+
+def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
+    region = _region((True, False, True))
+
+    def work(device: Any, world: World) -> Any:
+        mine = _Rank(device, world, region, cells=9)
+        return mine.given.shared, mine.given.membranes
+
+    (shared, cells), *_ = _on_ranks(tmp_path, work)
+    lists = [one for exchange in shared.exchanges for one in exchange.lists]
+    found = [one.copy() for one in (shared._on_device, shared._line_counts, *lists)]
+    assert all(one.any() for one in found)
+    for one in (shared._on_device, shared._line_counts, *lists):
+        one.fill(0)
+    shared._kernels = kernels(ThreadsGpu(tmp_path))
+    shared.forget(cells)
+    assert not shared.count(cells)
+    shared.list(cells)
+    again = (shared._on_device, shared._line_counts, *lists)
+    assert all(np.array_equal(*both) for both in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("hands_over", [True, False])
+def test_cells_are_handed_over_before_the_margin_can_be_used_up(hands_over):
+    random = np.random.default_rng(3)
+    table, interval = CellTimetable(40, hands_over=hands_over), 40
+    table.handed_over(0, 0.0)
+    moved, looks, hand_overs, speed = 0.0, 0, 0, 1e-4
+    for step in range(1, 4000):
+        # Between two looks speeds grow no faster than twice.
+        moved += speed
+        if step >= table.look_at:
+            looks += 1
+            table.looked(step, speed)
+        elif step >= table.due:
+            hand_overs += 1
+            assert step == 4 or moved <= MARGIN
+            moved = 0.0
+            table.handed_over(step, speed)
+        else:
+            assert min(table.look_at, table.due) <= step + interval
+            continue
+        speed = min(0.3, speed * random.uniform(0.7, 1.6))
+        assert min(table.look_at, table.due) > step
+    assert looks > 20
+    assert (hand_overs > 20) == hands_over
+
+
+def test_slow_cells_are_looked_at_but_not_handed_over():
+    table, events = CellTimetable(50, hands_over=True), []
+    table.handed_over(0, 0.0)
+    for step in range(1, 2001):
+        if step >= min(table.due, table.look_at):
+            events.append(step >= table.due)
+            (table.handed_over if events[-1] else table.looked)(step, 1e-3)
+    # Once at the start, and when twice the speed has gone through the margin.
+    assert sum(events) == 1 + (2000 - 4) // 1000
+    assert len(events) < 2000 / 50 + 12
