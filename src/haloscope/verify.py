@@ -10,7 +10,8 @@ from typing import Any
 from haloscope.case import check as check_case
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.world import World
-from haloscope.run import Progress, Silent, Simulation
+from haloscope.run import Simulation
+from haloscope.run.progress import Progress, Silent
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Check
 

@@ -88,7 +88,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     tmp_path, call, monkeypatch
 ):
-    monkeypatch.setattr("haloscope.run.measure_ceilings", lambda device, sharing: _CEILINGS)
+    monkeypatch.setattr("haloscope.run.summary.measure_ceilings", lambda device, sharing: _CEILINGS)
     path = tmp_path / "channel.toml"
     path.write_text(
         """

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from thread_gpus import on_ranks
 
 from haloscope.domain.hex_generators import box, cylinder
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.locate import Locator
-from haloscope.numerics.plane_samples import PlaneSamples, joined, mesh_bounds, plane_raster
+from haloscope.numerics.plane_samples import (
+    PlaneSamples,
+    joined,
+    mesh_bounds,
+    plane_raster,
+    raster_on_ranks,
+)
 
 LOWER, UPPER = np.array([0.0, -1.0, 2.0]), np.array([4.0, 1.0, 3.0])
 
@@ -86,3 +93,16 @@ def test_parts_of_ranks_join_to_the_whole_also_on_faces_between_them() -> None:
     parts = [part(elements) for elements in ranks]
     assert np.isnan(parts[0]).any()
     np.testing.assert_allclose(joined(parts), whole, atol=1e-12)
+
+
+def test_all_ranks_lay_the_raster_of_the_whole_box():
+    lower, upper = (
+        np.array([[0.0, -1.0, 2.0], [-3.0, 0.0, 2.5]]),
+        np.array([[1.0, 5, 4], [2, 3, 3]]),
+    )
+    whole = plane_raster(lower.min(axis=0), upper.max(axis=0), "y", 0.5, 40)
+    for found in on_ranks(
+        2, lambda world: raster_on_ranks(world, lower[world.rank], upper[world.rank], "y", 0.5, 40)
+    ):
+        assert (found.axis, found.offset) == (whole.axis, whole.offset)
+        np.testing.assert_array_equal(found.points, whole.points)

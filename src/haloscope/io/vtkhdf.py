@@ -4,8 +4,7 @@ In memory an array has the axes (z, y, x) and, for a vector, a last axis of thre
 case in two dimensions has one plane in z. Origin, spacing and extent are in the order x, y, z.
 
 The readers of VTK want the arrays of a single plane without the axis z, and cannot take a single
-point along x or y. They take a file of one time step for one without time and then misread arrays
-with an axis for steps, so the time goes into the field data, as TimeValue.
+point along x or y.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.vtkhdf_file import VtkhdfFile
+from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
 
-FORMAT_VERSION = (2, 0)
 VALUE_TYPES = ("float32", "float64")
-COMPONENTS = (1, 3)
 FEWEST_POINTS = (1, 2, 2)
 
 FieldArray: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
@@ -57,6 +54,8 @@ class ImageWriter(VtkhdfFile):
         The disk is full or the place not writable; raised when the ``with`` statement ends.
     """
 
+    data_set = "ImageData"
+
     def __init__(
         self,
         path: str | Path,
@@ -66,11 +65,10 @@ class ImageWriter(VtkhdfFile):
         spacing: Sequence[float],
         time: float | None = None,
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, time)
         self.shape = shape
         self.origin = tuple(float(position) for position in origin)
         self.spacing = tuple(float(distance) for distance in spacing)
-        self.time = time
         self._check()
         self._dropped_axes = 0 if shape[0] > 1 else 1
         self._points: Any = None
@@ -93,10 +91,7 @@ class ImageWriter(VtkhdfFile):
         InputError
             A parameter is not as above.
         """
-        if not name or "/" in name or name == "." or name in self._written:
-            raise self._error(
-                f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
-            )
+        self._require_name(name, taken=name in self._written)
         if np.dtype(dtype) not in [np.dtype(allowed) for allowed in VALUE_TYPES]:
             raise self._error(
                 f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
@@ -162,11 +157,6 @@ class ImageWriter(VtkhdfFile):
         self._written[name] += math.prod(block.shape[:3])
 
     def _check(self) -> None:
-        if self.path.suffix != ".vtkhdf":
-            raise self._error(
-                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
-                "use that ending",
-            )
         if len(self.shape) != 3 or any(
             points < fewest for points, fewest in zip(self.shape, FEWEST_POINTS, strict=True)
         ):
@@ -184,13 +174,9 @@ class ImageWriter(VtkhdfFile):
                 f"the spacing is {self.spacing}; allowed are three positive numbers",
                 "give x, y, z, any positive number along an axis of one point",
             )
-        if self.time is not None and not math.isfinite(self.time):
-            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
 
     def _write_layout(self, root: Any) -> None:
         depth, height, width = self.shape
-        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_("ImageData")  # numpy bytes become fixed-length ASCII
         root.attrs["WholeExtent"] = np.array(
             [0, width - 1, 0, height - 1, 0, depth - 1], dtype=np.int64
         )
@@ -198,8 +184,6 @@ class ImageWriter(VtkhdfFile):
         root.attrs["Spacing"] = np.array(self.spacing)
         root.attrs["Direction"] = np.eye(3).ravel()
         self._points = root.create_group("PointData")
-        if self.time is not None:
-            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
 
     def _require_complete(self) -> None:
         total = math.prod(self.shape)
@@ -209,9 +193,6 @@ class ImageWriter(VtkhdfFile):
                     f"array {name!r} was given {written} points; the grid has {total}",
                     "write every point once",
                 )
-
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"cannot write {self.path}: {problem}: {advice}")
 
 
 def write_image(

@@ -4,13 +4,10 @@ An element becomes one Lagrange hexahedron of its order, or is cut into linear h
 programs that do not know that cell. Elements share no points, so that a field may jump between
 them. VTK takes the nodes of a Lagrange cell to stand at equal distances in reference space: the
 writer is told how to interpolate to its nodes and in which order the file lists them.
-
-As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,15 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.errors import InputError
-from haloscope.io.vtkhdf_file import VtkhdfFile
+from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
 
-FORMAT_VERSION = (2, 0)
 LAGRANGE_HEXAHEDRON = 72
 HEXAHEDRON = 12
 VALUE_TYPES = ("float32", "float64")
 ELEMENT_TYPES = ("int32", "int64", *VALUE_TYPES)
-COMPONENTS = (1, 3)
 COORDINATES = "Points"
 
 # Corners of VTK's hexahedron, (i, j, k).
@@ -68,6 +62,8 @@ class CellWriter(VtkhdfFile):
         The disk is full or the place not writable; raised when the ``with`` statement ends.
     """
 
+    data_set = "UnstructuredGrid"
+
     def __init__(
         self,
         path: str | Path,
@@ -77,10 +73,9 @@ class CellWriter(VtkhdfFile):
         node_order: Integers | None,
         time: float | None = None,
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, time)
         self.elements = elements
         self.interpolation = np.asarray(interpolation, np.float64)
-        self.time = time
         self._check()
         self._nodes, self._given = self.interpolation.shape
         # What is already at the file's nodes stays as it is to the last bit.
@@ -115,10 +110,7 @@ class CellWriter(VtkhdfFile):
         InputError
             A parameter is not as above.
         """
-        if not name or "/" in name or name in (".", COORDINATES) or name in self._arrays:
-            raise self._error(
-                f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
-            )
+        self._require_name(name, taken=name in self._arrays)
         allowed = ELEMENT_TYPES if per_element else VALUE_TYPES
         if np.dtype(dtype) not in [np.dtype(each) for each in allowed]:
             raise self._error(
@@ -212,11 +204,6 @@ class CellWriter(VtkhdfFile):
         array[begin : begin + len(rows)] = rows
 
     def _check(self) -> None:
-        if self.path.suffix != ".vtkhdf":
-            raise self._error(
-                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
-                "use that ending",
-            )
         if self.elements < 1:
             raise self._error(f"there are {self.elements} elements; at least 1 is needed", "add it")
         shape = self.interpolation.shape
@@ -224,8 +211,6 @@ class CellWriter(VtkhdfFile):
             raise self._error(
                 f"the interpolation has the shape {shape}; allowed are at least 2 x 2", "correct it"
             )
-        if self.time is not None and not math.isfinite(self.time):
-            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
 
     def _file_order(self, node_order: Integers | None) -> Integers:
         """Numbers of an element's nodes, i fastest, in the order in which the file lists them."""
@@ -254,8 +239,6 @@ class CellWriter(VtkhdfFile):
         cells = self.elements * len(self._corners)
         points = self.elements * self._nodes**3
         self._root = root
-        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_("UnstructuredGrid")  # becomes fixed-length ASCII
         counts = {"Points": points, "Cells": cells, "ConnectivityIds": cells * self._ids}
         for name, count in counts.items():
             root[f"NumberOf{name}"] = np.array([count], dtype=np.int64)
@@ -278,8 +261,6 @@ class CellWriter(VtkhdfFile):
             )
         root.create_group("PointData")
         root.create_group("CellData")
-        if self.time is not None:
-            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
 
     @property
     def _ids(self) -> int:
@@ -337,6 +318,3 @@ class CellWriter(VtkhdfFile):
                     f"{self.elements}",
                     "write every element once",
                 )
-
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"cannot write {self.path}: {problem}: {advice}")

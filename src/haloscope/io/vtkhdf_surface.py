@@ -3,13 +3,10 @@
 Bodies of one kind share the triangulation and differ in where their vertices are, as cells in a
 flow do. Values at vertices are point data; values of a whole body are cell data, repeated for
 each of its triangles, so that bodies can be chosen and coloured by them.
-
-As in `haloscope.io.vtkhdf` the time goes into the field data, as TimeValue.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.errors import InputError
-from haloscope.io.vtkhdf_file import VtkhdfFile
+from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
 
-FORMAT_VERSION = (2, 0)
 COORDINATES = "Points"
 POINT_TYPE = np.dtype(np.float32)
 BODY_TYPES = ("int32", "int64", "float32", "float64")
-COMPONENTS = (1, 3)
 
 _CHUNK = 1 << 14
 # Triangles whose corners are listed at a time.
@@ -82,6 +76,8 @@ class SurfaceWriter(VtkhdfFile):
         The disk is full or the place not writable; raised when the ``with`` statement ends.
     """
 
+    data_set = "PolyData"
+
     def __init__(
         self,
         path: str | Path,
@@ -91,9 +87,8 @@ class SurfaceWriter(VtkhdfFile):
         body_arrays: Mapping[str, str],
         time: float | None = None,
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, time)
         self.kinds = tuple(kinds)
-        self.time = time
         self._point_arrays, self._body_arrays = dict(point_arrays), dict(body_arrays)
         self._check()
         points = [kind.count * kind.vertices for kind in kinds]
@@ -160,18 +155,9 @@ class SurfaceWriter(VtkhdfFile):
                 )
 
     def _check(self) -> None:
-        if self.path.suffix != ".vtkhdf":
-            raise self._error(
-                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
-                "use that ending",
-            )
         names = [*self._point_arrays, *self._body_arrays]
         for name in names:
-            if not name or "/" in name or name == "." or names.count(name) > 1:
-                raise self._error(
-                    f"array name {name!r} is taken, empty or holds '/'",
-                    "give a new name without '/'",
-                )
+            self._require_name(name, taken=names.count(name) > 1)
         for name, components in self._point_arrays.items():
             if components not in COMPONENTS:
                 raise self._error(
@@ -191,14 +177,10 @@ class SurfaceWriter(VtkhdfFile):
                     f"a triangle has the corner {used.max()} of {kind.vertices} vertices",
                     "count them from 0",
                 )
-        if self.time is not None and not math.isfinite(self.time):
-            raise self._error(f"the time is {self.time}; allowed is a finite number", "give one")
 
     def _write_layout(self, root: Any) -> None:
         self._root = root
         points, triangles = self._first_points[-1], self._first_triangles[-1]
-        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_("PolyData")  # becomes fixed-length ASCII
         root["NumberOfPoints"] = np.array([points], dtype=np.int64)
         root.create_dataset(COORDINATES, (points, 3), dtype=POINT_TYPE)
         for name in ("Vertices", "Lines", "Strips", "Polygons"):
@@ -215,8 +197,6 @@ class SurfaceWriter(VtkhdfFile):
         group = root.create_group("CellData")
         for name, dtype in self._body_arrays.items():
             _create_small(group, name, triangles, dtype)
-        if self.time is not None:
-            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
 
     def _connect(self, group: Any) -> None:
         """Write the corners of all triangles."""
@@ -263,9 +243,6 @@ class SurfaceWriter(VtkhdfFile):
                     f"{len(written)}",
                     "write every body once",
                 )
-
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"cannot write {self.path}: {problem}: {advice}")
 
 
 def _create_small(group: Any, name: str, count: int, dtype: str) -> None:

@@ -1,27 +1,22 @@
 """Fields at the nodes of tetrahedra as VTKHDF unstructured grids, which ParaView and VTK open directly.
 
-Elements share their nodes, so that a field is one value a node. As in `haloscope.io.vtkhdf` the
-time goes into the field data, as TimeValue.
+Elements share their nodes, so that a field is one value a node.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.errors import InputError
-from haloscope.io.vtkhdf_file import VtkhdfFile
+from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
 
-FORMAT_VERSION = (2, 0)
 TETRA = 10
 CORNERS = 4
 COORDINATES, CONNECTIVITY = "Points", "Connectivity"
 VALUE_TYPES = ("float32", "float64", "int32")
-COMPONENTS = (1, 3)
 
 _CHUNK = 1 << 14
 
@@ -49,20 +44,15 @@ class TetWriter(VtkhdfFile):
         The disk is full or the place not writable; raised when the ``with`` statement ends.
     """
 
+    data_set = "UnstructuredGrid"
+
     def __init__(
         self, path: str | Path, *, nodes: int, elements: int, time: float | None = None
     ) -> None:
-        super().__init__(path)
-        self.nodes, self.elements, self.time = nodes, elements, time
-        if self.path.suffix != ".vtkhdf":
-            raise self._error(
-                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
-                "use that ending",
-            )
+        super().__init__(path, time)
+        self.nodes, self.elements = nodes, elements
         if nodes < CORNERS or elements < 1:
             raise self._error(f"{nodes} nodes and {elements} elements make no mesh", "give more")
-        if time is not None and not math.isfinite(time):
-            raise self._error(f"the time is {time}; allowed is a finite number", "give one")
         self._root: Any = None
         self._arrays: dict[str, Any] = {}
         self._written: dict[str, int] = {}
@@ -88,10 +78,7 @@ class TetWriter(VtkhdfFile):
         InputError
             A parameter is not as above.
         """
-        if not name or "/" in name or name == "." or name in self._arrays:
-            raise self._error(
-                f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
-            )
+        self._require_name(name, taken=name in self._arrays)
         if np.dtype(dtype).name not in VALUE_TYPES or components not in COMPONENTS:
             raise self._error(
                 f"array {name!r} has the type {np.dtype(dtype)} and {components} components; "
@@ -151,8 +138,6 @@ class TetWriter(VtkhdfFile):
 
     def _write_layout(self, root: Any) -> None:
         self._root = root
-        root.attrs["Version"] = np.array(FORMAT_VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_("UnstructuredGrid")  # becomes fixed-length ASCII
         ids = CORNERS * self.elements
         for what, count in (("Points", self.nodes), ("Cells", self.elements)):
             root[f"NumberOf{what}"] = np.array([count], dtype=np.int64)
@@ -171,8 +156,6 @@ class TetWriter(VtkhdfFile):
             root.create_dataset(name, data=values, chunks=(min(len(values), _CHUNK),), **packed)
         root.create_group("PointData")
         root.create_group("CellData")
-        if self.time is not None:
-            root.create_group("FieldData")["TimeValue"] = np.array([self.time], dtype=np.float64)
 
     def _require_complete(self) -> None:
         for name, written in self._written.items():
@@ -182,6 +165,3 @@ class TetWriter(VtkhdfFile):
                     f"array {name!r} was given {written} rows; there are {rows}",
                     "write every row once",
                 )
-
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"cannot write {self.path}: {problem}: {advice}")

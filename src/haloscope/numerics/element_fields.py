@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from haloscope.domain.hexes import Floats, Integers
 from haloscope.domain.mesh_parts import MeshPart
-from haloscope.errors import InputError
 from haloscope.exchange.block_fields import arrays_of
-from haloscope.exchange.rows import give_rows
+from haloscope.exchange.rows import rows_on_root
 from haloscope.exchange.world import World
 from haloscope.numerics.cell_output import open_cells
 from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.held_points import held_points, refuse_outside
 from haloscope.numerics.part_locator import PartLocator
 from haloscope.numerics.plane_samples import (
     PlaneRaster,
     PlaneSamples,
-    joined,
+    joined_on_root,
     mesh_bounds,
-    plane_raster,
+    raster_on_ranks,
 )
 
 Position = tuple[float, float, float]
@@ -101,13 +101,7 @@ class ElementFields:
         self, values: np.ndarray, rows: Integers, begin: int, end: int
     ) -> np.ndarray | None:
         """Values of all elements `begin` to `end` on rank 0, from those of own ones."""
-        to_root = np.zeros(len(rows), np.int64)
-        (numbers, found), _ = give_rows(self._world, [self._elements[rows], values], to_root)
-        if not self._world.is_root:
-            return None
-        result = np.empty((end - begin, *values.shape[1:]), values.dtype)
-        result[numbers - begin] = found
-        return result
+        return rows_on_root(self._world, values, self._elements[rows], begin, end)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
@@ -142,11 +136,7 @@ class ElementFields:
     def locate(self, positions: Sequence[Position]) -> Found:
         """Find which points lie in elements of this rank; each is in one element of one rank."""
         located = self.locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
-        # Where elements of several ranks meet the lowest number has the point.
-        none = self.shape[0]
-        given = np.where(located.inside, located.elements, none)
-        lowest = np.array([-self._world.largest(-float(element)) for element in given])
-        points = np.flatnonzero((located.elements == lowest) & located.inside)
+        points = held_points(self._world, located.elements, self.shape[0])
         return Found(points, located.rows[points], located.weights(self._order)[points])
 
     def require_inside(self, what: str, position: Position) -> None:
@@ -160,12 +150,8 @@ class ElementFields:
         found = self.locate([position])
         if self._world.any(len(found.points) > 0):
             return
-        near = -self._world.largest(-float(self.locator.nearest([position]).distances[0]))
-        x, y, z = position
-        raise InputError(
-            f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
-            "element; give a point inside"
-        )
+        distance = float(self.locator.nearest([position]).distances[0])
+        refuse_outside(self._world, what, position, distance, "element")
 
     def sample_plane(
         self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]
@@ -185,18 +171,10 @@ class ElementFields:
             On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
         low, high = mesh_bounds(self._mesh, self._order)
-        lower = -np.array([self._world.largest(-float(at)) for at in low])
-        upper = np.array([self._world.largest(float(at)) for at in high])
-        raster = plane_raster(lower, upper, axis, offset, points)
+        raster = raster_on_ranks(self._world, low, high, axis, offset, points)
         samples = PlaneSamples(self.locator, raster)
         own = samples.values(values(samples.rows))
-        if not self._world.is_root:
-            self._world.send(own, 0)
-            return raster, None
-        parts = [own]
-        for rank in range(1, self._world.size):
-            parts.append(self._world.receive(own.shape, own.dtype, rank))
-        return raster, joined(parts)
+        return raster, joined_on_root(self._world, own)
 
     def write(
         self,

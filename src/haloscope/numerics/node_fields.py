@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.domain.node_parts import NodePart
-from haloscope.errors import InputError
 from haloscope.exchange.block_fields import arrays_of
-from haloscope.exchange.rows import give_rows
+from haloscope.exchange.rows import rows_on_root
 from haloscope.exchange.world import World
 from haloscope.io.vtkhdf_tets import TetWriter
-from haloscope.numerics.plane_samples import PlaneRaster, joined, plane_raster
+from haloscope.numerics.held_points import held_points, refuse_outside
+from haloscope.numerics.plane_samples import PlaneRaster, joined_on_root, raster_on_ranks
 from haloscope.numerics.tet_points import TetLocator, TetPoints
 
 Position = tuple[float, float, float]
@@ -69,19 +69,7 @@ class NodeFields:
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Nodes `begin` to `end` of a field on rank 0, from all ranks' own values."""
         some = slice(*np.searchsorted(self._numbers, (begin, end)))
-        return self._on_root(owned[some], self._numbers[some], begin, end)
-
-    def _on_root(
-        self, values: np.ndarray, numbers: Integers, begin: int, end: int
-    ) -> np.ndarray | None:
-        """Rows `begin` to `end` on rank 0, from those of each rank and their numbers."""
-        to_root = np.zeros(len(numbers), np.int64)
-        (found_numbers, found), _ = give_rows(self._world, [numbers, values], to_root)
-        if not self._world.is_root:
-            return None
-        result = np.empty((end - begin, *values.shape[1:]), values.dtype)
-        result[found_numbers - begin] = found
-        return result
+        return rows_on_root(self._world, owned[some], self._numbers[some], begin, end)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
@@ -115,14 +103,7 @@ class NodeFields:
             Numbers of the points that are this rank's; and where all lie, as far as it knows.
         """
         found = self.locator.find(np.asarray(positions, np.float64))
-        none = self._part.whole_tets
-        lowest = np.array(
-            [
-                -self._world.largest(-float(number))
-                for number in np.where(found.inside, found.elements, none)
-            ]
-        )
-        return np.flatnonzero(found.inside & (found.elements == lowest)), found
+        return held_points(self._world, found.elements, self._part.whole_tets), found
 
     def require_inside(self, what: str, position: Position) -> None:
         """Refuse a point outside the mesh.
@@ -136,12 +117,7 @@ class NodeFields:
         if self._world.any(len(mine) > 0):
             return
         distances = np.linalg.norm(self._part.nodes - np.array(position), axis=1)
-        near = -self._world.largest(-float(distances.min()))
-        x, y, z = position
-        raise InputError(
-            f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
-            "node; give a point inside"
-        )
+        refuse_outside(self._world, what, position, float(distances.min()), "node")
 
     def sample(self, positions: Sequence[Position], values: Floats) -> Floats:
         """Values (points, ...) of fields (nodes of this rank, ...), the same on every rank."""
@@ -160,18 +136,12 @@ class NodeFields:
         raster, samples
             On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
-        world, nodes = self._world, self._part.nodes
-        lower = -np.array([world.largest(float(at)) for at in (-nodes).max(axis=0)])
-        upper = np.array([world.largest(float(at)) for at in nodes.max(axis=0)])
-        raster = plane_raster(lower, upper, axis, offset, points)
+        lower, upper = self._part.nodes.min(axis=0), self._part.nodes.max(axis=0)
+        raster = raster_on_ranks(self._world, lower, upper, axis, offset, points)
         found = self.locator.find(raster.points)
         flat = np.where(found.inside[:, None], found.values(values), np.nan)
         own = np.ascontiguousarray(flat.T).reshape(-1, *raster.shape)
-        if not world.is_root:
-            world.send(own, 0)
-            return raster, None
-        parts = [own, *(world.receive(own.shape, own.dtype, r) for r in range(1, world.size))]
-        return raster, joined(parts)
+        return raster, joined_on_root(self._world, own)
 
     def write(
         self,
@@ -212,8 +182,9 @@ class NodeFields:
                 some = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
                 numbers = part.tet_numbers[some]
                 corners = part.node_numbers[part.tets[some]]
-                nodes = self._on_root(corners, numbers, begin, end)
-                zones = self._on_root(part.zones[some].astype(np.int32), numbers, begin, end)
+                nodes = rows_on_root(self._world, corners, numbers, begin, end)
+                own_zones = part.zones[some].astype(np.int32)
+                zones = rows_on_root(self._world, own_zones, numbers, begin, end)
                 if writer is not None and nodes is not None and zones is not None:
                     writer.connect(begin, nodes)
                     writer.write(_ZONE, begin, zones)

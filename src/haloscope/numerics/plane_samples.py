@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.domain.hexes import Floats, HexMesh, Integers
 from haloscope.errors import InputError
+from haloscope.exchange.world import World
 from haloscope.numerics.element_geometry import in_pieces
 from haloscope.numerics.locate import Located, Locator, evaluate
 
@@ -118,6 +119,25 @@ def plane_raster(
     return PlaneRaster(axis, at, first, second)
 
 
+def raster_on_ranks(
+    world: World, lower: Floats, upper: Floats, axis: str, offset: float | None, points: int
+) -> PlaneRaster:
+    """Lay a raster across all ranks' boxes together; all ranks call this, and get the same.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    lower, upper
+        Corners (3,) of the box around this rank's elements.
+    axis, offset, points
+        As for :func:`plane_raster`.
+    """
+    least = -np.array([world.largest(-float(at)) for at in lower])
+    most = np.array([world.largest(float(at)) for at in upper])
+    return plane_raster(least, most, axis, offset, points)
+
+
 class PlaneSamples:
     """Samples fields of this rank's elements on a raster.
 
@@ -160,6 +180,24 @@ class PlaneSamples:
         components = values.shape[1:-3]
         flat = evaluate(values, self._located)
         return np.moveaxis(flat, 0, -1).reshape(*components, *self.raster.shape)
+
+
+def joined_on_root(world: World, own: Floats) -> Floats | None:
+    """One array out of those of all ranks, on rank 0; None elsewhere. All ranks call this.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    own
+        What this rank has on the raster, nan where it has nothing; as long on every rank.
+    """
+    if not world.is_root:
+        world.send(own, 0)
+        return None
+    return joined(
+        [own, *(world.receive(own.shape, own.dtype, rank) for rank in range(1, world.size))]
+    )
 
 
 def joined(parts: Sequence[Floats]) -> Floats:

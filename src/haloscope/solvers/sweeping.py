@@ -188,3 +188,21 @@ def require_transport(name: str, allowed: Sequence[str], where: str) -> None:
         raise InputError(
             f"transport = {name} does not work with {where}; give one of {', '.join(allowed)}"
         )
+
+
+def transport_check(*further: str) -> Callable[[Machine, Layout], None]:
+    """Make :meth:`Sweeping.check_transport` of a solver that takes every transport of its device.
+
+    Parameters
+    ----------
+    further
+        Transports that the solver has beside these.
+    """
+
+    def check_transport(machine: Machine, layout: Layout) -> None:
+        if layout.parts != (1,):
+            device = machine.device
+            allowed = (*TRANSPORTS[device], *further)
+            require_transport(machine.transport, allowed, f"device {device}")
+
+    return check_transport

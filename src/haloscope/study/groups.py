@@ -20,6 +20,7 @@ from typing import IO, Any
 from haloscope.device.cpu import available_cores
 from haloscope.exchange.launch import descendants, launch, started_by_launcher
 from haloscope.exchange.world import World
+from haloscope.interrupts import SAME_REQUEST_SECONDS
 from haloscope.io.atomic import write_json
 from haloscope.study.ledger import Ledger, Record
 from haloscope.study.machine import Hosts
@@ -31,7 +32,6 @@ COMMAND = "scale-points"
 _POLL_SECONDS = 0.2
 _START_SECONDS = 300.0
 _GRACE_SECONDS = 30.0
-_SAME_REQUEST_SECONDS = 1.0
 _STDERR = 2
 _ERROR = "haloscope: error: "
 _PR_SET_PDEATHSIG = 1
@@ -58,7 +58,7 @@ class Stop:
             self.signal, self._at = signal.Signals(number), now
             if self._child is not None:
                 self._child.terminate()
-        elif number == signal.SIGINT and now - self._at > _SAME_REQUEST_SECONDS and self._child:
+        elif number == signal.SIGINT and now - self._at > SAME_REQUEST_SECONDS and self._child:
             kill(self._child)
 
     @contextlib.contextmanager

@@ -191,8 +191,7 @@ def _insist_on_a_solution(solver: Solver) -> None:
 def _lack_of_memory(needed: float, device: Device, world: World) -> str:
     """Why the case does not fit, the same on all ranks; empty where it does."""
     free, _ = device.memory()
-    sharing = -(-world.local_size // getattr(device, "count", 1))
-    least = -world.largest(-free / sharing)
+    least = -world.largest(-free / world.sharing(device.identity))
     if needed / world.size <= least:
         return ""
     return (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Kernel
 from haloscope.numerics.block_pattern import OFFSET_TYPES
 from haloscope.numerics.block_rows import BlockRows
 
@@ -20,10 +21,9 @@ UNKNOWNS = 4
 """Of a node: velocity along x, y, z, and pressure."""
 VISCOUS_CONSTANT = 36.0
 """C_I of the viscous part of tau."""
-_SOURCE = Path(__file__).with_name("flow.cpp")
+TEAM = 32
+"""Threads of a GPU that have a row, as in places.hpp."""
 _MOST_ZONES = 256
-# Threads of a GPU that have a row, as in strips.hpp.
-_TEAM = 32
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def medium_values(
 ) -> Floats:
     """Numbers of all media, one after the other, as elements.hpp's Medium has them.
 
-    alpha and by_dt are those of :meth:`FlowEquations.set_time`.
+    alpha and by_dt are those of :meth:`ElementEquations.set_time`.
     """
     found: list[float] = []
     for medium in media:
@@ -82,8 +82,8 @@ def medium_values(
     return np.array(found)
 
 
-class FlowEquations:
-    """Residual and derivatives of the stabilised equations; see elements.hpp.
+class ElementEquations:
+    """Residual and derivatives of equations on a rank's tetrahedra, row by row of the nodes.
 
     With several ranks each gives what its own elements add; sums over the ranks that share a node
     are the caller's.
@@ -91,7 +91,8 @@ class FlowEquations:
     Parameters
     ----------
     rows
-        The matrix, blocks of 4, whose pattern is that of the elements.
+        The matrix, whose pattern is that of the elements; its blocks are as large as a node has
+        unknowns.
     nodes
         Positions in m, (nodes, 3).
     media
@@ -103,6 +104,11 @@ class FlowEquations:
     linearise_tau
         Whether the matrix has the derivatives of tau, too.
     """
+
+    source: ClassVar[Path]
+    """Where the kernels are."""
+    residuals_kernel: ClassVar[str]
+    linearise_kernel: ClassVar[str]
 
     def __init__(
         self,
@@ -123,18 +129,14 @@ class FlowEquations:
         of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
         self._zones = give(of_elements.astype(np.uint8))
         self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
-        self._past = self.device.zeros((4 * len(nodes),), np.float64)
         self._media = give(medium_values(self.media, lsic=lsic))
         carreau = any(medium.carreau is not None for medium in media)
-        constants: dict[str, int | float | str] = {
+        self._terms: dict[str, int | float | str] = {
             "CARREAU": int(carreau),
             "TAU_SLOPE": int(linearise_tau),
-            "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
         }
-        self._kernels = {
-            name: self.device.kernel(_SOURCE, name, constants)
-            for name in ("spread", "residuals", "linearise")
-        }
+        self._residuals = self._kernel(self.residuals_kernel)
+        self._linearise = self._kernel(self.linearise_kernel)
 
     def set_time(self, alpha: float, by_dt: float) -> None:
         """Set the factor of u in its time derivative, and 1 over the time step that tau knows.
@@ -145,39 +147,75 @@ class FlowEquations:
         self._media[...] = self.device.from_host(values)
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
-        """Put the residual of a state into an array of 4 a node.
+        """Put the residual of a state into an array, a number an unknown.
 
         Parameters
         ----------
         state
-            (u, v, w, p) of each node.
+            The unknowns of each node.
         past
-            What the time derivative has beside alpha times the velocity, 3 a node.
+            What is known of earlier times. For both see the class of the equations.
         residual
             Result.
         """
         rows = self.rows
-        self._spread(past)
-        self._kernels["residuals"].bind(
-            *(self._nodes, state, self._past, rows.element_nodes, self._zones, self._media),
-            *(rows.node_starts, rows.node_places, rows.nodes, residual),
-            extent=(rows.nodes * _TEAM,),
-            block=(_TEAM,),
+        self._residuals.bind(
+            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
+            *(self._media, rows.node_starts, rows.node_places, rows.nodes, residual),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
         )()
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
-        self._spread(past)
-        self._kernels["linearise"].bind(
-            *(self._nodes, state, self._past, rows.element_nodes, self._zones, self._media),
-            *(rows.node_starts, rows.node_places, rows.offsets, rows.starts, rows.nodes),
-            *(rows.values, residual),
-            extent=(rows.nodes * _TEAM,),
-            block=(_TEAM,),
+        self._linearise.bind(
+            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
+            *(self._media, rows.node_starts, rows.node_places, rows.offsets, rows.starts),
+            *(rows.nodes, rows.values, residual),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
         )()
 
-    def _spread(self, past: Array) -> None:
-        """Keep the past in fours, which cores and GPUs load at once."""
+    def _kernel(self, name: str) -> Kernel:
+        offset = OFFSET_TYPES[self.rows.pattern.offsets.itemsize]
+        return self.device.kernel(self.source, name, {**self._terms, "offset": offset})
+
+    def _in_fours(self, past: Array) -> Array:
+        """The past with four numbers a node, which cores and GPUs load at once."""
+        return past
+
+
+class FlowEquations(ElementEquations):
+    """The stabilised equations at a time; see elements.hpp.
+
+    States are (u, v, w, p) of each node, in blocks of 4; the past is what the time derivative has
+    beside alpha times the velocity, 3 a node.
+
+    Parameters
+    ----------
+    rows, nodes, media, zones, lsic, linearise_tau
+        See :class:`ElementEquations`.
+    """
+
+    source = Path(__file__).with_name("flow.cpp")
+    residuals_kernel, linearise_kernel = "residuals", "linearise"
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+        linearise_tau: bool = False,
+    ) -> None:
+        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
+        self._past = self.device.zeros((4 * len(nodes),), np.float64)
+        self._spread = self._kernel("spread")
+
+    def _in_fours(self, past: Array) -> Array:
         nodes = self.rows.nodes
-        self._kernels["spread"].bind(past, nodes, self._past, extent=(nodes,))()
+        self._spread.bind(past, nodes, self._past, extent=(nodes,))()
+        return self._past

@@ -1,6 +1,6 @@
 // The rows of the flow equations that belong to a node: gathered from its elements, one after the other.
 //
-// X, q, past, elements, zones, node_starts, places: strips.hpp. offsets: numerics/block_pattern.py;
+// X, q, past, elements, zones, node_starts, places: places.hpp. offsets: numerics/block_pattern.py;
 // values: numerics/block_rows.py, [block][unknown][equation].
 // Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too),
 // offset (type of offsets).
@@ -38,7 +38,7 @@ KERNEL residuals(const double *X, const double *q, const double *past, const int
         residual(s.medium, s.tet, s.inside, s.streamline, parts + l * UNKNOWNS);
       }
       BARRIER();
-      add_residuals(parts, UNKNOWNS, count, t == begin, R + UNKNOWNS * i);
+      add_residuals<UNKNOWNS>(parts, UNKNOWNS, count, t == begin, R + UNKNOWNS * i);
       BARRIER();
     }
   }
@@ -88,7 +88,7 @@ KERNEL linearise(const double *X, const double *q, const double *past, const int
             if (n[b] >= 0) sum[n[b]] = value[b];
         }
       }
-      add_residuals(parts + NODES * BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
+      add_residuals<UNKNOWNS>(parts + NODES * BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
       BARRIER();
     }
     if (blocks <= ROOM)

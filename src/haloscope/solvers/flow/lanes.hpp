@@ -1,8 +1,6 @@
-// Numbers of one element, or on cores of the elements that lie in the lanes of a vector.
+// Numbers of elements in the lanes of a vector: powers, and what brings them there and takes them away.
 
-// The same number for every lane.
-template <typename T>
-INLINE T all(double a) { return a - T{}; }
+#include "double_lanes.hpp"
 
 INLINE double raised(double a, double power) {
 #if ON_GPU
@@ -13,31 +11,8 @@ INLINE double raised(double a, double power) {
 }
 
 #if !ON_GPU
-#if defined(__AVX512F__)
-#define LANES 8
-#elif defined(__AVX__)
-#define LANES 4
-#else
-#define LANES 2
-#endif
-typedef double Lanes __attribute__((vector_size(LANES * sizeof(double))));
-
 typedef long long Places __attribute__((vector_size(LANES * sizeof(double))));
 
-INLINE Lanes fused(Lanes a, Lanes b, Lanes c) {
-#if defined(__AVX512F__) && !defined(__clang__)
-  return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
-#else
-  Lanes r;
-  for (int l = 0; l < LANES; l++) r[l] = fused(a[l], b[l], c[l]);
-  return r;
-#endif
-}
-INLINE Lanes square_root(Lanes a) {
-  Lanes r;
-  for (int l = 0; l < LANES; l++) r[l] = square_root(a[l]);
-  return r;
-}
 INLINE Lanes raised(Lanes a, Lanes power) {
   Lanes r;
   for (int l = 0; l < LANES; l++) r[l] = raised(a[l], power[l]);

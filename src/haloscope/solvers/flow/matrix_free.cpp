@@ -1,7 +1,7 @@
 // Products with the rows of the flow equations that are not stored: elements' derivatives are taken
 // again in each, along the vector. Of the matrix the nodes' own blocks alone are there.
 //
-// X, q, past, elements, zones, node_starts, places: strips.hpp; q and past those of the linearisation.
+// X, q, past, elements, zones, node_starts, places: places.hpp; q and past those of the linearisation.
 // own: a block a node, [unknown][equation]; it holds more than elements add where boundaries do.
 // given [n][4]: 1 where a row is that of the identity or of zeros, which its own block says.
 // Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too).
@@ -109,7 +109,7 @@ KERNEL linearise_own(const double *X, const double *q, const double *past, const
         for (int l = 0; l < count; l++) sum += parts[l * PITCH + m];
         own[i * BLOCK + m] = sum;
       }
-      add_residuals(parts + BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
+      add_residuals<UNKNOWNS>(parts + BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
       BARRIER();
     }
     THREADS(k, UNKNOWNS) given[UNKNOWNS * i + k] = 0;
@@ -136,7 +136,7 @@ KERNEL multiply_unstored(const double *X, const double *q, const double *past, c
         derivative_along(s, along, parts + l * UNKNOWNS);
       }
       BARRIER();
-      add_residuals(parts, UNKNOWNS, there, t == begin, y + UNKNOWNS * i);
+      add_residuals<UNKNOWNS>(parts, UNKNOWNS, there, t == begin, y + UNKNOWNS * i);
       BARRIER();
     }
     THREADS(k, UNKNOWNS) {

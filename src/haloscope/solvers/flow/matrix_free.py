@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows, RowRange
-from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations, Medium
+from haloscope.solvers.flow.equations import TEAM, UNKNOWNS, FlowEquations, Medium
 
 Floats = NDArray[np.float64]
 
 SOURCE = Path(__file__).with_name("matrix_free.cpp")
-# Threads of a GPU that have a row, as in strips.hpp.
-_TEAM = 32
 
 
 @dataclass(frozen=True)
@@ -100,8 +98,8 @@ class UnstoredRows(BlockRows):
             *(of.nodes, of.state, of.past, self.element_nodes, of.zones, of.media),
             *(self.node_starts, self.node_places, self.values, self.given),
             *(rows.first, count, x, y),
-            extent=(count * _TEAM,),
-            block=(_TEAM,),
+            extent=(count * TEAM,),
+            block=(TEAM,),
         )
 
     def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
@@ -145,11 +143,6 @@ class MatrixFreeEquations(FlowEquations):
         linearise_tau: bool = False,
     ) -> None:
         super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
-        carreau = any(medium.carreau is not None for medium in media)
-        constants: dict[str, int | float | str] = {
-            "CARREAU": int(carreau),
-            "TAU_SLOPE": int(linearise_tau),
-        }
         zeros = self.device.zeros
         self._frozen = _Elements(
             self._nodes,
@@ -157,22 +150,21 @@ class MatrixFreeEquations(FlowEquations):
             zeros((rows.nodes * UNKNOWNS,), np.float64),
             self._zones,
             zeros(self._media.shape, np.float64),
-            constants,
+            self._terms,
         )
-        self._linearise_own = self.device.kernel(SOURCE, "linearise_own", constants)
+        self._linearise_own = self.device.kernel(SOURCE, "linearise_own", self._terms)
         rows.follow(self._frozen)
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and keep what products with the derivatives need."""
         rows, frozen = self.rows, self._frozen
-        self._spread(past)
         frozen.state[:] = state
-        frozen.past[:] = self._past
+        frozen.past[:] = self._in_fours(past)
         frozen.media[:] = self._media
         self._linearise_own.bind(
             *(frozen.nodes, frozen.state, frozen.past, rows.element_nodes, frozen.zones),
             *(frozen.media, rows.node_starts, rows.node_places, rows.nodes),
             *(rows.values, rows.given, residual),
-            extent=(rows.nodes * _TEAM,),
-            block=(_TEAM,),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
         )()

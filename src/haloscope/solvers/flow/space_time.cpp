@@ -1,23 +1,15 @@
 // The rows of the equations of a slab that belong to a node: gathered from its elements, one after the other.
 //
-// X nodes' positions [n][4]; before: u, v, w at the end of the slab before [n][4]; the last of four has no
-// meaning in both. q: unknowns u, v, w, p at the slab's start, then at its end [n][8].
-// For all else see flow.cpp, and for what comes first in an element, too: the row's node a, by taking b
-// for b ^ a. Cores compute the elements of as many places at once as a vector has lanes, and go on to the
-// next rows with what is left of them; a GPU's thread has one. Sums run in the order of places.
+// Legend: as in places.hpp; q unknowns u, v, w, p at the slab's start, then at its end [n][8]; past u, v, w
+// at the end of the slab before. For all else see flow.cpp. Cores compute the elements of as many places
+// at once as a vector has lanes, and go on to the next rows with what is left of them; a GPU's thread has
+// one. Sums run in the order of places.
 
 #include "lanes.hpp"
 #include "space_time.hpp"
+#include "places.hpp"
 
 #define SIZE (SLAB_UNKNOWNS * SLAB_UNKNOWNS)
-
-struct SlabMesh {
-  const double *X, *q, *before;
-  const int *elements;
-  const unsigned char *zones;
-  const Medium<double> *media;
-  const int *node_starts, *places;
-};
 
 // All that the row of an element's first node needs.
 template <typename T>
@@ -56,43 +48,32 @@ INLINE void column_of(const SlabStrip<T> &s, const SlabRow<T> &row, const T K[3]
 }
 
 #if ON_GPU
-// Threads that have a row: each computes the block of one node of a place's element, so that places are
-// added up whole, one after the other. What the blocks of a place share four threads compute alike: to
+// Each of a team's threads computes the block of one node of a place's element, so that places are added
+// up whole, one after the other. What the blocks of a place share four threads compute alike: to
 // hand it on would take more of the memory that they share than leaves enough of them on a processor.
-#define TEAM 32
 #define PLACES (TEAM / NODES)
 #define PITCH (SIZE + 1)
 
-INLINE void take_slab(const SlabMesh &mesh, long t, SlabStrip<double> &s) {
-  const long e = mesh.places[t] / NODES;
-  const int a = mesh.places[t] % NODES;
+INLINE void take_slab(const Mesh &mesh, long t, SlabStrip<double> &s) {
+  const Place at = place_at(mesh, t);
   SlabFields<double> f;
   for (int b = 0; b < NODES; b++) {
-    const long n = mesh.elements[NODES * e + (b ^ a)];
+    const long n = node_of(mesh, at, b);
     for (int d = 0; d < 3; d++) {
       f.x[b][d] = mesh.X[4 * n + d];
-      f.before[b][d] = mesh.before[4 * n + d];
+      f.before[b][d] = mesh.past[4 * n + d];
       for (int j = 0; j < LEVELS; j++) f.u[j][b][d] = mesh.q[SLAB_UNKNOWNS * n + UNKNOWNS * j + d];
     }
     for (int j = 0; j < LEVELS; j++) f.p[j][b] = mesh.q[SLAB_UNKNOWNS * n + UNKNOWNS * j + 3];
   }
-  s.medium = mesh.media[mesh.zones[e]];
+  s.medium = mesh.media[mesh.zones[at.element]];
   open_slab(f, s);
 }
 
-// R = that before plus those of `count` places.
-INLINE void add_residuals(const double *parts, int count, bool first, double *R) {
-  THREADS(k, SLAB_UNKNOWNS) {
-    double sum = first ? 0 : R[k];
-    for (int l = 0; l < count; l++) sum += parts[l * SLAB_UNKNOWNS + k];
-    R[k] = sum;
-  }
-}
-
-KERNEL slab_residuals(const double *X, const double *q, const double *before, const int *elements,
+KERNEL slab_residuals(const double *X, const double *q, const double *past, const int *elements,
                       const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                       const int *places, long nodes, double *R) {
-  const SlabMesh mesh = {X, q, before, elements, zones, media, node_starts, places};
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * SLAB_UNKNOWNS);
     const long begin = node_starts[i], end = node_starts[i + 1];
@@ -104,17 +85,17 @@ KERNEL slab_residuals(const double *X, const double *q, const double *before, co
         slab_residual(s.medium, s.tet, s.slab, s.stream, parts + l * SLAB_UNKNOWNS);
       }
       BARRIER();
-      add_residuals(parts, count, t == begin, R + SLAB_UNKNOWNS * i);
+      add_residuals<SLAB_UNKNOWNS>(parts, SLAB_UNKNOWNS, count, t == begin, R + SLAB_UNKNOWNS * i);
       BARRIER();
     }
   }
 }
 
-KERNEL linearise_slab(const double *X, const double *q, const double *before, const int *elements,
+KERNEL linearise_slab(const double *X, const double *q, const double *past, const int *elements,
                       const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                       const int *places, const offset *offsets, const int *starts, long nodes,
                       double *values, double *R) {
-  const SlabMesh mesh = {X, q, before, elements, zones, media, node_starts, places};
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
     SHARED(double, residuals, PLACES * SLAB_UNKNOWNS);
@@ -139,7 +120,7 @@ KERNEL linearise_slab(const double *X, const double *q, const double *before, co
         blocks[l] = offsets[NODES * place + (b ^ places[place] % NODES)];
       }
       BARRIER();
-      add_residuals(residuals, count, t == begin, R + SLAB_UNKNOWNS * i);
+      add_residuals<SLAB_UNKNOWNS>(residuals, SLAB_UNKNOWNS, count, t == begin, R + SLAB_UNKNOWNS * i);
       THREADS(m, SIZE)
         for (int l = 0; l < NODES * count; l++) row[(long)SIZE * blocks[l] + m] += parts[l * PITCH + m];
       BARRIER();
@@ -157,7 +138,7 @@ struct SlabLanes {
   int first[LANES], row[LANES], count;
 };
 
-INLINE void take_slabs(const SlabMesh &mesh, long t, long end, SlabLanes &at) {
+INLINE void take_slabs(const Mesh &mesh, long t, long end, SlabLanes &at) {
   long nodes[NODES][LANES];
   int row = at.row[LANES - 1];
   at.count = (int)smaller((long)LANES, end - t);
@@ -182,7 +163,7 @@ INLINE void take_slabs(const SlabMesh &mesh, long t, long end, SlabLanes &at) {
     Lanes x[4], q[LEVELS][4], before[4];
     for (int l = 0; l < LANES; l++) from[l] = mesh.X + 4 * nodes[b][l];
     gather_four(from, x);
-    for (int l = 0; l < LANES; l++) from[l] = mesh.before + 4 * nodes[b][l];
+    for (int l = 0; l < LANES; l++) from[l] = mesh.past + 4 * nodes[b][l];
     gather_four(from, before);
     for (int j = 0; j < LEVELS; j++) {
       for (int l = 0; l < LANES; l++) from[l] = mesh.q + SLAB_UNKNOWNS * nodes[b][l] + UNKNOWNS * j;
@@ -219,10 +200,10 @@ INLINE void start_rows(long first, long last, double *R, SlabLanes &at) {
   at.row[LANES - 1] = (int)first;
 }
 
-KERNEL slab_residuals(const double *X, const double *q, const double *before, const int *elements,
+KERNEL slab_residuals(const double *X, const double *q, const double *past, const int *elements,
                       const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                       const int *places, long nodes, double *R) {
-  const SlabMesh mesh = {X, q, before, elements, zones, media, node_starts, places};
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];
     SlabLanes at;
@@ -234,11 +215,11 @@ KERNEL slab_residuals(const double *X, const double *q, const double *before, co
   }
 }
 
-KERNEL linearise_slab(const double *X, const double *q, const double *before, const int *elements,
+KERNEL linearise_slab(const double *X, const double *q, const double *past, const int *elements,
                       const unsigned char *zones, const Medium<double> *media, const int *node_starts,
                       const int *places, const offset *offsets, const int *starts, long nodes,
                       double *values, double *R) {
-  const SlabMesh mesh = {X, q, before, elements, zones, media, node_starts, places};
+  const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];
     SlabLanes at;

@@ -2,117 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device
-from haloscope.numerics.block_pattern import OFFSET_TYPES
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.solvers.flow.equations import UNKNOWNS, Medium, medium_values
+from haloscope.device.interface import Array
+from haloscope.solvers.flow.equations import UNKNOWNS, ElementEquations
 from haloscope.solvers.flow.newton import Newton, NewtonHistory
 
 Floats = NDArray[np.float64]
 
 SLAB_UNKNOWNS = 2 * UNKNOWNS
 """Of a node: velocity and pressure at the slab's start, seen from above, then those at its end."""
-_SOURCE = Path(__file__).with_name("space_time.cpp")
-_MOST_ZONES = 256
-# Threads of a GPU that have a row, as in space_time.cpp.
-_TEAM = 32
 
 
-class SlabEquations:
-    """Residual and derivatives of the stabilised equations of one slab; see space_time.hpp.
+class SlabEquations(ElementEquations):
+    """The stabilised equations of one slab; see space_time.hpp.
 
-    Residuals are means over the slab, so that they compare with those of
-    :class:`haloscope.solvers.flow.equations.FlowEquations`. With several ranks each gives what its
-    own elements add.
+    States are (u, v, w, p) of each node at the slab's start, then at its end, in blocks of 8; the past
+    is (u, v, w) of each node at the end of the slab before, and a number of no meaning. 1 over the
+    slab's length in time is both numbers of :meth:`set_time`. Residuals are means over the slab, so
+    that they compare with those of :class:`haloscope.solvers.flow.equations.FlowEquations`.
 
     Parameters
     ----------
-    rows
-        The matrix, blocks of 8, whose pattern is that of the elements.
-    nodes
-        Positions in m, (nodes, 3).
-    media
-        Of the zones.
-    zones
-        Of each element, (elements,); all the first by default.
-    lsic
-        Whether a least-squares term acts on the divergence of the velocity.
-    linearise_tau
-        Whether the matrix has the derivatives of tau, too.
+    rows, nodes, media, zones, lsic, linearise_tau
+        See :class:`haloscope.solvers.flow.equations.ElementEquations`.
     """
 
-    def __init__(
-        self,
-        rows: BlockRows,
-        nodes: Floats,
-        media: Sequence[Medium],
-        zones: NDArray[np.integer] | None = None,
-        *,
-        lsic: bool = True,
-        linearise_tau: bool = False,
-    ) -> None:
-        if len(media) > _MOST_ZONES:
-            raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
-        self.device: Device = rows.device
-        self.rows, self.media, self.lsic = rows, tuple(media), lsic
-        give = self.device.from_host
-        elements = len(rows.pattern.element_nodes)
-        of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
-        self._zones = give(of_elements.astype(np.uint8))
-        self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
-        self._media = give(medium_values(self.media, lsic=lsic))
-        carreau = any(medium.carreau is not None for medium in media)
-        constants: dict[str, int | float | str] = {
-            "CARREAU": int(carreau),
-            "TAU_SLOPE": int(linearise_tau),
-            "offset": OFFSET_TYPES[rows.pattern.offsets.itemsize],
-        }
-        self._kernels = {
-            name: self.device.kernel(_SOURCE, name, constants)
-            for name in ("slab_residuals", "linearise_slab")
-        }
-
-    def set_time(self, alpha: float, by_dt: float) -> None:
-        """Set 1 over the slab's length in time, in 1/s; so much is also the factor alpha of u."""
-        values = medium_values(self.media, alpha, by_dt, lsic=self.lsic)
-        self._media[...] = self.device.from_host(values)
-
-    def residual(self, state: Array, past: Array, residual: Array) -> None:
-        """Put the residual of a state into an array of 8 a node.
-
-        Parameters
-        ----------
-        state
-            (u, v, w, p) of each node at the slab's start, then at its end.
-        past
-            (u, v, w) of each node at the end of the slab before, and a number of no meaning.
-        residual
-            Result.
-        """
-        rows = self.rows
-        self._kernels["slab_residuals"].bind(
-            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
-            *(rows.node_starts, rows.node_places, rows.nodes, residual),
-            extent=(rows.nodes * _TEAM,),
-            block=(_TEAM,),
-        )()
-
-    def linearise(self, state: Array, past: Array, residual: Array) -> None:
-        """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
-        rows = self.rows
-        self._kernels["linearise_slab"].bind(
-            *(self._nodes, state, past, rows.element_nodes, self._zones, self._media),
-            *(rows.node_starts, rows.node_places, rows.offsets, rows.starts, rows.nodes),
-            *(rows.values, residual),
-            extent=(rows.nodes * _TEAM,),
-            block=(_TEAM,),
-        )()
+    source = Path(__file__).with_name("space_time.cpp")
+    residuals_kernel, linearise_kernel = "slab_residuals", "linearise_slab"
 
 
 class SlabEnds:
@@ -133,7 +53,7 @@ class SlabEnds:
         Parameters
         ----------
         state, past
-            See :meth:`SlabEquations.residual`.
+            See :class:`SlabEquations`.
         residual
             Result.
         """
@@ -163,8 +83,8 @@ class SpaceTimeSlabs:
     state
         At the end of the last slab.
     level_state, past
-        Unknowns of the last slab, 8 a node, and the state before it, as
-        :meth:`SlabEquations.residual` takes them.
+        Unknowns of the last slab, 8 a node, and the state before it, as :class:`SlabEquations` takes
+        them.
     """
 
     level = 1.0

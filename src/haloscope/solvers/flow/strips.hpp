@@ -1,23 +1,11 @@
 // An element as one of its nodes sees it, that node first: loaded at a place of a row.
 //
-// X nodes' positions [n][4]; q unknowns u, v, w, p [n][4]; past what udot has beside alpha u [n][4];
-// the last of four is of no meaning in X and past.
-// nodes of elements [E][4]; zones: of an element, the number of its medium. places and starts of nodes:
-// numerics/block_pattern.py.
-//
-// The row's node a comes first: the element's node b is taken for number b ^ a, which leaves its
-// orientation. Cores load as many of a node's elements at once as a vector has lanes, GPUs one a thread.
+// Legend: as in places.hpp; q unknowns u, v, w, p [n][4]; past what udot has beside alpha u.
+// Cores load as many of a node's elements at once as a vector has lanes, GPUs one a thread.
 
 #include "lanes.hpp"
 #include "elements.hpp"
-
-struct Mesh {
-  const double *X, *q, *past;
-  const int *elements;
-  const unsigned char *zones;
-  const Medium<double> *media;
-  const int *node_starts, *places;
-};
+#include "places.hpp"
 
 // All that the row of an element's first node needs.
 template <typename T>
@@ -35,22 +23,7 @@ INLINE void open_strip(const Fields<T> &f, Strip<T> &s) {
   s.streamline = streamline_of(s.tet, s.inside);
 }
 
-// The place of a node's element: the element, and the numbers of its nodes with that node first.
-struct Place {
-  long element;
-  int first;
-};
-INLINE Place place_at(const Mesh &mesh, long t) {
-  return {mesh.places[t] / NODES, mesh.places[t] % NODES};
-}
-INLINE long node_of(const Mesh &mesh, Place at, int b) {
-  return mesh.elements[NODES * at.element + (at.first ^ b)];
-}
-
 #if ON_GPU
-// Threads that have a row; each computes a place of it, and then they add up entries.
-#define TEAM 32
-
 INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
   const Place at = place_at(mesh, t);
   Fields<double> f;
@@ -65,15 +38,6 @@ INLINE void take_place(const Mesh &mesh, long t, Strip<double> &s) {
   }
   s.medium = mesh.media[mesh.zones[at.element]];
   open_strip(f, s);
-}
-
-// R = that before plus those of `count` places.
-INLINE void add_residuals(const double *parts, int pitch, int count, bool first, double *R) {
-  THREADS(k, UNKNOWNS) {
-    double sum = first ? 0 : R[k];
-    for (int l = 0; l < count; l++) sum += parts[l * pitch + k];
-    R[k] = sum;
-  }
 }
 #else
 // The places t to t + count; lanes beyond count repeat the last one.

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import Machine, check
+from haloscope.case import check
 from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowCase, partition
 from haloscope.solvers.flow.meshes import elements_of
 from haloscope.solvers.sweeping import (
-    TRANSPORTS,
     Column,
     Columns,
     Layout,
     doublings,
     plain,
-    require_transport,
     spelled,
+    transport_check,
 )
 
 OWN_AXES = ("elements", "messages", "preconditioner")
@@ -38,6 +37,7 @@ def nearness(case: Mapping[str, Any]) -> float:
     return float(_AMPLIFIED * max(left, newton["tolerance"], _LEAST))
 
 
+check_transport = transport_check()
 COLUMNS = Columns(
     problem=(Column("elements", str), Column("tetrahedra", int)),
     options=(
@@ -120,13 +120,6 @@ def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
     table["box"]["upper"] = [
         low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
     ]
-
-
-def check_transport(machine: Machine, layout: Layout) -> None:
-    """Refuse a transport of another device."""
-    if layout.parts != (1,):
-        device = machine.device
-        require_transport(machine.transport, TRANSPORTS[device], f"device {device}")
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:

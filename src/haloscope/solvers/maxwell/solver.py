@@ -232,8 +232,8 @@ class MaxwellSolver:
         """Longest stable step in m, the same bits for any number of ranks."""
         least = self._guess_bound()
         free, _ = self._device.memory()
-        needed = (_DIMENSION + 3) * self.stepping.fields.nbytes * self._world.local_size
-        if self._world.any(needed > free / 2):
+        free //= self._world.sharing(self._device.identity)
+        if self._world.any((_DIMENSION + 3) * self.stepping.fields.nbytes > free / 2):
             self.notices.append(
                 "there is no memory to seek the bound of the time step; half of what the shape of "
                 "the elements suggests is taken"

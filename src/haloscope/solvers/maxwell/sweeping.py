@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import Machine, check
+from haloscope.case import check
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import (
     Box,
@@ -16,14 +16,13 @@ from haloscope.solvers.maxwell.case import (
 )
 from haloscope.solvers.maxwell.meshes import elements_of
 from haloscope.solvers.sweeping import (
-    TRANSPORTS,
     Column,
     Columns,
     Layout,
     doublings,
     plain,
-    require_transport,
     spelled,
+    transport_check,
 )
 
 OWN_AXES = ("elements", "order", "precision")
@@ -31,6 +30,7 @@ MACHINE_AXES: tuple[str, ...] = ()
 GROWTHS = ("strong", "type1")
 ALONE: Mapping[str, Any] = {}
 SAME_BITS: tuple[str, ...] = ()
+check_transport = transport_check()
 COLUMNS = Columns(
     problem=(Column("elements", str), Column("order", int), Column("points", int)),
     options=(
@@ -117,13 +117,6 @@ def _enlarge(box: Box | None, table: dict[str, Any], ranks: int) -> None:
     table["box"]["upper"] = [
         low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
     ]
-
-
-def check_transport(machine: Machine, layout: Layout) -> None:
-    """Refuse a transport of another device."""
-    if layout.parts != (1,):
-        device = machine.device
-        require_transport(machine.transport, TRANSPORTS[device], f"device {device}")
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
