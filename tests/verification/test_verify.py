@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.run import Silent
+from haloscope.run.progress import Silent
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks as cavity
 from haloscope.solvers.interface import Check, Comparison
