@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
+
+from step_times import step_times
 
 from haloscope.case import check, override
 from haloscope.device import open_device
 from haloscope.exchange.world import open_world
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.solver import MaxwellSolver
-
-REPEATS = 7
 
 
 def main() -> None:
@@ -54,15 +53,7 @@ def main() -> None:
         assert isinstance(case, MaxwellCase)
         solver = MaxwellSolver(case, device, world)
         solver.advance(2 * options.steps)
-        times = []
-        for _ in range(REPEATS):
-            device.synchronise()
-            world.barrier()
-            begun = time.perf_counter()
-            solver.advance(options.steps)
-            device.synchronise()
-            times.append(world.largest(time.perf_counter() - begun) / options.steps)
-        step = statistics.median(times)
+        step = statistics.median(step_times(world, device, solver.advance, options.steps))
         if world.is_root:
             print(
                 f"{'x'.join(map(str, elements))} of order {options.order}, {world.size} ranks over "
