@@ -114,6 +114,8 @@ def test_a_tracer_is_named_to_ranks_only_while_nothing_about_it_has_changed(tmp_
     mpi = flavour("mpi4py")
     library = tmp_path / "libmpi.so.1"
     library.write_bytes(next(Path(word) for word in mpi.link if "libmpi" in word).read_bytes())
+    # No mpi.h is near the copy.
+    monkeypatch.setenv("MPICC", str(Path(mpi.start[0]).with_name("mpicc")))
     cache = Cache(tmp_path / "cache")
     built = build_tracer(library, _version_of(mpi, tmp_path), cache)
     assert known_tracers(cache).split("\t")[::3] == [str(library), str(built)]
