@@ -15,7 +15,7 @@ _CHANNEL = {
     "channel": {"size_um": [22.0, 16.0, 18.0], "periodic": ["x", "z"]},
     "walls": {"velocity_m_s": {"y_high": [0.2, 0.0, 0.1]}},
     "cells": [
-        {"vertices": 92, "hematocrit": 0.1},
+        {"vertices": 92, "hematocrit": 0.1, "membrane_viscosity_un_s_m": 0.2},
         {
             "name": "platelet",
             "shape": "oblate",
@@ -23,6 +23,7 @@ _CHANNEL = {
             "vertices": 42,
             "hematocrit": 0.01,
             "elements": "linear",
+            "membrane_viscosity_un_s_m": 0.05,
         },
     ],
     "cell_interval": 20,
@@ -75,9 +76,10 @@ _RUN = textwrap.dedent(
         for given, (ids, states) in zip(suspension.kinds, tables):
             ids, states = (np.asarray(world.broadcast(np.resize(each, shape))) for each, shape in
                            ((ids, (given.total,)),
-                            (states, (given.total, 2, given.membranes.vertices, 3))))
+                            (states, (given.total, len(given.membranes.state),
+                                      given.membranes.vertices, 3))))
             m, rows = given.membranes, np.searchsorted(ids, given.ids)
-            here = np.stack([m.on_host(a, given.count) for a in (m.positions, m.velocities)], 1)
+            here = np.stack([m.on_host(a, given.count) for a in m.state], 1)
             bits = (np.ascontiguousarray(a).view(np.int64) for a in (here, states[rows]))
             different += np.not_equal(*bits).sum(), (~given.own).sum()
         return world.sum(different)

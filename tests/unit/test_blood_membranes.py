@@ -34,11 +34,19 @@ def membranes(mesh, law, *, elements="loop", count=1, capacity=None, device=None
     return made
 
 
+# So stiff a spring that what is not linear in its strain does not count.
+RIGID = 1e6
+
+
 def forces(cells: Membranes, x: np.ndarray, v: np.ndarray | None = None) -> np.ndarray:
+    """Of cells at given places that have been moving with given velocities for long."""
     cells.set_cells(0, x)
     if v is not None:
-        all_velocities = cells.velocities.reshape(3, cells.capacity, cells.vertices)
-        all_velocities[:, : len(x)] = np.moveaxis(v, 2, 0)
+        rates = (cells.settled(x + v) - cells.settled(x - v)) / 2
+        late = cells.settled(x) - cells.law.viscosity / cells.law.viscous_stiffness * rates
+        for number, array in enumerate(cells.natural, 2):
+            values = array.reshape(3, cells.capacity, cells.vertices)
+            values[:, : len(x)] = np.moveaxis(late[:, number], 2, 0)
     cells.compute_forces(len(x))
     return cells.on_host(cells.forces, len(x)).copy()
 
@@ -90,7 +98,7 @@ def test_a_cell_pulls_neither_itself_nor_turns_itself(elements):
         MembraneLaw(1e-9, bending_modulus=0.2, spontaneous_curvature=0.5),
         MembraneLaw(1e-9, area_modulus=5.0),
         MembraneLaw(1e-9, volume_modulus=5.0),
-        MembraneLaw(1e-9, viscosity=0.5),
+        MembraneLaw(1e-9, viscosity=0.5, viscous_stiffness=RIGID),
     ]
     x, v = disturbed(mesh, 1), disturbed(mesh, 1, 1.0, seed=5)
     for law in laws:
@@ -116,9 +124,10 @@ def test_a_cell_at_rest_is_free_of_forces_wherever_it_is_and_however_turned(elem
 @pytest.mark.parametrize("elements", KINDS)
 def test_forces_turn_with_the_cell(elements):
     mesh, turn = red_cell(162), rotation()
-    law = MembraneLaw(2.5, **ALL, spontaneous_curvature=0.3, viscosity=0.4)
+    law = MembraneLaw(2.5, **ALL, spontaneous_curvature=0.3, viscosity=0.4, viscous_stiffness=50.0)
     cells = membranes(mesh, law, elements=elements)
     x, v = disturbed(mesh, 1), disturbed(mesh, 1, seed=8)
+    assert np.abs(forces(cells, x, v) - forces(cells, x)).max() > 0.1
     f = forces(cells, x, v)
     g = forces(cells, x @ turn.T + [3.0, -2.0, 7.0], v @ turn.T)
     assert g == pytest.approx(f @ turn.T, abs=1e-12 * np.abs(f).max())
@@ -208,27 +217,65 @@ def test_viscosity_dissipates_what_a_newtonian_surface_does():
     mesh = red_cell(92)
     x, v = disturbed(mesh, 1), disturbed(mesh, 1, 1.0, seed=5) - mesh.vertices
     elastic = membranes(mesh, MembraneLaw(2.5), elements="linear")
-    viscous = membranes(mesh, MembraneLaw(2.5, viscosity=0.4), elements="linear")
+    law = MembraneLaw(2.5, viscosity=0.4, viscous_stiffness=RIGID)
+    viscous = membranes(mesh, law, elements="linear")
     f = forces(viscous, x, v) - forces(elastic, x)
     along = np.random.default_rng(4).standard_normal(x.shape)
     for direction in (v, along):
         h = 1e-3
         low, high = (dissipation(mesh, x[0], (v + s * h * direction)[0], 0.4) for s in (-1, 1))
-        assert -(f * direction).sum() == pytest.approx((high - low) / (2 * h), rel=1e-8)
+        assert -(f * direction).sum() == pytest.approx((high - low) / (2 * h), rel=1e-4)
 
 
 @pytest.mark.parametrize("elements", KINDS)
 def test_viscosity_resists_shear_alone_and_never_drives(elements):
     mesh = red_cell(92)
-    law = MembraneLaw(1e-12, viscosity=0.4)
+    law = MembraneLaw(1e-12, viscosity=0.4, viscous_stiffness=RIGID)
     cells = membranes(mesh, law, elements=elements)
     x = disturbed(mesh, 1)
     spin = np.cross([0.3, -0.2, 0.5], x) + [1.0, 2.0, 3.0]
     for free in (spin, x):
-        assert np.abs(forces(cells, x, free)).max() < 1e-9
+        assert np.abs(forces(cells, x, free)).max() < 1e-8
     v, w = disturbed(mesh, 1, 1.0, seed=5), disturbed(mesh, 1, 1.0, seed=6)
     assert (forces(cells, x, v) * v).sum() < -1
-    assert (forces(cells, x, v) * w).sum() == pytest.approx((forces(cells, x, w) * v).sum())
+    across = (forces(cells, x, w) * v).sum()
+    assert (forces(cells, x, v) * w).sum() == pytest.approx(across, rel=1e-3)
+
+
+@pytest.mark.parametrize("elements", KINDS)
+@pytest.mark.parametrize(("viscosity", "stiffness"), [(0.4, 0.1), (0.4, 4.0), (0.01, 0.1)])
+def test_springs_that_give_way_end_up_with_the_tension_of_the_viscosity(
+    elements, viscosity, stiffness
+):
+    mesh = red_cell(42)
+    law = MembraneLaw(1e-12, viscosity=viscosity, viscous_stiffness=stiffness)
+    cells = membranes(mesh, law, elements=elements)
+    cells.divide(np.array([0]))
+    x, v = disturbed(mesh, 1), 1e-5 * disturbed(mesh, 1, 1.0, seed=5)
+    wanted = forces(cells, x, v)
+    lag = viscosity / stiffness
+    steps = round(40 * max(lag, 1.0))
+    start = x - steps * v
+    cells.set_cells(0, start)
+    cells.velocities[...] = np.moveaxis(v, 2, 0).ravel()
+    found = []
+    for _ in range(steps):
+        cells.advance(0)
+        cells.relax(0)
+        cells.compute_forces(1)
+        found.append(np.abs(cells.on_host(cells.forces, 1)).max())
+    assert cells.on_host(cells.positions, 1) == pytest.approx(x, abs=1e-12)
+    scale = np.abs(wanted).max()
+    assert cells.on_host(cells.forces, 1) == pytest.approx(wanted, abs=0.02 * scale)
+    # At first there is what one step has strained, less than that where the spring is soft.
+    first = 1 / (1 + 1 / lag) ** 1 / lag
+    assert found[0] == pytest.approx(scale * first, rel=0.05)
+    # Standing still it lets go, by the same share in each step.
+    cells.velocities.fill(0.0)
+    cells.relax(0)
+    cells.compute_forces(1)
+    kept = np.abs(cells.on_host(cells.forces, 1)).max()
+    assert kept == pytest.approx(scale * lag / (1 + lag), rel=0.05)
 
 
 @pytest.mark.parametrize("elements", KINDS)
@@ -318,8 +365,8 @@ _ON_GPU = """
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
 INLINE double absolute(double a) { return std::fabs(a); }
 struct Arguments {
-  const double *positions, *velocities;
-  double *result;
+  const double *positions;
+  double *first, *second, *result;
   const int *elements;
   const double *weights, *reference, *curvature;
   const int *counts, *entries;
@@ -331,15 +378,19 @@ struct Arguments {
 """
 _LAUNCHES = """
 extern "C" int run(int what, Arguments a, Law law, long shared) {
-  return launch(2, THREADS_A_BLOCK, shared, [=] {
+  // Who goes over everything by itself must be alone here.
+  return launch(what == 3 ? 1 : 2, what == 3 ? 1 : THREADS_A_BLOCK, shared, [=] {
     if (what == 0)
-      forces(a.positions, a.velocities, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
+      forces(a.positions, a.first, a.second, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
              a.entries, (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, 2, a.on_chip,
              a.room, a.capacity, a.V, a.E, a.regular);
     if (what == 1)
       energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts, a.entries,
                (const Wedge *)a.wedges, law, a.result, a.capacity, a.count, a.V, a.E, a.regular);
     if (what == 2) moments(a.positions, a.elements, a.result, a.capacity, a.count, a.V, a.E);
+    if (what == 3)
+      relax(a.positions, a.first, a.second, a.elements, a.weights, law, a.rows, a.span, a.capacity, a.V, a.E,
+            a.regular);
   });
 }
 """
@@ -349,17 +400,26 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
 def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     # So many threads that values of one are read by another in every sum.
     mesh, count, threads = red_cell(42), 3, 48
-    law = MembraneLaw(2.5, **ALL, spontaneous_curvature=0.3, viscosity=0.2, fold_guard=2.0)
+    law = MembraneLaw(
+        *(2.5, "skalak"),
+        **ALL,
+        spontaneous_curvature=0.3,
+        viscosity=0.2,
+        viscous_stiffness=20.0,
+        fold_guard=2.0,
+    )
     cells = membranes(mesh, law, elements=elements, count=count)
     # Folded so much that the guard acts in one cell and not in another.
     size = np.array([0.08, 0.4, 0.5])[:, None, None]
     x = mesh.vertices + size * (disturbed(mesh, count, 1.0) - mesh.vertices)
-    wanted = forces(cells, x, disturbed(mesh, count, 1.0, seed=5))
+    wanted = forces(cells, x, 0.1 * disturbed(mesh, count, 1.0, seed=5))
+    assert np.isfinite(wanted).all()
     guarded = cells.energies(count)["folds"]
     assert guarded[0] == 0
     assert (guarded[1:] > 0).all()
     energies, _ = cells.energies(count), cells.shapes(count)
-    constants = {"LOOP": int(elements == "loop"), "THREADS_A_BLOCK": threads, "real": "double"}
+    constants = {"LOOP": int(elements == "loop"), "VISCOUS": 1, "THREADS_A_BLOCK": threads}
+    constants["real"] = "double"
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     prelude += Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
     source, built = tmp_path / "membrane.cpp", tmp_path / "membrane.so"
@@ -371,7 +431,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xvrewmcbntoai"),
+            *((name, ctypes.c_void_p) for name in "xhHrewmcbntoai"),
             *(
                 (name, ctypes.c_long)
                 for name in ("on", "room", "cap", "count", "V", "E", "regular")
@@ -384,11 +444,12 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     E = len(mesh.triangles)
     V = len(mesh.vertices)
     room = 6 * E + (12 * E if elements == "loop" else 7 * V)
+    natural = [array.copy() for array in cells.natural]
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
     def run(what: int, size: int, on_chip: int, rows: tuple[int, ...] = (0, 1, 2)) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
-        arrays = [cells.positions, cells.velocities, result, *cells._tables, *cells._gather]
+        arrays = [cells.positions, *natural, result, *cells._tables, *cells._gather]
         chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)))]
         places = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
         given = Arguments(*places, on_chip, room, count, count, V, E, cells._regular)
@@ -396,6 +457,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
         return result
 
+    start = [array.copy() for array in natural]
     for on_chip in (0, 1):
         found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
         assert (found == wanted).all()
@@ -405,6 +467,12 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
         assert np.isnan(some[1]).all()
     assert (run(1, 5 * count, 0).reshape(5, count) == list(energies.values())).all()
     assert (run(2, 12 * count, 0) == cells._moments).all()
+    cells.divide(np.array([2, 0]))
+    cells.relax(0)
+    run(3, 1, 0, (2, 0))
+    for found, kept, before in zip(natural, cells.natural, start, strict=True):
+        assert (found == kept).all()
+        assert (found != before).any()
 
 
 @pytest.mark.skipif(
@@ -415,10 +483,15 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 @pytest.mark.parametrize("elements", KINDS)
 def test_membranes_compile_for_gpus(elements):
     device = AbsentDevice("sm_90")
-    cells = Membranes(device, sphere(92, 1.0), 5, MembraneLaw(1.0), elements=elements)
-    for name in ("forces", "energies", "moments"):
-        cells._bind(name, 5)
-    assert device.kernels == {("membrane.cpp", name) for name in ("forces", "energies", "moments")}
+    for viscosity in (0.0, 1.0):
+        law = MembraneLaw(1.0, viscosity=viscosity)
+        cells = Membranes(device, sphere(92, 1.0), 5, law, elements=elements)
+        for name in ("forces", "energies", "moments"):
+            cells._bind(name, 5)
+        cells.relax(0)
+    assert device.kernels == {
+        ("membrane.cpp", name) for name in ("forces", "energies", "moments", "relax")
+    }
 
 
 def test_a_red_cell_stretches_as_measured():

@@ -20,7 +20,7 @@ from haloscope.verify import verify as verify_checks
 _ALL = all_checks()
 # Quick for who asks for it with `haloscope verify`, long among tests; others hold the same physics
 # to a published number in less time.
-_LONG_AMONG_TESTS = ("blood-capsule", "cavity-3d-ra1e4")
+_LONG_AMONG_TESTS = ("blood-capsule", "blood-capsule-viscous", "cavity-3d-ra1e4")
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,9 @@ def bytes_beside_populations(table: BloodTable, points: float) -> float:
     for kind in table.cells:
         near = near_vertices(kind.vertices, kind.volume, reach)
         vertices = kind.count(points * table.spacing**3) * kind.vertices
-        found += vertices * (bytes_a_vertex(repulsion=repulsion, near=near) + OUTPUTS)
+        viscous = kind.membrane_viscosity_un_s_m > 0
+        each = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
+        found += vertices * (each + OUTPUTS * (2 if viscous else 1))
     return found
 
 

@@ -73,8 +73,11 @@ class CellsTable(Table):
     area_modulus_un_m: NotNegative = 100.0
     """Holds the whole area: energy kappa (A - A0)^2 / (2 A0)."""
     membrane_viscosity_un_s_m: NotNegative = 0.0
-    """Surface shear viscosity of the membrane. A red cell's, about 0.5 uN s/m, is 15 times and more
-    beyond what explicit steps bear, most with four points (blood.delta); a run says how much that is."""
+    """Surface shear viscosity of the membrane; 0: none. Its tension follows changes with a delay of this
+    over viscous_stiffness, which a run tells."""
+    viscous_stiffness: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
+    """Of springs in series with the membrane's viscosity, in rho dx^3 / dt^2: what steps have to bear
+    in place of the viscosity itself."""
     fold_guard: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     """Stiffness against folds and collapsed triangles of the mesh, in rho dx^3 / dt^2; 0: none."""
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0

@@ -58,6 +58,7 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
             table.area_modulus_un_m * 1e-6 / units.surface_modulus,
             table.volume_modulus_pa / units.pressure,
             table.membrane_viscosity_un_s_m * 1e-6 / units.surface_viscosity,
+            table.viscous_stiffness,
             table.fold_guard,
         ),
         table.elements,

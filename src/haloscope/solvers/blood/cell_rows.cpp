@@ -1,7 +1,7 @@
 // What the host must know of cells to say who holds them, and rows of arrays as cells come and go.
 //
 // Arrays (3, room, V): component d of vertex v of cell c is at (d * room + c) * V + v.
-// States of cells that travel (cells, 6, V): positions along x, y, z, then velocities.
+// States of cells that travel (cells, fields, V): of each array its three components.
 
 #define LANES 32
 #define LOW 0
@@ -50,24 +50,24 @@ KERNEL outline(const real *positions, const real *velocities, long room, long V,
   }
 }
 
-// States of the cells in given rows, one after the other.
-KERNEL give_rows(const real *positions, const real *velocities, long room, long V, const int *rows,
-                 long count, real *states) {
-  BLOCKS(b, 6 * count) {
-    const long k = b / 6, d = b - 6 * k;
-    const real *from = (d < 3 ? positions : velocities) + (d % 3 * room + rows[k]) * V;
-    real *to = states + b * V;
+// What an array has of the cells in given rows becomes fields first to first + 2 of their states.
+KERNEL give_rows(const real *array, long room, long V, const int *rows, long count, real *states, long first,
+                 long fields) {
+  BLOCKS(b, 3 * count) {
+    const long k = b / 3, d = b - 3 * k;
+    const real *from = array + (d * room + rows[k]) * V;
+    real *to = states + (k * fields + first + d) * V;
     THREADS(v, V) to[v] = from[v];
   }
 }
 
 // Row k of `to` becomes row rows[k] of `from`; where that is negative, fields first to first + 2 of
 // state -1 - rows[k].
-KERNEL take_rows(const real *from, long room, const real *states, long first, long V, const int *rows,
-                 long count, real *to, long to_room) {
+KERNEL take_rows(const real *from, long room, const real *states, long first, long fields, long V,
+                 const int *rows, long count, real *to, long to_room) {
   BLOCKS(b, 3 * count) {
     const long d = b / count, k = b - d * count, row = rows[k];
-    const real *source = row < 0 ? states + ((-1 - row) * 6 + first + d) * V : from + (d * room + row) * V;
+    const real *source = row < 0 ? states + ((-1 - row) * fields + first + d) * V : from + (d * room + row) * V;
     real *target = to + (d * to_room + k) * V;
     THREADS(v, V) target[v] = source[v];
   }

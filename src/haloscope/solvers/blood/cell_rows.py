@@ -13,8 +13,7 @@ from haloscope.device.interface import Array, Device
 from haloscope.solvers.blood.membranes import Membranes
 
 SOURCE = Path(__file__).with_name("cell_rows.cpp")
-FIELDS = 6
-"""Positions along x, y, z and velocities, of each vertex of a cell that travels."""
+_DIMENSIONS = 3
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
@@ -43,6 +42,11 @@ class Outlines:
     centre: Floats
     fastest: Floats
     finite: NDArray[np.bool_]
+
+
+def fields_of(cells: Membranes) -> int:
+    """Values of a vertex in a state."""
+    return _DIMENSIONS * len(cells.state)
 
 
 class CellRows:
@@ -74,17 +78,19 @@ class CellRows:
         return Outlines(table[:3].T, table[3:6].T, table[6:9].T, table[9], table[10] == 1)
 
     def states(self, cells: Membranes, rows: Rows) -> Floats:
-        """States (n, 6, V) of the cells in n rows, on the host."""
-        count, vertices = len(rows), cells.vertices
+        """States (n, fields, V) of the cells in n rows, on the host: 3 of each array of the state."""
+        count, vertices, fields = len(rows), cells.vertices, fields_of(cells)
         if count == 0:
-            return np.empty((0, FIELDS, vertices))
-        found = self._device.empty((count, FIELDS, vertices), "f8")
-        self._give.bind(
-            *(cells.positions, cells.velocities, cells.capacity, vertices),
-            *(self._device.from_host(rows.astype(np.int32)), count, found),
-            extent=(FIELDS * count * _ROWS_BLOCK,),
-            block=(_ROWS_BLOCK,),
-        )()
+            return np.empty((0, fields, vertices))
+        found = self._device.empty((count, fields, vertices), "f8")
+        places = self._device.from_host(rows.astype(np.int32))
+        for number, array in enumerate(cells.state):
+            self._give.bind(
+                *(array, cells.capacity, vertices, places, count),
+                *(found, _DIMENSIONS * number, fields),
+                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
+                block=(_ROWS_BLOCK,),
+            )()
         states: Floats = self._device.to_host(found)
         return states
 
@@ -99,24 +105,24 @@ class CellRows:
             (n,) which row of `cells` each of the first n rows of `into` comes from; -1 - k where it
             is state k of `came`.
         came
-            States (m, 6, V), on the host.
+            States (m, fields, V), on the host.
         """
         count, vertices = len(rows), cells.vertices
         if count == 0:
             return
         states = self._device.from_host(came if len(came) else np.empty((1, 1, 1)))
         places = self._device.from_host(rows.astype(np.int32))
-        pairs = ((cells.positions, into.positions, 0), (cells.velocities, into.velocities, 3))
-        for old, new, first in pairs:
+        fields = fields_of(cells)
+        for number, (old, new) in enumerate(zip(cells.state, into.state, strict=True)):
             # Forces are set anew before they are used again.
             target: Array = into.forces if cells is into else new
             self._take.bind(
-                *(old, cells.capacity, states, first, vertices, places, count),
-                *(target, into.capacity),
-                extent=(3 * count * _ROWS_BLOCK,),
+                *(old, cells.capacity, states, _DIMENSIONS * number, fields, vertices),
+                *(places, count, target, into.capacity),
+                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
                 block=(_ROWS_BLOCK,),
             )()
             if cells is into:
                 used = (slice(None), slice(count))
-                shape = (3, into.capacity, vertices)
+                shape = (_DIMENSIONS, into.capacity, vertices)
                 new.reshape(shape)[used] = target.reshape(shape)[used]

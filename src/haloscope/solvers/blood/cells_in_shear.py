@@ -26,6 +26,8 @@ CAPSULE_RADIUS = 3.0
 """In um."""
 RED_CELL_MODULUS = 2.5
 """In uN/m, with the Skalak law."""
+STIFF = 0.03
+"""A capillary number at which strains are small."""
 _DATA = "capsules_in_shear.csv"
 _TAU = 2.0
 # Of a capsule, in moduli of shear over its radius. What is inside stays there: without it interpolation
@@ -34,6 +36,8 @@ _VOLUME_MODULUS = 50.0
 # Looks at a turning membrane in a unit of strain, and how far from the plane of the flow vertices
 # may lie, in radii.
 _LOOKS = 4
+# Of capsules with a viscous membrane: the step, and the spring, many times as stiff as the capsule.
+_TAU_OF_VISCOUS, _SPRING = 0.8, 0.05
 _IN_PLANE = 0.15
 
 
@@ -172,6 +176,35 @@ def capsule(
     )
     flow.case["blood"]["delta"] = delta
     return flow
+
+
+def viscous_capsule(viscous: float) -> tuple[Shear, float]:
+    """A stiff Skalak capsule whose membrane has a viscosity, and by how much its spring is late.
+
+    Parameters
+    ----------
+    viscous
+        Shear rate times membrane viscosity over shear modulus.
+
+    Returns
+    -------
+    flow
+        Of a capillary number of :data:`STIFF`.
+    late
+        Shear rate times the relaxation time of the spring in series with the viscosity.
+    """
+    flow = capsule("skalak", STIFF, 4.0, box=(6.0, 6.0, 6.0), reynolds=0.2, strain=6.0)
+    keys = flow.case["blood"]
+    keys |= {"delta": "linear", "relaxation_time": _TAU_OF_VISCOUS}
+    steps = flow.steps(6.0)
+    flow.case["run"] = {"steps": steps, "diagnostics_interval": steps}
+    cell = keys["cells"][0]
+    cell["membrane_viscosity_un_s_m"] = viscous * cell["shear_modulus_un_m"] / flow.rate
+    cell["volume_modulus_pa"] /= 10
+    cell["viscous_stiffness"] = _SPRING
+    step, spacing = step_of(keys["spacing_um"], _TAU_OF_VISCOUS), keys["spacing_um"] * MICRO
+    modulus = cell["shear_modulus_un_m"] * MICRO / (DENSITY * spacing**3 / step**2)
+    return flow, viscous * modulus / _SPRING
 
 
 def vertices_for(resolution: float) -> int:

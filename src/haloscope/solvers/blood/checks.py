@@ -34,6 +34,8 @@ _DELTA = "linear"
 """For strongly deformed capsules, whose tips are as sharp as the others are wide."""
 _WITHIN = {"neo-hookean": 0.05, "skalak": 0.03}
 _ANGLE_WITHIN = 0.01
+# K/G with C = 1.
+_SKALAK_DILATION = 3.0
 _DRIFT = 0.005
 _MOST_STRAIN = 40.0
 """In which a red cell's membrane has to go around by half."""
@@ -197,6 +199,25 @@ def quick_capsules_check(solve: Solve) -> dict[str, Comparison]:
     return found
 
 
+def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
+    """By how much a membrane's viscosity makes a capsule rounder, and turns it."""
+    shapes, limits = [], []
+    for viscous in (0.0, 1.0):
+        flow, late = cells_in_shear.viscous_capsule(viscous)
+        shapes.append(cells_in_shear.shape_of(solve(flow.case)))
+        limits.append(exact.viscous_capsule(cells_in_shear.STIFF, _SKALAK_DILATION, viscous, late))
+    ratio = shapes[1].deformation / shapes[0].deformation
+    turned = shapes[1].angle - shapes[0].angle
+    return {
+        "deformation over that without viscosity": _relative(
+            ratio, limits[1][0] / limits[0][0], 0.03
+        ),
+        "turned by, over pi": Comparison(
+            turned, (limits[1][1] - limits[0][1]) / math.pi, _ANGLE_WITHIN
+        ),
+    }
+
+
 def tank_treading_check(solve: Solve) -> dict[str, Comparison]:
     """A red cell's membrane goes around at a steady shape."""
     flow = cells_in_shear.red_cell()
@@ -312,6 +333,13 @@ CHECKS = (
         _SHEAR["skalak"],
         True,
         partial(capsules_check, "skalak", None, _FINE, cells_in_shear.WIDE, _DELTA),
+    ),
+    Check(
+        "blood-capsule-viscous",
+        "a stiff capsule in simple shear whose membrane has a viscosity",
+        "D. Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251, with a complex modulus",
+        False,
+        viscous_capsule_check,
     ),
     Check(
         "blood-tank-treading",

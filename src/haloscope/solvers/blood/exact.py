@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 
 import numpy as np
@@ -80,6 +81,33 @@ def blood_in_tube(diameter: float, hematocrit: float) -> float:
     c = (0.8 + math.exp(-0.075 * diameter)) * (wide - 1) + wide
     bent: float = ((1 - hematocrit) ** c - 1) / ((1 - 0.45) ** c - 1)
     return 1 + (at_045 - 1) * bent
+
+
+def viscous_capsule(
+    capillary_number: float, dilation: float, viscous: float, late: float
+) -> tuple[float, float]:
+    """Deformation (L - B)/(L + B) and inclination in radians of a stiff spherical capsule in shear.
+
+    Where strains are small the deformation is 5/8 mu k a (3/G + 1/K) at half a right angle
+    (D. Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251). The membrane goes around once
+    in a vorticity of 4 pi/k and meets the same strain twice, so that its viscosity makes of G a
+    complex modulus at the frequency k (viscous membranes: D. Barthes-Biesel, H. Sgaier, J. Fluid
+    Mech. 160 (1985) 119), that of Maxwell's model in parallel with G where a spring is in series.
+
+    Parameters
+    ----------
+    capillary_number
+        mu k a/G, of the fluid's viscosity, the shear rate k, the radius and the shear modulus.
+    dilation
+        K/G, K the modulus of dilation.
+    viscous
+        k mu_m/G, mu_m the membrane's viscosity.
+    late
+        k times the relaxation time of the spring and mu_m.
+    """
+    shear = 1 + 1j * viscous / (1 + 1j * late)
+    found = 5 / 8 * capillary_number * (3 / shear + 1 / dilation)
+    return abs(found), math.pi / 4 + cmath.phase(found) / 2
 
 
 def tank_treading(long: float, short: float) -> tuple[float, float]:

@@ -15,7 +15,8 @@ ROOM = 1.25
 NEAR_GROWTH = 1.5
 """Entries for what is near that a GPU has room for, over those that are needed at first."""
 OUTPUTS = 2 * _MOVED
-"""Bytes of a vertex that outputs and checkpoints take for a while: positions and velocities by cell."""
+"""Bytes of a vertex that outputs and checkpoints take for a while: positions and velocities by cell; as
+many again of viscous membranes."""
 
 # Of the vertices within reach that a plane like a membrane would have. Counted on the cells of
 # bench/blood_gpu.py: hematocrit 0.4, 642 vertices a cell, reach 1.4 um.
@@ -38,13 +39,17 @@ def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
     return found
 
 
-def bytes_a_vertex(*, repulsion: bool, near: float = 0.0, room: float = ROOM) -> float:
+def bytes_a_vertex(
+    *, repulsion: bool, viscous: bool = False, near: float = 0.0, room: float = ROOM
+) -> float:
     """Bytes of a vertex.
 
     Parameters
     ----------
     repulsion
         Whether cells repel each other.
+    viscous
+        Whether the membrane is.
     near
         Vertices of other cells that its list holds, on average; see :func:`near_vertices`.
     room
@@ -52,6 +57,9 @@ def bytes_a_vertex(*, repulsion: bool, near: float = 0.0, room: float = ROOM) ->
     """
     # Positions, velocities and forces; where it was in single precision, and tiles that it is near.
     found = 3 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
+    if viscous:
+        # Natural metrics of the elements, in two arrays like the others.
+        found += 2 * _MOVED * room
     if repulsion:
         # Position and cell now, where it was, and its place among bins with its cell there.
         found += 4 * _REAL + _MOVED / 2 + 2 * _INDEX

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device
 from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cell_rows import FIELDS, CellRows, Outlines
+from haloscope.solvers.blood.cell_rows import CellRows, Outlines, fields_of
 from haloscope.solvers.blood.cells import Arrival, Held, Leaving, Region, Shares, hand_over
 from haloscope.solvers.blood.membranes import Membranes
 from haloscope.solvers.blood.present_cells import CellKind, Present
@@ -66,13 +66,13 @@ class Holders:
         self._rows = CellRows(device)
 
     def own_states(self, given: Present) -> np.ndarray:
-        """Positions and velocities of own cells' vertices, (n, 2, V, 3)."""
-        states = self._rows.states(given.membranes, np.flatnonzero(given.own))
-        vertices = given.membranes.vertices
-        return np.moveaxis(states.reshape(-1, 2, _DIMENSIONS, vertices), 2, 3)
+        """Of own cells, (n, arrays of the state, V, 3)."""
+        cells = given.membranes
+        states = self._rows.states(cells, np.flatnonzero(given.own))
+        return np.moveaxis(states.reshape(-1, len(cells.state), _DIMENSIONS, cells.vertices), 2, 3)
 
     def add(self, given: Present, ids: np.ndarray, values: np.ndarray) -> None:
-        """Add own cells with states (n, 2, V, 3) on this rank alone; then they are to be handed over."""
+        """Add own cells with states as of `own_states` on this rank alone, to be handed over then."""
         world, held = self._world, given.held
         order = np.argsort(np.concatenate([held.ids, ids]), kind="stable")
         alone = np.zeros((len(ids), world.size), bool)
@@ -84,7 +84,8 @@ class Holders:
             np.concatenate([held.owners, np.full(len(ids), world.rank)])[order],
         )
         rows = np.concatenate([np.arange(held.count), -1 - np.arange(len(ids))])[order]
-        state = np.moveaxis(values, 3, 2).reshape(len(ids), FIELDS, given.membranes.vertices)
+        cells = given.membranes
+        state = np.moveaxis(values, 3, 2).reshape(len(ids), fields_of(cells), cells.vertices)
         self._arrange(given, Arrival(there, rows, state))
 
     def look(self, kinds: Sequence[Present]) -> tuple[list[Outlines], float]:
@@ -167,14 +168,14 @@ class Holders:
 
     def _flat_states(self, cells: Membranes, rows: np.ndarray) -> np.ndarray:
         states = self._rows.states(cells, rows)
-        return states.reshape(len(rows), FIELDS * cells.vertices)
+        return states.reshape(len(rows), fields_of(cells) * cells.vertices)
 
     def _arrange(self, given: Present, arrival: Arrival) -> None:
         """Give the cells that are present now their rows."""
         cells, count = given.membranes, arrival.held.count
         rows = self._rows_for(given.rows, count)
         if arrival.moves(given.count):
-            came = arrival.came.reshape(-1, FIELDS, cells.vertices)
+            came = arrival.came.reshape(-1, fields_of(cells), cells.vertices)
             parked = np.full(rows - count, -1 - len(came))
             if rows > count:
                 came = np.concatenate([came, _parked_state(given)])
@@ -230,8 +231,8 @@ def _parts(held: Held, at_once: int) -> tuple[Rows, Rows, Rows]:
 
 
 def _parked_state(given: Present) -> np.ndarray:
-    """State (1, 6, V) of a cell that meets nothing."""
-    state = np.zeros((1, FIELDS, given.membranes.vertices))
+    """State (1, fields, V) of a cell that meets nothing."""
+    state = np.zeros((1, fields_of(given.membranes), given.membranes.vertices))
     state[0, :_DIMENSIONS] = given.kind.mesh.vertices.T + _PARKED
     return state
 

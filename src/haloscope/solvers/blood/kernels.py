@@ -62,6 +62,7 @@ class _Unfilled(BloodSolver):
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
             membranes.compute_forces(1)
             membranes.advance(0)
+            membranes.relax(0)
             membranes.energies(1)
         if device.kind == "cpu":
             # Cells are packed on cores, whatever computes the flow.

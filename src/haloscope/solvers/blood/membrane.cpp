@@ -11,6 +11,9 @@
 //                of Loop element e
 //   wedges       the same of triangles, with their vertices
 //   rows         numbers of cells; those from span[0] up to span[1] are worked on
+//   natural      of viscous membranes: component d (11, 12, 22) of the natural metric of element e of
+//                cell c at (d * capacity + c) * V + e in the first array, where e < V, and + e - V in the
+//                second: as positions are kept
 //
 // A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
 // added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
@@ -26,8 +29,7 @@ INLINE Rest rest_of(const double *reference, const double *curvature, long E, lo
           reference[4 * E + e], reference[5 * E + e], reference[6 * E + e], LOOP ? curvature[e] : 0.0};
 }
 
-// One cell's positions or velocities, the former relative to its first vertex: nothing is lost far
-// from the origin.
+// One cell's positions, relative to its first vertex: nothing is lost far from the origin.
 struct OneCell {
   const double *x, *y, *z;
   Vec<double> origin;
@@ -35,12 +37,16 @@ struct OneCell {
 INLINE Vec<double> at(OneCell cell, long v) {
   return {cell.x[v] - cell.origin.x, cell.y[v] - cell.origin.y, cell.z[v] - cell.origin.z};
 }
-INLINE OneCell cell_of(const double *values, long capacity, long V, long c, bool relative) {
-  const double *x = values + c * V, *y = x + capacity * V, *z = y + capacity * V;
-  return {x, y, z, relative ? Vec<double>{*x, *y, *z} : Vec<double>{0, 0, 0}};
+INLINE OneCell cell_of(const double *positions, long capacity, long V, long c) {
+  const double *x = positions + c * V, *y = x + capacity * V, *z = y + capacity * V;
+  return {x, y, z, {*x, *y, *z}};
 }
 INLINE Triangle<double> triangle_of(OneCell cell, const int *elements, long E, long e) {
   return triangle(at(cell, elements[e]), at(cell, elements[E + e]), at(cell, elements[2 * E + e]));
+}
+INLINE Metric<double> metric_of(const double *first, const double *second, long capacity, long V, long c, long e) {
+  const double *from = (e < V ? first + e : second + (e - V)) + c * V;
+  return {from[0], from[capacity * V], from[2 * capacity * V]};
 }
 INLINE Vec<double> edge(Triangle<double> t, long k) { return k == 0 ? t.Ea : k == 1 ? t.Eb : t.Ec; }
 
@@ -71,9 +77,9 @@ INLINE void derivatives(Positions x, const double *weights, Vec<T> *d) {
   }
 }
 
-// What an element of the membrane says; u gives velocities.
-template <typename T, typename Positions, typename Velocities>
-INLINE Response<T> loop_response(Law law, Rest rest, const double *weights, Positions x, Velocities u) {
+// What an element of the membrane says; h gives its natural metric.
+template <typename T, typename Positions, typename Natural>
+INLINE Response<T> loop_response(Law law, Rest rest, const double *weights, Positions x, Natural h) {
   Vec<T> d[5];
   if (law.kb != 0)
     derivatives<5>(x, weights, d);
@@ -81,20 +87,20 @@ INLINE Response<T> loop_response(Law law, Rest rest, const double *weights, Posi
     derivatives<2>(x, weights, d);
   Response<T> r = response_of(d[0], d[1]);
   add_elasticity(law, rest, d[0], d[1], r);
-  if (law.mu != 0) {
-    Vec<T> rates[2];
-    derivatives<2>(u, weights, rates);
-    add_viscosity(law, d[0], d[1], rates[0], rates[1], r);
-  }
+#if VISCOUS
+  add_viscosity(law, h(), d[0], d[1], r);
+#endif
   if (law.kb != 0) add_bending(law, rest, d[0], d[1], d[2], d[3], d[4], r);
   return r;
 }
-template <typename T, typename Velocities>
-INLINE Response<T> linear_response(Law law, Rest rest, Triangle<T> t, Velocities u) {
+template <typename T, typename Natural>
+INLINE Response<T> linear_response(Law law, Rest rest, Triangle<T> t, Natural h) {
   const Vec<T> a1 = t.Ec, a2 = Vec<T>{} - t.Eb;
   Response<T> r = response_of(a1, a2);
   add_elasticity(law, rest, a1, a2, r);
-  if (law.mu != 0) add_viscosity(law, a1, a2, u(1) - u(0), u(2) - u(0), r);
+#if VISCOUS
+  add_viscosity(law, h(), a1, a2, r);
+#endif
   return r;
 }
 
@@ -113,6 +119,27 @@ KERNEL advance(double *positions, const double *velocities, const int *rows, con
       const long at = (d * capacity + c) * V + i % V;
       positions[at] += velocities[at];
     }
+  }
+}
+
+// Springs give way for a step: h' = a + keep (h - a), so that a steady rate of deformation D leaves
+// a - h = 2 D mu / kv, with steps of 1, whatever mu and kv are.
+KERNEL relax(const double *positions, double *first, double *second, const int *elements, const double *weights,
+             Law law, const int *rows, const int *span, long capacity, long V, long E, long regular) {
+  FOR_EACH(i, (span[1] - span[0]) * E) {
+    const long c = rows[span[0] + i / E], e = i % E;
+    const OneCell cell = cell_of(positions, capacity, V, c);
+#if LOOP
+    Vec<double> d[2];
+    derivatives<2>([&](long k) { return at(cell, elements[k * E + e]); }, weights + (e < regular ? 0 : 60), d);
+    const Response<double> r = response_of(d[0], d[1]);
+#else
+    const Triangle<double> t = triangle_of(cell, elements, E, e);
+    const Response<double> r = response_of(t.Ec, Vec<double>{} - t.Eb);
+#endif
+    double *to = (e < V ? first + e : second + (e - V)) + c * V;
+    const double now[3] = {r.a11, r.a12, r.a22};
+    for (long j = 0; j < 3; j++, to += capacity * V) *to = fused(law.keep, *to - now[j], now[j]);
   }
 }
 

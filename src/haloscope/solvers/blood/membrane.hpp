@@ -4,7 +4,8 @@
 //   a1, a2            tangents: derivatives of the position by the element's coordinates v and w
 //   A11, A12, A22     inverse of the metric of the shape at rest, upper indices
 //   G, C              shear modulus and Skalak's constant (K = G (1 + 2 C))
-//   mu                surface shear viscosity
+//   kv, keep          spring in series with the surface shear viscosity mu, and mu / (mu + kv)
+//   h                 natural metric of that spring, lower indices
 //   kb, c0            bending modulus and spontaneous curvature (2 H of a sphere is 2 / R > 0)
 //   S, n              vector area and unit normal of a triangle a, b, c, outward
 //   M, N              gradients of the cell's area and volume by a vertex
@@ -29,7 +30,7 @@ OF_VEC Vec<T> cross(Vec<T> a, Vec<T> b) {
 
 // Moduli of one kind of cell; A0 and V0 are those of the shape at rest.
 struct Law {
-  double G, C, kb, kA, kV, A0, V0, mu, skalak;  // the last is 0 for a neo-Hookean membrane
+  double G, C, kb, kA, kV, A0, V0, kv, keep, skalak;  // the last is 0 for a neo-Hookean membrane
   double kf, cf, rf;                            // of membrane_folds.hpp
 };
 
@@ -87,20 +88,21 @@ INLINE void add_elasticity(Law law, Rest rest, Vec<T> a1, Vec<T> a2, Response<T>
   r.t2 = fused(T12, a1, fused(T22, a2, r.t2));
 }
 
-// Tension mu (2 D - tr(D) g) of a Newtonian surface without dilational viscosity (Barthes-Biesel
-// and Sgaier, J. Fluid Mech. 160 (1985)), D from the velocities of the tangents, v1 and v2.
 template <typename T>
-INLINE void add_viscosity(Law law, Vec<T> a1, Vec<T> a2, Vec<T> v1, Vec<T> v2, Response<T> &r) {
-  const T det = fused(r.a11, r.a22, -(r.a12 * r.a12));
-  const T b11 = r.a22 / det, b12 = -r.a12 / det, b22 = r.a11 / det;
-  const T d11 = 2.0 * dot(a1, v1), d12 = dot(a1, v2) + dot(a2, v1), d22 = 2.0 * dot(a2, v2);
-  // One index up: e_i^j = d_ik b^kj.
-  const T e11 = d11 * b11 + d12 * b12, e12 = d11 * b12 + d12 * b22;
-  const T e21 = d12 * b11 + d22 * b12, e22 = d12 * b12 + d22 * b22;
-  const T half = 0.5 * (e11 + e22), area = (0.5 * law.mu) * square_root(det);
-  const T T11 = area * (b11 * e11 + b12 * e21 - half * b11);
-  const T T12 = area * (b11 * e12 + b12 * e22 - half * b12);
-  const T T22 = area * (b12 * e12 + b22 * e22 - half * b22);
+struct Metric {
+  T h11, h12, h22;
+};
+
+// Tension mu (2 D - tr(D) g) of a Newtonian surface without dilational viscosity (Barthes-Biesel
+// and Sgaier, J. Fluid Mech. 160 (1985)) with a spring in series (Maxwell's model; on membranes:
+// Yazdani and Bagchi, J. Fluid Mech. 718 (2013)): kv (h^ij - I / 2 a^ij) / J with I = h^ij a_ij and
+// J^2 = det a / det h is what a strain of the spring alone says, to first order kv (2 e - tr(e) g).
+template <typename T>
+INLINE void add_viscosity(Law law, Metric<T> h, Vec<T> a1, Vec<T> a2, Response<T> &r) {
+  const T det = fused(r.a11, r.a22, -(r.a12 * r.a12)), root = square_root(h.h11 * h.h22 - h.h12 * h.h12);
+  const T half = (0.5 * law.kv) / root;  // by the square root of det h: the area is that of det a
+  const T s = half * (0.5 * (h.h22 * r.a11 + h.h11 * r.a22) - h.h12 * r.a12) / det;
+  const T T11 = half * h.h22 - s * r.a22, T12 = s * r.a12 - half * h.h12, T22 = half * h.h11 - s * r.a11;
   r.t1 = fused(T11, a1, fused(T12, a2, r.t1));
   r.t2 = fused(T12, a1, fused(T22, a2, r.t2));
 }

@@ -6,14 +6,22 @@ struct Side {  // of the cells side by side
   long capacity, V, first, last;
 };
 
-INLINE void bring(const double *values, Side s, bool relative, Lanes *to) {
+INLINE void bring(const double *values, Side s, Lanes *to) {
   for (long d = 0; d < 3; d++)
     for (long l = 0; l < LANES; l++) {
       const double *from = values + (d * s.capacity + s.rows[smaller(s.first + l, s.last)]) * s.V;
-      const double origin = relative ? *from : 0.0;
+      const double origin = *from;
       double *lane = (double *)(to + d) + l;
       for (long v = 0; v < s.V; v++) lane[v * 3 * LANES] = from[v] - origin;
     }
+}
+INLINE Metric<Lanes> metrics_of(const double *first, const double *second, Side s, long e) {
+  Metric<Lanes> h;
+  for (long l = 0; l < LANES; l++) {
+    const Metric<double> one = metric_of(first, second, s.capacity, s.V, s.rows[smaller(s.first + l, s.last)], e);
+    h.h11[l] = one.h11, h.h12[l] = one.h12, h.h22[l] = one.h22;
+  }
+  return h;
 }
 INLINE void take_away(const Lanes *from, Side s, double *values) {
   for (long d = 0; d < 3; d++)
@@ -41,20 +49,19 @@ INLINE Lanes in_pairs(Lanes *parts) {
   return parts[0];
 }
 
-// scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions, of
-// velocities and of forces, and 7 of what bends a corner.
-KERNEL forces(const double *positions, const double *velocities, double *result, const int *elements,
-              const double *weights, const double *reference, const double *curvature, const int *counts,
+// scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions and of
+// forces, and 7 of what bends a corner.
+KERNEL forces(const double *positions, const double *first_natural, const double *second_natural,
+              double *result, const int *elements, const double *weights, const double *reference, const double *curvature, const int *counts,
               const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows,
               const int *span, long slots, long, long room, long capacity, long V, long E, long regular) {
   BLOCKS(slot, slots) {
-    Lanes *x = (Lanes *)(scratch + slot * room), *u = x + 3 * V, *f = u + 3 * V, *corners = f + 3 * V;
+    Lanes *x = (Lanes *)(scratch + slot * room), *f = x + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];
     const bool bent = !LOOP && law.kb != 0;
     for (long first = span[0] + slot * LANES; first < span[1]; first += slots * LANES) {
       const Side side = {rows, capacity, V, first, span[1] - 1};
-      bring(positions, side, true, x);
-      if (law.mu != 0) bring(velocities, side, false, u);
+      bring(positions, side, x);
       for (long i = 0; i < PARTS_OF_A_CELL; i++) volumes[i] = areas[i] = Lanes{};
       for (long i = 0; i < 3 * V; i++) f[i] = Lanes{};
       if (bent)
@@ -83,12 +90,12 @@ KERNEL forces(const double *positions, const double *velocities, double *result,
         const Rest rest = rest_of(reference, curvature, E, e);
         const Triangle<Lanes> t = triangle(load(x + 3 * a), load(x + 3 * b), load(x + 3 * c));
         const auto place = [&](long k) { return load(x + 3 * (long)elements[k * E + e]); };
-        const auto velocity = [&](long k) { return load(u + 3 * (long)elements[k * E + e]); };
+        const auto natural = [&] { return metrics_of(first_natural, second_natural, side, e); };
 #if LOOP
         const double *w = weights + (e < regular ? 0 : 60);
         Gradients<Lanes> g = constraint_gradients(t, p, s);
         if (law.kf != 0) add_to_gradients(t, against_folds(law, rest, t, place), g);
-        const Response<Lanes> r = loop_response<Lanes>(law, rest, w, place, velocity);
+        const Response<Lanes> r = loop_response<Lanes>(law, rest, w, place, natural);
         subtract(f + 3 * a, g.a + loop_gradient(r, w));
         subtract(f + 3 * b, g.b + loop_gradient(r, w + 5));
         subtract(f + 3 * c, g.c + loop_gradient(r, w + 10));
@@ -99,7 +106,7 @@ KERNEL forces(const double *positions, const double *velocities, double *result,
                                      load_response(corners + 7 * c))
                  : constraint_gradients(t, p, s);
         if (law.kf != 0) add_to_gradients(t, against_folds(law, rest, t, place), g);
-        const Response<Lanes> r = linear_response(law, rest, t, velocity);
+        const Response<Lanes> r = linear_response(law, rest, t, natural);
         subtract(f + 3 * a, g.a - (r.t1 + r.t2));
         subtract(f + 3 * b, g.b + r.t1);
         subtract(f + 3 * c, g.c + r.t2);

@@ -15,10 +15,12 @@ struct OnChip {
 
 // STAGED: whether everything is in shared memory.
 template <bool STAGED>
-INLINE void forces_of_cells(const double *positions, const double *velocities, double *result, const int *elements,
+INLINE void forces_of_cells(const double *positions, const double *first_natural, const double *second_natural,
+                            double *result, const int *elements,
                             const double *weights, const double *reference, const double *curvature,
                             const int *counts, const int *entries, const Wedge *wedges, Law law, double *store,
-                            OnChip &chip, const int *rows, const int *span, long slot, long slots, long capacity, long V, long E, long regular) {
+                            OnChip &chip, const int *rows, const int *span, long slot, long slots, long capacity,
+                            long V, long E, long regular) {
   double *const volumes = store + (LOOP ? 12 * E : 7 * V), *const areas = volumes + E, *const folds = areas + E;
   double *const places = folds + (law.kf != 0 ? 4 * E : 0);
   Pair *const waiting = (Pair *)store;
@@ -28,8 +30,7 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
   BARRIER();
   for (long n = span[0] + slot; n < span[1]; n += slots) {
     const long c = rows[n];
-    OneCell cell = cell_of(positions, capacity, V, c, true);
-    const OneCell moving = cell_of(velocities, capacity, V, c, false);
+    OneCell cell = cell_of(positions, capacity, V, c);
     THREADS(v, V) {
       const Vec<double> x = at(cell, v);
       if (STAGED) places[v] = x.x, places[V + v] = x.y, places[2 * V + v] = x.z;
@@ -48,9 +49,9 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
         folds[3 * E + e] = folded.y;
       }
 #if LOOP
-      const auto velocity = [&](long k) { return at(moving, elements[k * E + e]); };
+      const auto natural = [&] { return metric_of(first_natural, second_natural, capacity, V, c, e); };
       const Response<double> r =
-          loop_response<double>(law, rest, chip.weights + (e < regular ? 0 : 60), place, velocity);
+          loop_response<double>(law, rest, chip.weights + (e < regular ? 0 : 60), place, natural);
       const double *values = (const double *)&r;
       // Sheets of E pairs, so that neighbouring threads meet neighbouring places.
       for (int i = 0; i < 6; i++) waiting[i * E + e] = {values[2 * i], values[2 * i + 1]};
@@ -118,7 +119,7 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
         const Wedge a = wedges[i * V + v];
         const long e = a.at / 3, k = a.at % 3;
         const Triangle<double> t = triangle(at(cell, a.a), at(cell, a.b), at(cell, a.c));
-        const auto velocity = [&](long j) { return at(moving, j == 0 ? a.a : j == 1 ? a.b : a.c); };
+        const auto natural = [&] { return metric_of(first_natural, second_natural, capacity, V, c, e); };
         const auto bent = [&](long n) {
           CornerResponse<double> r;
           double *values = (double *)&r;
@@ -128,7 +129,7 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
         const Gradients<double> g =
             resisted(e, t, law.kb != 0 ? bending_gradients(t, p, s, bent(a.a), bent(a.b), bent(a.c))
                                        : constraint_gradients(t, p, s));
-        const Response<double> r = linear_response(law, rest_of(reference, curvature, E, e), t, velocity);
+        const Response<double> r = linear_response(law, rest_of(reference, curvature, E, e), t, natural);
         f = f - (k == 0 ? g.a - (r.t1 + r.t2) : k == 1 ? g.b + r.t1 : g.c + r.t2);
       }
 #endif
@@ -140,18 +141,18 @@ INLINE void forces_of_cells(const double *positions, const double *velocities, d
 
 // room: values of the scratch array for each block.
 KERNEL __launch_bounds__(THREADS_A_BLOCK)
-forces(const double *positions, const double *velocities, double *result, const int *elements,
-       const double *weights, const double *reference, const double *curvature, const int *counts,
+forces(const double *positions, const double *first_natural, const double *second_natural, double *result,
+       const int *elements,       const double *weights, const double *reference, const double *curvature, const int *counts,
        const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows, const int *span,
        long slots, long on_chip, long room, long capacity, long V, long E, long regular) {
   DYNAMIC_SHARED(double, staged);
   SHARED(OnChip, chip, 1);
   BLOCKS(slot, slots)
   if (on_chip)
-    forces_of_cells<true>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
-                          wedges, law, staged, chip[0], rows, span, slot, slots, capacity, V, E, regular);
+    forces_of_cells<true>(positions, first_natural, second_natural, result, elements, weights, reference, curvature,
+                          counts, entries, wedges, law, staged, chip[0], rows, span, slot, slots, capacity, V, E, regular);
   else
-    forces_of_cells<false>(positions, velocities, result, elements, weights, reference, curvature, counts, entries,
-                           wedges, law, scratch + slot * room, chip[0], rows, span, slot, slots, capacity, V, E,
+    forces_of_cells<false>(positions, first_natural, second_natural, result, elements, weights, reference, curvature,
+                           counts, entries, wedges, law, scratch + slot * room, chip[0], rows, span, slot, slots, capacity, V, E,
                            regular);
 }

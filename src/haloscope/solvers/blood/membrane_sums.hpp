@@ -16,7 +16,7 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
                 double *result, long capacity, long count, long V, long E, long regular) {
   BLOCKS(c, count) {
     SHARED(double, sums[ENERGIES], PARTS_OF_A_CELL);
-    const OneCell cell = cell_of(positions, capacity, V, c, true);
+    const OneCell cell = cell_of(positions, capacity, V, c);
     THREADS(i, PARTS_OF_A_CELL) {
       double elastic = 0, bending = 0, area = 0, volume = 0, folds = 0;
       for (long e = i; e < E; e += PARTS_OF_A_CELL) {
@@ -75,7 +75,7 @@ KERNEL moments(const double *positions, const int *elements, double *result,
   BLOCKS(c, count) {
     SHARED(double, sums[MOMENTS], PARTS_OF_A_CELL);
     SHARED(double, least, PARTS_OF_A_CELL);
-    const OneCell cell = cell_of(positions, capacity, V, c, true);
+    const OneCell cell = cell_of(positions, capacity, V, c);
     THREADS(i, PARTS_OF_A_CELL) {
       double m[MOMENTS] = {}, worst = 1;
       for (long e = i; e < E; e += PARTS_OF_A_CELL) {

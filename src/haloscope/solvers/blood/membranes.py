@@ -31,7 +31,7 @@ _CORNER_RESPONSE = 7
 _TRIANGLE_SHEETS = 2
 _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
-_CORES_SCRATCH = 16 * 8
+_CORES_SCRATCH = 13 * 8
 _WARP = 32
 # Threads of a processor that move vertices.
 _MOVING = 2048
@@ -64,6 +64,9 @@ class MembraneLaw:
         each cell's whole area and volume, of the polyhedron of its vertices.
     viscosity
         Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
+    viscous_stiffness
+        kv, force by length, of springs in series with the viscosity (Maxwell's model): what steps
+        have to bear, however large mu is. The tension comes mu/kv late.
     fold_guard
         Stiffness, force by length, against folds between neighbouring triangles of the mesh, and
         against triangles that collapse (membrane_folds.hpp); 0: none.
@@ -77,6 +80,7 @@ class MembraneLaw:
     area_modulus: float = 0.0
     volume_modulus: float = 0.0
     viscosity: float = 0.0
+    viscous_stiffness: float = 0.02
     fold_guard: float = 0.0
 
     def __post_init__(self) -> None:
@@ -84,7 +88,10 @@ class MembraneLaw:
             self._require(name, getattr(self, name))
         self._require("volume_modulus", self.volume_modulus)
         self._require("viscosity", self.viscosity)
+        self._require("viscous_stiffness", self.viscous_stiffness)
         self._require("fold_guard", self.fold_guard)
+        if self.viscosity and not self.viscous_stiffness:
+            raise InputError("viscous_stiffness = 0 leaves a viscosity without effect; give more")
         if self.shear_modulus == 0:
             raise InputError("shear_modulus = 0 leaves a membrane without shape; give more than 0")
 
@@ -109,8 +116,8 @@ class MembraneLaw:
 class Membranes:
     """The cells of one kind that are present: arrays over their vertices, and laws between them.
 
-    Forces are minus the gradients of the discrete energies (of a dissipation, for viscosity). On
-    cores the bits do not depend on threads, nor on which other cells are present.
+    Forces are minus the gradients of the discrete energies. Those of viscosity are due to the strain
+    of springs that give way as :meth:`relax` says. On cores the bits do not depend on threads, nor on which other cells are present.
 
     Parameters
     ----------
@@ -130,8 +137,13 @@ class Membranes:
     ----------
     positions, velocities, forces
         Flat arrays of float64: component d of vertex v of cell c is at
-        (d * capacity + c) * vertices + v. Positions are not wrapped. Velocities matter to the
-        forces only if the membrane is viscous.
+        (d * capacity + c) * vertices + v. Positions are not wrapped.
+    natural
+        Two such arrays where the membrane is viscous, none otherwise: metrics of elements in which
+        the springs in series with the viscosity are at rest, component d = 11, 12, 22 of element
+        e < vertices in the first, e - vertices in the second.
+    state
+        What forces and motion follow from: positions, velocities and natural metrics.
     parts
         How many cells :meth:`divide` has put into each part.
     at_once
@@ -164,6 +176,8 @@ class Membranes:
         self.positions = device.zeros((size,), "f8")
         self.velocities = device.zeros((size,), "f8")
         self.forces = device.zeros((size,), "f8")
+        self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
+        self.state = [self.positions, self.velocities, *self.natural]
         self._loop = elements == "loop"
         self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
         self._set_elements()
@@ -178,7 +192,8 @@ class Membranes:
                     law.volume_modulus,
                     mesh.area(),
                     mesh.volume(),
-                    law.viscosity,
+                    law.viscous_stiffness,
+                    law.viscosity / (law.viscosity + law.viscous_stiffness or 1.0),
                     float(law.elasticity == "skalak"),
                     law.fold_guard * mesh.area() / len(mesh.triangles),
                     min(math.cos(fold_onset(mesh)), 0.0),
@@ -198,7 +213,7 @@ class Membranes:
         self._spans = device.zeros((2 * (len(self.parts) + 1),), np.int32)
 
     def compute_forces(self, count: int) -> None:
-        """Set the forces of the first `count` cells from their positions and velocities."""
+        """Set the forces of the first `count` cells."""
         self._launch("forces", count)
 
     def divide(self, *parts: NDArray[np.integer]) -> None:
@@ -228,6 +243,11 @@ class Membranes:
     def advance(self, part: int) -> None:
         """Move the cells of a part for one step: positions += velocities."""
         self._launch_part("advance", part, self._bind_advance)
+
+    def relax(self, part: int) -> None:
+        """Let the springs of the cells of a part give way for a step; needed of viscous ones alone."""
+        if self.natural:
+            self._launch_part("relax", part, self._bind_relax)
 
     def energies(self, count: int) -> dict[str, np.ndarray]:
         """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
@@ -269,10 +289,28 @@ class Membranes:
             )
 
     def set_cells(self, first: int, vertices: np.ndarray) -> None:
-        """Put cells at given places: positions (n, V, 3) of cells `first` to `first` + n - 1."""
-        cells = self.positions.reshape(3, self.capacity, self.vertices)
-        given = np.ascontiguousarray(np.moveaxis(vertices, 2, 0), np.float64)
-        cells[:, first : first + len(vertices)] = self._device.from_host(given)
+        """Put cells at given places: positions (n, V, 3) of cells `first` to `first` + n - 1.
+
+        Springs in series with viscosity are at rest then.
+        """
+        for array, values in zip(
+            self.state, np.moveaxis(self.settled(vertices), 1, 0), strict=True
+        ):
+            cells = array.reshape(3, self.capacity, self.vertices)
+            given = np.ascontiguousarray(np.moveaxis(values, 2, 0), np.float64)
+            cells[:, first : first + len(vertices)] = self._device.from_host(given)
+
+    def settled(self, vertices: np.ndarray) -> np.ndarray:
+        """State of cells without motion: (n, arrays of the state, V, 3) for vertices (n, V, 3)."""
+        found = np.zeros((len(vertices), len(self.state), self.vertices, 3))
+        found[:, 0] = vertices
+        if self.natural:
+            a1, a2 = self._tangents(np.asarray(vertices, np.float64))
+            metrics = [(p * q).sum(axis=2) for p, q in ((a1, a1), (a1, a2), (a2, a2))]
+            count = len(self.mesh.triangles)
+            sheets = found[:, 2:].reshape(len(vertices), 2 * self.vertices, 3)
+            sheets[:, :count] = np.stack(metrics, axis=2)
+        return found
 
     def on_host(self, array: Array, count: int) -> np.ndarray:
         """Values of one of the flat arrays for the first `count` cells, as (count, V, 3)."""
@@ -297,7 +335,7 @@ class Membranes:
         else:
             nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
             regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
-        self._regular = regular
+        self._regular, self._nodes, self._weights = regular, nodes, weights
         self._tables = [
             device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
             device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
@@ -331,12 +369,10 @@ class Membranes:
     def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Metric at rest and area of each element, and spontaneous curvatures."""
         x = self.mesh.vertices[nodes]
+        a1, a2 = (tangents[0] for tangents in self._tangents(self.mesh.vertices[None]))
         if self._loop:
             kinds = (np.arange(len(nodes)) >= self._regular).astype(int)
             d = np.einsum("ewk,ekx->wex", weights[kinds], x)
-            a1, a2 = d[1], d[2]
-        else:
-            a1, a2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
         a11, a12, a22 = ((p * q).sum(axis=1) for p, q in ((a1, a1), (a1, a2), (a2, a2)))
         S = np.cross(a1, a2)
         det = a11 * a22 - a12**2
@@ -353,6 +389,15 @@ class Membranes:
             Y = a22[:, None] * d[3] + a11[:, None] * d[4] - 2 * a12[:, None] * d[5]
             return reference, -(S * Y).sum(axis=1) / det**1.5
         return reference, self._vertex_curvatures(x, S / 2)
+
+    def _tangents(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of all elements of cells with vertices (n, V, 3): two of (n, E, 3)."""
+        x = vertices[:, self._nodes]
+        if not self._loop:
+            return x[:, :, 1] - x[:, :, 0], x[:, :, 2] - x[:, :, 0]
+        kinds = (np.arange(len(self._nodes)) >= self._regular).astype(int)
+        v, w = np.einsum("ewk,nekx->wnex", self._weights[kinds, 1:3], x)
+        return v, w
 
     def _vertex_curvatures(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
         """2 H at the vertices at rest, as the kernel has it: M.N / (|N| A)."""
@@ -375,7 +420,7 @@ class Membranes:
         if device.kind == "cpu":
             self._slots, self._on_chip, self._shared = device.multiprocessors, 0, 0
             self.at_once = 1
-            # 16 vectors of a vertex, for up to 8 cells side by side.
+            # 13 vectors of a vertex, for up to 8 cells side by side.
             self._room = _CORES_SCRATCH * V
         else:
             self._room = (
@@ -392,6 +437,7 @@ class Membranes:
     def _kernel(self, name: str) -> Kernel:
         constants: Constants = {
             "LOOP": int(self._loop),
+            "VISCOUS": int(self.law.viscosity > 0),
             "THREADS_A_BLOCK": self._threads,
             "real": "double",
         }
@@ -420,9 +466,19 @@ class Membranes:
             extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
         )
 
+    def _bind_relax(self, rows: Array, span: Array) -> Launch:
+        elements, weights, *_ = self._tables
+        count = len(self.mesh.triangles)
+        return self._kernel("relax").bind(
+            *(self.positions, *self.natural, elements, weights, self._law, rows, span),
+            *(self.capacity, self.vertices, count, self._regular),
+            extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
+        )
+
     def _bind_forces(self, rows: Array, span: Array) -> Launch:
+        natural = self.natural or [self._scratch, self._scratch]  # not looked at
         return self._kernel("forces").bind(
-            *(self.positions, self.velocities, self.forces, *self._shape_tables()),
+            *(self.positions, *natural, self.forces, *self._shape_tables()),
             *(self._scratch, rows, span),
             *(self._slots, self._on_chip, self._room, self.capacity, self.vertices),
             *(len(self.mesh.triangles), self._regular),

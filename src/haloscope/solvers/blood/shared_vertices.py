@@ -168,18 +168,18 @@ class SharedVertices:
         self._bound[1][2]()
 
     def complete(self, cells: Membranes) -> None:
-        """Put copies where their owners have the cells, with their velocities; all ranks call this."""
+        """Give copies the state that their owners have of the cells; all ranks call this."""
         if self.whole is not None:
             self._device.fork()
-            self.whole.swap(cells.positions)
-            self.whole.swap(cells.velocities)
+            for array in cells.state:
+                self.whole.swap(array)
             self._device.join()
 
     def forget(self, cells: Membranes) -> None:
         """Let go of arrays that will not be given again."""
         for each in (self.whole, *self.exchanges):
             if each is not None:
-                for array in (cells.positions, cells.velocities, cells.forces):
+                for array in (*cells.state, cells.forces):
                     each.forget(array)
         self._bound = ((), [])
 

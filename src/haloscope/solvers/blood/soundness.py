@@ -17,12 +17,13 @@ _MOST_MACH = 0.1
 _REFUSED_MACH = 0.4
 # Of the modulus of dilation: explicit steps of membranes were seen to fold from 0.26 on.
 _MOST_STIFFNESS = 0.2
-# Of mu_m / (mu dx) times the root of tau - 1/2, by the smoothed delta function: the fewer points share a
-# vertex's force, the more its speed answers within a step. Single red cells of 162 and 642 vertices, at 0.8
-# and 1.2 um and relaxation times of 0.6 to 2, broke from 1.1 to 1.8 times this on (linear, roma), or 1 to
-# 2.8 times (four points).
-_MOST_VISCOUS = {"linear": 0.5, "roma": 3.0, "cosine": 17.0, "peskin": 17.0}
-_WIDE = ("cosine", "peskin")
+# Of springs in series with viscosity, by the smoothed delta function: the fewer points share a vertex's
+# force, the more its speed answers within a step. Single red cells of 162 and 642 vertices, at 0.8 um and
+# relaxation times of 0.55 to 2, were sheared with 0.02 and less without a flaw, shook with 0.05 (linear, 642
+# vertices, 0.6), 0.2 (linear, 162 vertices) and 1 (roma), and not with 1 (four points).
+_MOST_VISCOUS = {"linear": 0.02, "roma": 0.3, "cosine": 0.6, "peskin": 0.6}
+# Delay of the viscous tension over the time in which the flow strains a cell by 1.
+_MOST_LATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,32 @@ def spacings_across(table: BloodTable, kind: CellsTable) -> float:
     return 2 * kind.radius_um / table.spacing_um
 
 
+def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str]:
+    """What to know of a membrane's viscosity, which is taken with springs in series."""
+    if not kind.membrane_viscosity_un_s_m:
+        return []
+    lines = []
+    spring = kind.viscous_stiffness * table.units.surface_modulus
+    late = kind.membrane_viscosity_un_s_m * MICRO / spring
+    most = _MOST_VISCOUS[table.delta]
+    line = f"the viscous tension of {kind.name} follows {late / MICRO:.3g} us late"
+    if late * shear > _MOST_LATE:
+        line += (
+            f", {late * shear:.2g} of the time in which the flow strains it by 1: give "
+            f"viscous_stiffness = {kind.viscous_stiffness * late * shear / _MOST_LATE:.2g}, sound up "
+            f"to {most:g} with the delta function {table.delta}"
+        )
+        if most < max(_MOST_VISCOUS.values()):
+            line += f" and {max(_MOST_VISCOUS.values()):g} with peskin"
+    lines.append(line)
+    if kind.viscous_stiffness > most:
+        lines.append(
+            f"viscous_stiffness = {kind.viscous_stiffness:g} of {kind.name} is beyond what steps bear "
+            f"with the delta function {table.delta}; give {most:g} or less"
+        )
+    return lines
+
+
 def report(table: BloodTable) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
@@ -178,15 +205,7 @@ def report(table: BloodTable) -> list[str]:
                 f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give blood.time_step_us = "
                 f"{units.time_step * _MOST_STIFFNESS / ratio / MICRO:.3g} or less, or a smaller modulus"
             )
-        most = _MOST_VISCOUS[table.delta] / math.sqrt(table.tau - 0.5)
-        unit = table.viscosity * units.spacing / 1e-6
-        if kind.membrane_viscosity_un_s_m > most * unit:
-            lines.append(
-                f"the membranes of {kind.name} are too viscous for explicit steps: mu_m / (mu dx) is "
-                f"{kind.membrane_viscosity_un_s_m / unit:.2g}, sound below {most:.2g} with the delta "
-                f"function {table.delta}; give membrane_viscosity_un_s_m = {most * unit:.2g} or less"
-                + ("" if table.delta in _WIDE else ', or blood.delta = "peskin", which bears more')
-            )
+        lines += _on_viscosity(table, kind, found.shear)
         if kind.hematocrit and kind.shape == "biconcave" and spacings_across(table, kind) < 15:
             lines.append(
                 f"cells of {kind.name} are {spacings_across(table, kind):.3g} spacings across: in a "

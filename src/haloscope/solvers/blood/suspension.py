@@ -128,8 +128,7 @@ class Suspension:
         given = self.kinds[kind]
         self._holders.complete([given])
         given.total += int(self._world.sum(np.array([len(ids)]))[0])
-        still = np.zeros_like(vertices)
-        self._holders.add(given, np.asarray(ids, np.int64), np.stack([vertices, still], axis=1))
+        self._holders.add(given, np.asarray(ids, np.int64), given.membranes.settled(vertices))
         self._holders.hand_over([given])
 
     def remove(self, kind: int, gone: np.ndarray) -> int:
@@ -197,7 +196,8 @@ class Suspension:
         ids
             (n,); none on other ranks.
         state
-            (n, 2, V, 3): positions and velocities of vertices in lattice units.
+            (n, arrays of the membranes' state, V, 3): positions and velocities of vertices in lattice
+            units, first of all.
         """
         given = self.kinds[kind]
         state = self._holders.own_states(given)
@@ -211,7 +211,8 @@ class Suspension:
         found = np.frombuffer(b"".join(part.tobytes() for part in ids), np.int64)
         values = np.frombuffer(b"".join(part.tobytes() for part in states))
         order = np.argsort(found, kind="stable")
-        return found[order], values.reshape(-1, 2, given.membranes.vertices, 3)[order]
+        cells = given.membranes
+        return found[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
@@ -233,7 +234,8 @@ class Suspension:
         for given in self.kinds:
             name, m = given.kind.name, given.membranes
             ids, values = (state.get(f"{name} {what}") for what in ("numbers", "vertices"))
-            if ids is None or values is None or values.shape != (len(ids), 2, m.vertices, 3):
+            wanted = (-1 if ids is None else len(ids), len(m.state), m.vertices, 3)
+            if ids is None or values is None or values.shape != wanted:
                 raise InputError(
                     f"the checkpoint holds no cells {name!r} of {m.vertices} vertices; restart "
                     "with the case it is from"
@@ -300,6 +302,10 @@ class Suspension:
             self._advance(ALONE)
             self._finish_sharing("velocities")
         self._advance(SHARED)
+        for given in self.kinds:
+            for part in (ALONE, OWN):
+                if given.has(part):
+                    given.membranes.relax(part)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
