@@ -266,6 +266,7 @@ def _folder(
 
 
 def _opening(simulation: Simulation) -> str:
+    """What is computed and where; all ranks call this."""
     from haloscope.solvers import registry
 
     solver, world = simulation.solver, simulation.world
@@ -274,9 +275,9 @@ def _opening(simulation: Simulation) -> str:
     if world.size > 1:
         parts = solver.places.describe_parts()
         ranks = f", {world.size} ranks as {parts} over {solver.transport}"
-        gpus = getattr(simulation.device, "count", world.local_size)
-        if gpus < world.local_size:
-            ranks += f"; {world.local_size} ranks share {gpus} GPU{'s' if gpus > 1 else ''} here"
+        gpus = len(set(world.gather_texts(simulation.device.identity)))
+        if simulation.device.kind == "cuda" and gpus < world.size:
+            ranks += f"; {world.size} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
     return f"{solver.name}: {solver.places.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
 
 

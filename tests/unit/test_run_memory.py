@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from small_cavities import simulate, small_case
 
+from haloscope import cli
+from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.exchange.world import World
+from haloscope.run import summary
 from haloscope.solvers import registry
 
 NEEDED = registry.estimate(small_case())["memory_bytes"]
@@ -67,3 +72,33 @@ def test_what_the_poorest_rank_has_decides_on_all():
     with pytest.raises(MachineError, match=f"but {0.9 * NEEDED / 1e9:.3g} GB are free"):
         simulate(device=device, world=Rank(["other"], 0.9 * NEEDED))
     assert fits(device, Rank(["other"], 1.1 * NEEDED))
+
+
+@pytest.mark.parametrize(
+    ("others", "of_a_rank"), [(["host gpu 0"] * 3, 0.25), (["host gpu 1", "host gpu 2"], 1.0)]
+)
+def test_ranks_that_share_a_gpu_have_measured_the_same_memory(others, of_a_rank):
+    """Also where a launcher shows each rank one GPU alone, so that none can count them."""
+    device = Device(1e9, "host gpu 0")
+    device.kind = "cuda"
+    state = SimpleNamespace(device=device, world=Rank(others))
+    found = summary.ceiling_of_all(state, Ceilings(400.0, 300.0, 200.0, 0.0))
+    assert found == pytest.approx(400.0 * of_a_rank)
+
+
+def test_a_run_says_how_many_gpus_its_ranks_share():
+    places = SimpleNamespace(describe=lambda: "4 nodes", describe_parts=lambda: "2")
+    solver = SimpleNamespace(name="cavity", places=places, transport="peer")
+    told = []
+    for others in (["host gpu 0"] * 2, ["host gpu 1", "host gpu 2"]):
+        device = Device(1e9, "host gpu 0")
+        device.kind = "cuda"
+        world = Rank(others)
+        world.size = 3
+        told.append(
+            cli._opening(
+                SimpleNamespace(solver=solver, world=world, device=device, case=small_case())
+            )
+        )
+    assert told[0].endswith("3 ranks share 1 GPU")
+    assert told[1].endswith("over peer")

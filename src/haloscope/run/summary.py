@@ -24,7 +24,7 @@ def ceilings_of_share(state: RunState) -> Ceilings:
 
 def tell_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Progress) -> None:
     """Say before the first step how long the steps take at least."""
-    total = _ceiling_of_all(state, ceilings)
+    total = ceiling_of_all(state, ceilings)
     seconds = steps * state.solver.work.bytes / (total * 1e9)
     progress.line(
         f"{steps} steps take at least {seconds:.2g} s at the {total:.3g} GB/s that this "
@@ -32,10 +32,11 @@ def tell_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: P
     )
 
 
-def _ceiling_of_all(state: RunState, ceilings: Ceilings) -> float:
+def ceiling_of_all(state: RunState, ceilings: Ceilings) -> float:
     """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory."""
-    gpus = getattr(state.device, "count", state.world.local_size)
-    share = min(1.0, gpus / state.world.local_size)
+    share = 1.0
+    if state.device.kind == "cuda":
+        share /= state.world.sharing(state.device.identity)
     return float(state.world.sum(np.array([share * ceilings.best]))[0])
 
 
@@ -112,7 +113,7 @@ def summarise(
     achieved = work.bytes * per_second / 1e9
     summary["bandwidth"] = {"achieved_gb_s": achieved}
     if ceilings is not None:
-        total = _ceiling_of_all(state, ceilings)
+        total = ceiling_of_all(state, ceilings)
         summary["bandwidth"].update(
             {
                 "ceiling_gb_s": total,
