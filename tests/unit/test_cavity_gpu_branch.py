@@ -63,7 +63,7 @@ def _built(constants: tuple[tuple[str, Any], ...]) -> bytes:
     """A library with the tiled kernels, compiled once."""
     with _lock, tempfile.TemporaryDirectory() as folder:
         if constants not in _known:
-            text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", SOURCE.read_text())
+            text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", jit.source_text(SOURCE))
             runs = []
             for name in _TILED:
                 parameters = re.search(rf"^KERNEL[^;{{]*?\b{name}\(([^)]*)\) {{", text, re.M)

@@ -74,7 +74,7 @@ def plain_chunk(shape: Triple, multiprocessors: int) -> int:
 
 
 def shared_bytes(nodes: BlockNodes) -> int:
-    """Shared memory of a block of the tiled kernel: see `tiles` in cavity.cpp."""
+    """Shared memory of a block of the tiled kernel: see `tiles` in cavity_gpu.hpp."""
     tile = TILES[nodes.real]
     width, rows = tile[0] + 2 * _ALIGNED // nodes.dtype.itemsize, tile[1]
     values = (3 + AHEAD) * (rows + 4) + 4 * (2 + AHEAD) * (rows + 2)

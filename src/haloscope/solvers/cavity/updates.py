@@ -131,7 +131,7 @@ class Updates:
         return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
 
     def _fills(self, start: Triple, stop: Triple) -> tuple[int, int]:
-        """Values before and behind each row of a box that the update stores too, see cavity.cpp.
+        """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp.
 
         They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
         inside of the block they are other nodes, and ghosts that travel unpacked may come earlier.

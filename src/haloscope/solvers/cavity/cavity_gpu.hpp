@@ -1,0 +1,296 @@
+// The update on GPUs: columns in registers, and tiles that the copy engine brings.
+
+// A thread marches `chunk` nodes along z with its column in registers; the next plane is asked
+// for one node ahead of its use. Neighbours along x and y come from the first-level cache.
+KERNEL __launch_bounds__(BLOCK_THREADS, LEAST_BLOCKS)
+update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
+       const real *__restrict__ step, const real *__restrict__ reference_p, long first, long nx,
+       long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x >= nx || y >= ny) return;
+  const real dt = LOCAL_STEP ? (real)0 : *step;
+  const real reference = RESCALE ? *reference_p : (real)0;
+  const int z0 = blockIdx.z * (int)chunk, z1 = smaller(z0 + (int)chunk, (int)nz);
+  const int s = (int)sy;
+  const long i = first + x + y * sy + z0 * sz;
+  const real *p = old + i, *u = p + fs, *v = u + fs, *T = old + i + T_FIELD * fs;
+  real *pn = fresh + i, *un = pn + fs, *vn = un + fs, *Tn = pn + T_FIELD * fs;
+  real pC = p[0], uC = u[0], vC = v[0], TC = T[0];
+#if THREE
+  const real *w = v + fs;
+  real *wn = vn + fs;
+  real wC = w[0];
+  real pBB = p[-2 * sz], pB = p[-sz], pF = p[sz];
+  real uB = u[-sz], vB = v[-sz], wB = w[-sz], TB = T[-sz];
+  real uF = u[sz], vF = v[sz], wF = w[sz], TF = T[sz];
+#endif
+  for (int z = z0; z < z1; ++z) {
+#if THREE
+    const real pFF = p[2 * sz], uFF = u[2 * sz], vFF = v[2 * sz], wFF = w[2 * sz];
+    const real TFF = T[2 * sz];
+    const Star w_star = {wC, w[-1], w[1], w[-s], w[s], wB, wF};
+#else
+    const real pBB = 0, pB = 0, pF = 0, pFF = 0, uB = 0, uF = 0, vB = 0, vF = 0, TB = 0, TF = 0;
+    const Star w_star = {0, 0, 0, 0, 0, 0, 0};
+#endif
+    const Star p_star = {pC, p[-1], p[1], p[-s], p[s], pB, pF};
+    const Tips tips = {p[-2], p[2], p[-2 * s], p[2 * s], pBB, pFF};
+    const Star u_star = {uC, u[-1], u[1], u[-s], u[s], uB, uF};
+    const Star v_star = {vC, v[-1], v[1], v[-s], v[s], vB, vF};
+    const Star T_star = {TC, T[-1], T[1], T[-s], T[s], TB, TF};
+    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+    *pn = next.p;
+    *un = next.u;
+    *vn = next.v;
+    *Tn = next.T;
+#if THREE
+    *wn = next.w;
+    pBB = pB, pB = pC, pC = pF, pF = pFF;
+    uB = uC, uC = uF, uF = uFF, vB = vC, vC = vF, vF = vFF;
+    wB = wC, wC = wF, wF = wFF, TB = TC, TC = TF, TF = TFF;
+    p += sz, u += sz, v += sz, w += sz, T += sz;
+    pn += sz, un += sz, vn += sz, wn += sz, Tn += sz;
+#endif
+  }
+}
+
+#if THREE && __CUDA_ARCH__ >= 900
+// The same through shared memory: the copy engine brings the rows of a block's tile, ghosts
+// included, AHEAD planes before their use, so that enough bytes are under way whatever registers
+// leave of occupancy. `first`, the strides and the field distance are multiples of 16 bytes.
+//
+// One block a multiprocessor goes through its share of columns (a tile times `chunk` planes) and
+// keeps in step with the others: rows at the edges of tiles are read by two or three blocks, and
+// come from the second-level cache only while these are at nearly the same plane. `progress` counts
+// the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
+// for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
+//
+// Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
+// come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart.
+//
+// A row's last sector of memory costs much where it is written in part. So the update may also store
+// `fill_low` values before each row and `fill_high` behind it, which complete its sectors. They are
+// values of walls and ghosts as they were, which are constant or come right afterwards, or padding.
+#define EDGE (16 / (int)sizeof(real))
+#define WIDTH (TILE_X + 2 * EDGE)
+#define P_ROWS (TILE_Y + 4)
+#define Q_ROWS (TILE_Y + 2)
+#define P_PLANES (3 + AHEAD)
+#define Q_PLANES (2 + AHEAD)
+#define P_SIZE (P_ROWS * WIDTH)
+#define Q_SIZE (Q_ROWS * WIDTH)
+#define WARPS (TILE_X * TILE_Y / 32)
+#define ROWS_A_WARP ((P_ROWS + 4 * Q_ROWS + WARPS - 1) / WARPS)
+
+// A cut behind which the ghosts of another GPU are filled from here; base is 0 where there is none.
+struct Cut {
+  long base, plane;    // address there of this box's first node, distance of planes there
+  long mine, theirs;   // flags: ghosts have come from there, and have gone there
+  long columns;        // columns of this box at the cut
+};
+struct Cuts {
+  Cut y_low, y_high, z_low, z_high;
+};
+
+// Stores a node beyond a cut: all fields of the outermost layer, p of the second.
+INLINE void cross(const Cut &cut, const Node &next, long place, long z, long fs, int layer) {
+  real *there = (real *)cut.base + place + z * cut.plane;
+  there[0] = next.p;
+  if (layer) return;
+  there[fs] = next.u;
+  there[2 * fs] = next.v;
+  there[3 * fs] = next.w;
+  there[4 * fs] = next.T;
+}
+
+// Notes that a column at a cut is done; the last one tells the neighbour.
+INLINE void crossed(const Cut &cut, long *arrivals, long epoch) {
+  __threadfence_system();
+  if (atomicAdd((unsigned long long *)arrivals, 1ULL) + 1 != cut.columns) return;
+  *arrivals = 0;
+  __threadfence_system();
+  flag_raise((long *)cut.theirs, epoch + 1);
+}
+
+KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
+update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
+             const real *__restrict__ step, const real *__restrict__ reference_p, long first,
+             long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
+             long fill_low, long fill_high, long *progress, long *other, long counters,
+             const Cuts cuts, long *epochs, long *arrivals) {
+  DYNAMIC_SHARED(real, tiles);
+  SHARED(Gate, gates, AHEAD);
+  real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
+  const int tx = threadIdx.x, ty = threadIdx.y, thread = tx + ty * TILE_X;
+  const real dt = LOCAL_STEP ? (real)0 : *step;
+  const real reference = RESCALE ? *reference_p : (real)0;
+  const int tiles_x = ((int)nx + TILE_X - 1) / TILE_X, tiles_y = ((int)ny + TILE_Y - 1) / TILE_Y;
+  const int marches = ((int)nz + (int)chunk - 1) / (int)chunk;
+  const int columns = tiles_x * tiles_y * marches;
+  for (long i = thread + blockIdx.x * (long)(TILE_X * TILE_Y); i < counters;
+       i += gridDim.x * (long)(TILE_X * TILE_Y))
+    other[i] = 0;
+  if (thread == 0)
+    for (int a = 0; a < AHEAD; ++a) gate_open(gates + a);
+  gates_ready();
+
+  // A few lanes of each warp ask for one row each, the same row of every plane.
+  const int lane = thread % 32, request = thread / 32 * ROWS_A_WARP + lane;
+  const bool of_p = request < P_ROWS;
+  const int field = of_p ? 0 : 1 + (request - P_ROWS) / Q_ROWS;
+  const int row = of_p ? request - 2 : (request - P_ROWS) % Q_ROWS - 1;
+  real *const ring = of_p ? p_tiles + (row + 2) * WIDTH
+                          : q_tiles + (field - 1) * Q_SIZE + (row + 1) * WIDTH;
+  const int ring_step = of_p ? P_SIZE : 4 * Q_SIZE;
+  const int ring_end = of_p ? P_PLANES * P_SIZE : Q_PLANES * 4 * Q_SIZE;
+  const int p_at = (ty + 2) * WIDTH + tx + EDGE, q_at = (ty + 1) * WIDTH + tx + EDGE;
+  const long own = tx + ty * sy;
+  int gate = 0;
+  unsigned parity = 0;
+  const long epoch = epochs ? *epochs : 0;
+
+  for (int column = blockIdx.x; column < columns; column += gridDim.x) {
+    const int tile = column % (tiles_x * tiles_y);
+    const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
+    const bool active = x0 + tx < nx && y0 + ty < ny;
+    const int z0 = column / (tiles_x * tiles_y) * (int)chunk;
+    const int z1 = smaller(z0 + (int)chunk, (int)nz);
+    const real *corner = old + first + x0 + y0 * sy + z0 * sz;
+    real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
+    const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
+    long *const line = progress + column / (int)gridDim.x * chunk;
+    long seen = 0;
+
+    const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;
+    const bool z_low = cuts.z_low.base && z0 < 2, z_high = cuts.z_high.base && z1 > nz - 2;
+    const bool at_cut = y_low || y_high || z_low || z_high;
+    if (at_cut) {
+      // Ghosts of the step before, which the copy engine is to see as well.
+      if (thread == 0) {
+        if (y_low) flag_wait((long *)cuts.y_low.mine, epoch);
+        if (y_high) flag_wait((long *)cuts.y_high.mine, epoch);
+        if (z_low) flag_wait((long *)cuts.z_low.mine, epoch);
+        if (z_high) flag_wait((long *)cuts.z_high.mine, epoch);
+      }
+      BARRIER();
+      asm volatile("fence.proxy.async;" ::: "memory");
+    }
+
+    // Where this thread also stores a value that completes a sector.
+    const int from_x = (int)nx - 1 - x0 - tx;
+    const int aside = x0 + tx < fill_low ? -(int)fill_low : from_x < fill_high ? (int)fill_high : 0;
+
+    const int below = (int)ny - y0;
+    const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
+                      row < below + (of_p ? 2 : 1);
+    const int width = smaller(WIDTH, (int)nx - x0 + EDGE + 2);
+    const unsigned bytes = (width + EDGE - 1) / EDGE * 16;
+    const int p_rows = smaller(P_ROWS, below + 4), q_rows = smaller(Q_ROWS, below + 2);
+    const unsigned plane_bytes = bytes * (p_rows + 4 * q_rows);
+    const real *from = corner - EDGE + row * sy + field * fs;
+    int fill = 0;
+    auto fetch = [&](Gate *gate) {
+      copy_row(ring + fill, from, bytes, gate);
+      from += sz;
+      fill = fill + ring_step == ring_end ? 0 : fill + ring_step;
+    };
+    BARRIER();
+    // The first plane comes with the second of p, and with the first behind it of the others.
+    for (int a = 0; a < AHEAD && z0 + a < z1; ++a) {
+      const int at = (gate + a) % AHEAD;
+      if (thread == 0)
+        gate_expect(gates + at, plane_bytes + (a ? 0 : bytes * (2 * p_rows + 4 * q_rows)));
+    }
+    if (asks) {
+      fetch(gates + gate);
+      if (of_p) fetch(gates + gate);
+      for (int a = 0; a < AHEAD && z0 + a < z1; ++a) fetch(gates + (gate + a) % AHEAD);
+    }
+    const real *behind = corner + own;
+    real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
+    if (active) {
+      pBB = __ldcg(behind - 2 * sz), pB = __ldcg(behind - sz), uB = __ldcg(behind + fs - sz);
+      vB = __ldcg(behind + 2 * fs - sz), wB = __ldcg(behind + 3 * fs - sz);
+      TB = __ldcg(behind + 4 * fs - sz);
+    }
+    real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
+    int p_slot = 0, q_slot = 0;
+    for (int z = z0; z < z1; ++z) {
+      gate_wait(gates + gate, parity);
+      if (thread == 0 && z - z0 >= DRIFT)
+        for (int poll = 0; seen < together && poll < MOST_POLLS; ++poll)
+          seen = glance(line + (z - z0) - DRIFT);
+      BARRIER();
+      if (thread == 0) {
+        atomic_add(line + (z - z0), 1L);
+        seen = z + 1 - z0 >= DRIFT ? glance(line + (z + 1 - z0) - DRIFT) : 0;
+      }
+      if (z + AHEAD < z1) {
+        if (thread == 0) gate_expect(gates + gate, plane_bytes);
+        if (asks) fetch(gates + gate);
+      }
+      if (++gate == AHEAD) gate = 0, parity ^= 1;
+      const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
+      const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
+      const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
+      const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
+      const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
+      if (z == z0) {
+        const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+        pC = p[0], pF = p_tiles[p_one * P_SIZE + p_at];
+        uC = u[0], vC = v[0], wC = w[0], TC = T[0];
+      }
+      const real pFF = p_tiles[p_after * P_SIZE + p_at];
+      const real uF = above[0], vF = above[Q_SIZE], wF = above[2 * Q_SIZE], TF = above[3 * Q_SIZE];
+      const Star p_star = {pC, p[-1], p[1], p[-WIDTH], p[WIDTH], pB, pF};
+      const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB, pFF};
+      const Star u_star = {uC, u[-1], u[1], u[-WIDTH], u[WIDTH], uB, uF};
+      const Star v_star = {vC, v[-1], v[1], v[-WIDTH], v[WIDTH], vB, vF};
+      const Star w_star = {wC, w[-1], w[1], w[-WIDTH], w[WIDTH], wB, wF};
+      const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
+      const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+      if (active) {
+        *out = next.p;
+        out[fs] = next.u;
+        out[2 * fs] = next.v;
+        out[3 * fs] = next.w;
+        out[4 * fs] = next.T;
+        if (aside) {
+          out[aside] = p[aside];
+          out[fs + aside] = u[aside];
+          out[2 * fs + aside] = v[aside];
+          out[3 * fs + aside] = w[aside];
+          out[4 * fs + aside] = T[aside];
+        }
+        if (at_cut) {
+          const long place = x0 + tx + (y0 + ty) * sy;
+          const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
+          if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
+          if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
+          if (y_low && ty < 2) cross(cuts.y_low, next, place, z, fs, ty);
+          if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
+        }
+      }
+      out += sz;
+      pBB = pB, pB = pC, pC = pF, pF = pFF;
+      uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
+      p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+      q_slot = q_after;
+    }
+    if (epochs) {
+      BARRIER();
+      if (thread == 0) {
+        if (y_low) crossed(cuts.y_low, arrivals + 2, epoch);
+        if (y_high) crossed(cuts.y_high, arrivals + 3, epoch);
+        if (z_low) crossed(cuts.z_low, arrivals + 4, epoch);
+        if (z_high) crossed(cuts.z_high, arrivals + 5, epoch);
+        if (atomicAdd((unsigned long long *)arrivals + 6, 1ULL) + 1 == columns) {
+          arrivals[6] = 0;
+          *epochs = epoch + 1;
+        }
+      }
+    }
+  }
+}
+#endif
