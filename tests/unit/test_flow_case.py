@@ -123,6 +123,34 @@ def test_boundaries_without_a_condition_are_listed(tmp_path, call):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("outlet", "time", "said"),
+    [
+        ("'no-slip'", "{}", "at 0 s the velocities that are given let 0.1 m^3/s more in than out"),
+        ("{speed=-0.3}", "{}", "let 0.2 m^3/s more out than in"),
+        (
+            "{speed='-0.1+t'}",
+            "{scheme='bdf2',time_step=0.1,end=0.8}",
+            "at 0.1 s the velocities that are given let 0.1 m^3/s more in than out",
+        ),
+    ],
+)
+def test_a_closed_vessel_lets_as_much_in_as_out(refusal, outlet, time, said):
+    closed = "flow.pressure_at=[0.0,0.0,0.0]", "flow.boundaries.x_low={speed=0.1}"
+    message = refusal(f"flow.boundaries.x_high={outlet}", f"flow.time={time}", *closed)
+    assert said in message
+    assert "flow.pressure_at" in message
+
+
+def test_a_run_begins_with_the_shape_of_the_elements(tmp_path, call):
+    path = tmp_path / "channel.toml"
+    path.write_text(_CHANNEL)
+    code, _, err = call("run", path, "--steps", 0, "--out", tmp_path / "out", "--device", "cpu")
+    assert code == 0, err
+    assert "quality SICN at least 0.775, median 0.775\n" in err
+    assert "dihedral angles 45.0 to 90.0 degrees\n" in err
+
+
 def _file_case(path: Path) -> str:
     """The channel's case with a mesh from a file."""
     box = _CHANNEL.index("[flow.box]"), _CHANNEL.index("[flow.fluid]")

@@ -16,10 +16,14 @@ from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.run.progress import Silent
+from haloscope.solvers.flow import space_time
+from haloscope.solvers.flow.checks import slabs_check
 from haloscope.solvers.flow.equations import Carreau, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
+from haloscope.verify import solve_with
 
 # Points of a rule on tetrahedra that is exact to degree 2, and one on times to degree 5.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20
@@ -240,6 +244,20 @@ def test_data_at_boundaries_leave_third_order():
     assert errors[-1] < 1e-4
     assert np.log2(errors[0] / errors[1]) > 2.8
     assert np.log2(errors[1] / errors[2]) > 2.8
+
+
+def test_the_check_tells_third_order_from_second(monkeypatch):
+    """Backward differences are of second order, and so are slabs with values at both of their ends."""
+    solve = solve_with("cpu", Silent())
+
+    def by_differences(data):
+        data["flow"]["time"]["scheme"] = "bdf2"
+        return solve(data)
+
+    assert not any(found.ok for found in slabs_check(by_differences).values())
+    monkeypatch.setattr(SpaceTimeSlabs, "times", lambda self, at: (at, at + self._time_step))
+    monkeypatch.setattr(space_time, "_levels", lambda values: (values[0], values[1]))
+    assert not any(found.ok for found in slabs_check(solve).values())
 
 
 def test_forces_and_pressures_at_the_end_of_a_slab_are_exact_where_they_are_linear_in_time():

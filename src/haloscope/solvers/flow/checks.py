@@ -24,6 +24,7 @@ _LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
 ETHIER = {8: (3.95e-2, 0.304), 16: (1.22e-2, 0.0566), 24: (6.06e-3, 0.0222)}
 _ROUNDING = 1.005
 _LEAST_ORDER = 1.7
+_LEAST_THIRD_ORDER = 2.8
 # Of Newton's residuals over the first: below it they are rounding.
 _LEAST_RESIDUAL = 1e-13
 DRAG, PRESSURE = 6.18533, 0.1710
@@ -33,6 +34,7 @@ _TURNING = "C. R. Ethier, D. A. Steinman, Int. J. Numer. Methods Fluids 19 (1994
 _DFG = "M. Schaefer, S. Turek, Notes on Numerical Fluid Mechanics 52 (1996) 547-566"
 _BRAACK = "M. Braack, T. Richter, Computers and Fluids 35 (2006) 372-392"
 _TAYLOR = "G. I. Taylor, A. E. Green, Proc. R. Soc. Lond. A 158 (1937) 499-521"
+_SLABS = "K. Eriksson, C. Johnson, V. Thomee, RAIRO Model. Math. Anal. Numer. 19 (1985) 611-643"
 _TAU = "derivatives of all terms but tau are exact (README.md of the solver)"
 _QUADRATIC = "L. V. Kantorovich, Uspekhi Mat. Nauk 3 (1948) 89: Newton's method is of second order"
 _ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
@@ -45,6 +47,11 @@ def _below(value: float, most: float) -> Comparison:
 def _second_order(order: float) -> Comparison:
     """An observed order that is at least 1.7; meshes that are still coarse may show more than 2."""
     return Comparison(min(order, 2.0), 2.0, 2.0 - _LEAST_ORDER)
+
+
+def _third_order(order: float) -> Comparison:
+    """Likewise one of at least 2.8."""
+    return Comparison(min(order, 3.0), 3.0, 3.0 - _LEAST_THIRD_ORDER)
 
 
 def _relative(value: float, reference: float, within: float) -> Comparison:
@@ -95,6 +102,17 @@ def taylor_green_check(solve: Solve) -> dict[str, Comparison]:
         "velocity error, 16^2": _below(error, 0.02),
         "order of the velocity": _second_order(math.log2(before / error)),
     }
+
+
+def slabs_check(solve: Solve) -> dict[str, Comparison]:
+    """Velocities at the ends of slabs tend to the exact ones with third order as slabs are halved."""
+    slabs = (4, 8, 16)
+    errors = [verification.turning_shear_error(count, solve) for count in slabs]
+    found = {
+        f"order from {few} to {2 * few} slabs": _third_order(math.log2(before / now))
+        for few, (before, now) in zip(slabs, itertools.pairwise(errors), strict=False)
+    }
+    return found | {f"velocity error in m/s, {slabs[-1]} slabs": _below(errors[-1], 5e-6)}
 
 
 def newton_check(solve: Solve) -> dict[str, Comparison]:
@@ -171,6 +189,13 @@ CHECKS = (
         _TAYLOR,
         False,
         taylor_green_check,
+    ),
+    Check(
+        "flow-space-time",
+        "a shear flow that turns with time, in space-time slabs: third order at their ends",
+        _SLABS,
+        False,
+        slabs_check,
     ),
     Check(
         "flow-newton",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from haloscope.domain.tet_generators import (
     tet_box,
     tet_box_of_planes,
 )
-from haloscope.domain.tet_quality import check_quality
+from haloscope.domain.tet_quality import TetQuality, check_quality, tet_quality
 from haloscope.domain.tets import TetMesh
 from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowTable
@@ -31,7 +32,7 @@ _BYTES_A_TET = 40
 
 
 def make_mesh(table: FlowTable) -> TetMesh:
-    """Make or read the whole mesh of a case.
+    """Make or read the whole mesh of a case; its notes end with a report on the shape of elements.
 
     Raises
     ------
@@ -39,6 +40,7 @@ def make_mesh(table: FlowTable) -> TetMesh:
         It cannot be made or read, an element of a file is a sliver, or a zone of the case is not one
         of the mesh's.
     """
+    quality: TetQuality | None = None
     if table.box is not None:
         mesh = _box(table.box)
     elif table.cylinder_channel is not None:
@@ -50,9 +52,10 @@ def make_mesh(table: FlowTable) -> TetMesh:
     else:
         assert table.mesh is not None
         mesh = read_tets(table.mesh.file, table.mesh.scale)
-        check_quality(mesh, table.mesh.smallest_quality, "flow.mesh.smallest_quality")
+        quality = check_quality(mesh, table.mesh.smallest_quality, "flow.mesh.smallest_quality")
     check_names(table, mesh)
-    return mesh
+    quality = quality or tet_quality(mesh)
+    return replace(mesh, notes=(*mesh.notes, *quality.describe().splitlines()))
 
 
 def _box(box: Box) -> TetMesh:

@@ -138,6 +138,7 @@ class RunResults:
         counts = [self.done.steps, self.done.newton, self.done.linear, self._unconverged]
         return found | {
             "newton": np.array(self._newton, np.float64),
+            "gmres": np.array(self._gmres, np.float64),
             "iterations": np.array(counts, np.int64),
         }
 
@@ -148,6 +149,7 @@ class RunResults:
             fits = rows.ndim == 2 and rows.shape[1] == len(_force_head(force))
             self._forces[force.name] = rows.tolist() if fits else []
         self._newton = np.asarray(extras["newton"]).tolist()
+        self._gmres = np.asarray(extras.get("gmres", ())).tolist()
         counts = np.asarray(extras["iterations"]).tolist()
         self.done = Iterations(*counts[:3])
         self._unconverged = counts[3]

@@ -22,15 +22,28 @@ from haloscope.numerics.shared_node_messages import transport_of
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
+from haloscope.solvers.flow.boundary_means import boundary_areas, exact_sums
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.conditions import conditions_of
 from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
 from haloscope.solvers.flow.forces import Residual
-from haloscope.solvers.flow.given import Given, OutsidePressure, Resistance, Slip, Traction
+from haloscope.solvers.flow.given import (
+    Given,
+    OutsidePressure,
+    Resistance,
+    Slip,
+    Traction,
+    Velocity,
+)
 from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 from haloscope.solvers.flow.meshes import make_mesh
 from haloscope.solvers.flow.newton import Newton, NewtonSettings, Updated
 from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
+
+# When velocities of a closed vessel are looked at, and what share of all that crosses boundaries or
+# runs along them, with these velocities, may be too much or too little.
+_TIMES_OF_BALANCE = 9
+_UNBALANCED = 0.05
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     shared = SharedNodes(world, device, part.node_numbers, transport)
     given = Given(part, shared, conditions_of(table, world, part))
     _refer_pressure(table, world, part, given)
+    if table.pressure_at is not None:
+        _require_balance(table, part, shared, given)
     slabs = table.time.scheme == "space-time"
     pattern = pattern_of(device, part.tets, len(part.nodes))
     rows: BlockRows
@@ -212,3 +227,41 @@ def _refer_pressure(table: FlowTable, world: World, part: NodePart, given: Given
     numbers = part.node_numbers[distances == nearest]
     lowest = -world.largest(-float(numbers.min(initial=part.whole_nodes)))
     given.fix_pressure(int(lowest))
+
+
+def _require_balance(table: FlowTable, part: NodePart, shared: SharedNodes, given: Given) -> None:
+    """Refuse a closed vessel that is given much more to let in than out, or the other way round.
+
+    Where the pressure is fixed, any volume would vanish or come into being. What meshes make of
+    profiles may miss a little.
+
+    Raises
+    ------
+    InputError
+        Says how much, and when.
+    """
+    areas = [
+        boundary_areas(part, shared, name)
+        for name, one in sorted(given.conditions.items())
+        if isinstance(one, Velocity) and one.profile is not None
+    ]
+    end = table.time.end
+    for time in [0.0] if end is None else np.linspace(0.0, end, _TIMES_OF_BALANCE).tolist():
+        state = np.zeros(len(part.nodes) * UNKNOWNS)
+        state[given.numbers] = given.values(time)
+        velocities = state.reshape(-1, UNKNOWNS)[:, :3]
+        terms = [np.zeros((1, 2))]
+        for one in areas:
+            own = velocities[one.nodes[one.counted]]
+            outward = np.einsum("nx,nx->n", own, one.vectors[one.counted])
+            passing = np.linalg.norm(own, axis=1) * one.areas[one.counted]
+            terms.append(np.column_stack([outward, passing]))
+        net, whole = exact_sums(shared.world, np.concatenate(terms)).tolist()
+        if abs(net) > _UNBALANCED * whole:
+            more, less = ("in", "out") if net < 0 else ("out", "in")
+            raise InputError(
+                f"flow.pressure_at is for closed vessels, but at {time:g} s the velocities that are "
+                f"given let {abs(net):.3g} m^3/s more {more} than {less}; make one boundary "
+                '"open" or give it a pressure in place of flow.pressure_at, or give velocities '
+                "that balance"
+            )

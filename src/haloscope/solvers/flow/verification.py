@@ -20,6 +20,7 @@ SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
 _NEAR, _FAR = (5 + 3 * math.sqrt(5)) / 20, (5 - math.sqrt(5)) / 20
 _ETHIER_VISCOSITY, _ETHIER_STEP, _ETHIER_END = 0.01, 0.01, 0.1
 _TAYLOR_VISCOSITY, _TAYLOR_END = 0.1, 1.0
+_TURNING_RATE, _TURNING_END = 1.2, 1.0
 # From when on vortices behind the cylinder are alike, in s.
 _SHEDDING_FROM = 4.5
 
@@ -180,6 +181,46 @@ def taylor_green_rate(cells: int, steps: int, solve: Solve) -> tuple[float, floa
         simulation, lambda x: taylor_green(x, _TAYLOR_END, _TAYLOR_VISCOSITY)
     )
     return rate, error
+
+
+def turning_shear_error(slabs: int, solve: Solve) -> float:
+    """Largest error in m/s of a velocity after 1 s in space-time slabs; it is due to time alone.
+
+    A shear flow, du/dy = 1/s and du/dz = 0.5/s, is seen from a frame that turns about z: there it
+    turns with time, at the boundaries too, and stays linear in space, without a pressure.
+
+    Parameters
+    ----------
+    slabs
+        How many there are in 1 s.
+    """
+    rate, end = _TURNING_RATE, _TURNING_END
+    turned = f"(sin({rate}*t)*x + cos({rate}*t)*y + 0.5*z)"
+    velocity = [f"cos({rate}*t)*{turned}", f"-sin({rate}*t)*{turned}", 0.0]
+    simulation = solve(
+        {
+            "solver": "flow",
+            "flow": {
+                "box": {"cells": [6, 6, 6], "lower": [-0.5] * 3, "upper": [0.5, 0.6, 0.7]},
+                "fluid": {"density": 1.3, "viscosity": 0.02},
+                "zones": {"volume": {"rotation": [0.0, 0.0, rate]}},
+                "boundaries": {side: {"velocity": velocity} for side in SIDES},
+                "pressure_at": [-0.5] * 3,
+                "initial": {"u": "y + 0.5*z"},
+                "time": {"scheme": "space-time", "time_step": end / slabs, "end": end},
+                "newton": {"iterations": 8, "tolerance": 1e-10},
+                "linear": {"tolerance": 1e-6},
+            },
+            "run": {"tolerance": 0.0},
+        }
+    )
+    solver = simulation.solver
+    x, y, z = solver.system.part.nodes.T
+    sine, cosine = math.sin(rate * end), math.cos(rate * end)
+    shear = sine * x + cosine * y + 0.5 * z
+    exact = np.stack([cosine * shear, -sine * shear, 0.0 * shear], axis=1)
+    found = simulation.device.to_host(solver.state).reshape(-1, 4)[:, :3]
+    return float(np.abs(found - exact).max())
 
 
 def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:
