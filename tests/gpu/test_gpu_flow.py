@@ -168,6 +168,21 @@ def test_slip_along_a_curved_wall_goes_as_on_cores(gpu, assert_close, tmp_path):
     assert_close(*results, within=1e-7)
 
 
+@pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_restart_goes_on_on_another_device(gpu, assert_close, tmp_path, order):
+    (tmp_path / "slip.toml").write_text(SLIPPING)
+    first = load(tmp_path / "slip.toml", settings=["checkpoint.at_end=true"], device=order[0])
+    first.run(1, out=tmp_path / "parted", ceilings=False)
+    second = load(tmp_path / "slip.toml", device=order[1])
+    second.run(out=tmp_path / "parted", restart=True, ceilings=False)
+    whole = load(tmp_path / "slip.toml", device="cpu")
+    whole.run(ceilings=False)
+    results = [
+        {name: one.solver.owned(name) for name in one.solver.fields} for one in (second, whole)
+    ]
+    assert_close(*results, within=1e-7)
+
+
 def test_a_run_on_two_gpus_is_that_of_one_and_of_cores(gpu, tmp_path):
     """Or on one that two ranks share, by the command that users give."""
     pytest.importorskip("mpi4py", exc_type=ImportError)

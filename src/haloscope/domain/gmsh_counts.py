@@ -33,7 +33,7 @@ def check_gmsh_counts(path: Path) -> None:
     """
     size = path.stat().st_size
     if size == 0:
-        raise InputError(f"mesh file {path} is empty")
+        raise InputError(f"mesh file {path} is empty; write it anew")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         form = _line_after(text, b"$MeshFormat").split()
         if len(form) < 2:

@@ -77,7 +77,7 @@ def read_with_meshio(path: Path, *, checked_alone: bool = True) -> Any:
         raise InputError(f"mesh file {path} is not there; give the path of a file")
     meshio = importlib.import_module("meshio")
     if path.stat().st_size == 0:
-        raise InputError(f"mesh file {path} is empty")
+        raise InputError(f"mesh file {path} is empty; write it anew")
     if ending == ".msh":
         check_gmsh_counts(path)
     elif ending in ENDINGS:
