@@ -186,13 +186,16 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
     # The first cells are folded so much that the guard acts.
     sizes = size * np.array([3.0, 2.0, 1.0, 1.0, 1.0])[:, None, None]
     places = mesh.vertices + sizes * random.standard_normal((count, vertices, 3)) + 100.0
-    speeds = 0.1 * random.standard_normal((3, count, vertices))
+    speeds = 0.1 * size * random.standard_normal((3, count, vertices))
     results = []
     for device in (gpu, cores):
         cells = Membranes(device, mesh, count + 2, law, elements=elements)
         cells.set_cells(0, places)
         moving = cells.velocities.reshape(3, count + 2, vertices)
         moving[:, :count] = device.from_host(speeds)
+        cells.divide(np.arange(count))
+        cells.advance(0)
+        cells.relax(0)
         cells.compute_forces(count)
         shapes = cells.shapes(count)
         forces = cells.on_host(cells.forces, count)
@@ -205,6 +208,10 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
                 "forces": forces,
                 "forces of parts": parts,
                 **cells.energies(count),
+                **{
+                    f"natural {n}": cells.on_host(each, count)
+                    for n, each in enumerate(cells.natural)
+                },
                 "quality": shapes.quality,
                 "volume": shapes.volume,
             }
@@ -212,15 +219,17 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
     assert_close(*results, _SAME_BITS)
 
 
-def test_rows_of_cells_agree(gpu, cores, assert_close):
+@pytest.mark.parametrize("viscosity", [0.0, 1.0])
+def test_rows_of_cells_agree(gpu, cores, assert_close, viscosity):
     mesh, count = red_cell(162), 9
     random = np.random.default_rng(8)
     places, speeds = random.uniform(-90, 90, (2, 3, count, 162))
-    came = random.standard_normal((2, 6, 162))
+    law = MembraneLaw(1.0, viscosity=viscosity)
+    came = random.standard_normal((2, 12 if viscosity else 6, 162))
     rows = np.array([8, -1, 0, 3, -2, 3, 7, 6, 5, 4])
     results = []
     for device in (gpu, cores):
-        cells, wider = (Membranes(device, mesh, n, MembraneLaw(1.0)) for n in (11, 13))
+        cells, wider = (Membranes(device, mesh, n, law) for n in (11, 13))
         for array, values in ((cells.positions, places), (cells.velocities, speeds)):
             array.reshape(3, 11, 162)[:, :count] = device.from_host(values)
         handler = CellRows(device)
@@ -436,7 +445,12 @@ _CASES: dict[str, dict[str, Any]] = {
         "channel": {"size_um": [22.0, 16.0, 18.0], "periodic": ["x", "z"]},
         "walls": {"velocity_m_s": {"y_high": [0.2, 0.0, 0.1]}},
         "cells": [
-            {"vertices": 162, "hematocrit": 0.1, "viscosity_ratio": 5.0},
+            {
+                "vertices": 162,
+                "hematocrit": 0.1,
+                "viscosity_ratio": 5.0,
+                "membrane_viscosity_un_s_m": 0.2,
+            },
             {
                 "name": "platelet",
                 "shape": "oblate",
