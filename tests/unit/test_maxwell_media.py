@@ -140,6 +140,11 @@ def test_energy_of_random_fields_never_grows_in_media():
         (lambda: Medium(1.0, 1.0, conductivity=-1.0), "conductivity = -1"),
         (lambda: Medium(0.0), "permittivity = 0"),
         (lambda: Medium(2.0, poles=(Lorentz(-0.5, 3.0, 0.1),)), "give energy to waves"),
+        (
+            lambda: Medium(2.0, poles=(Lorentz(-0.5, 3.0),)),
+            "-0.5 of a Lorentz pole without damping",
+        ),
+        (lambda: Medium(2.0, poles=(Lorentz(-0.5, 3.0), DRUDE)), "without damping"),
     ],
 )
 def test_unstable_media_are_refused(make, message):
@@ -149,6 +154,12 @@ def test_unstable_media_are_refused(make, message):
 
 def test_a_negative_pole_is_allowed_where_another_outweighs_it():
     Medium(2.0, poles=(Lorentz(2.0, 3.0, 0.5), Lorentz(-0.01, 3.0, 0.5)))
+    Medium(2.0, poles=(Lorentz(2.0, 3.0), Lorentz(-0.5, 3.0)))
+
+
+def test_a_pole_without_damping_is_a_medium_like_others():
+    with np.errstate(all="raise"):
+        assert Medium(2.0, poles=(Lorentz(3.0, 3.0), DRUDE)).states == 3
 
 
 def test_the_permittivity_is_the_sum_of_its_poles():

@@ -134,6 +134,12 @@ def test_single_precision_is_computed_and_written(tmp_path):
         ),
         ({"materials": [{"region": "glass"}]}, "region 'glass' is not one of the mesh's; it has"),
         ({"time_step": 1e-9}, "time step 1e-09 s is out of range; it must be above 0 and at most"),
+        ({"time_step": -1e-12}, 'maxwell.time_step = -1e-12: give "auto" or a number above 0'),
+        (
+            {"boundaries": {**_WALLS, "x-": {"impedance": -50.0}}},
+            "the surface 'x-' cannot be {'impedance': -50.0}; give it 'pec', 'pmc', 'absorbing'",
+        ),
+        ({"boundaries": {**_WALLS, "y+": "steel"}}, "the surface 'y+' cannot be 'steel'; give it"),
         ({"order": 16}, "maxwell.order = 16: input should be less than or equal to 15"),
         ({"materials": [{"permittivity": -2.0}]}, "maxwell.materials.0.permittivity = -2.0"),
         ({"box": None}, "a mesh is one of the tables maxwell.box, maxwell.cylinder"),
@@ -150,6 +156,19 @@ def test_what_cannot_be_computed_is_told(changes, words):
         opened(data)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_given_step_that_is_not_refused_is_stable():
+    """The bound that is found lies up to some percent above the true one."""
+    bound = opened(cavity(2, flux="central")).solver.bound
+    with pytest.raises(InputError, match="0.95 of the bound"):
+        opened(cavity(2, flux="central", time_step=0.97 * bound))
+    solver = opened(cavity(2, flux="central", time_step=0.9499 * bound)).solver
+    fields = np.random.default_rng(2).standard_normal(solver.stepping.values().shape)
+    solver.stepping.set_fields(fields)
+    before = solver.stepping.energy()
+    solver.stepping.advance(3000)
+    assert solver.stepping.energy() < before
 
 
 def test_a_probe_outside_the_mesh_is_refused():

@@ -160,6 +160,26 @@ def test_a_wave_that_meets_another_medium_is_reflected_as_fresnel_says():
     assert np.abs(stepping.values()[:, 1]).max() < 5e-4
 
 
+@pytest.mark.parametrize("wall", [0.25, 1.0, 4.0])
+def test_a_lossy_wall_reflects_as_its_impedance_says(wall):
+    """A pulse along x in a medium of impedance 1/2 meets it: r = (Zs - 1/2) / (Zs + 1/2)."""
+    mesh = box((10, 1, 1), (-2.5, 0, 0), (0, 0.25, 0.25), periodic=(False, True, True))
+    ends = {"x-": "absorbing", "x+": wall}
+    stepping, points = opened(mesh, 7, materials=(Material(4.0),), boundaries=ends)
+
+    def pulse(s: np.ndarray) -> np.ndarray:
+        return np.exp(-(((s + 1.2) / 0.25) ** 2))
+
+    start = np.zeros(stepping.values().shape)
+    start[:, 1], start[:, 5] = pulse(points[0]), 2 * pulse(points[0])
+    stepping.set_fields(start)
+    stepping.set_step(4e-3)
+    stepping.advance(1200)
+    returned = (wall - 0.5) / (wall + 0.5) * pulse(-points[0] - 2.4)
+    assert np.abs(stepping.values()[:, 1] - returned).max() < 1e-4
+    assert np.abs(stepping.values()[:, 5] + 2 * returned).max() < 2e-4
+
+
 def test_a_boundary_without_a_kind_is_told():
     with pytest.raises(InputError, match="boundary 'y-' of the mesh has no kind"):
         opened(box((1, 1, 1)), 2, boundaries={"x-": "pec", "x+": "pec"})

@@ -82,7 +82,7 @@ def test_bounds_on_cubes_are_the_published_ones(order):
     assert found.limit == pytest.approx(CUBES[order] / cubes, rel=0.03)
     assert found.geometric == pytest.approx(cube_factor(order) / cubes, rel=1e-9)
     assert cube_factor(order) == pytest.approx(CUBES[order], rel=0.01)
-    assert found.automatic < found.largest == found.limit
+    assert found.largest == found.limit
 
 
 def test_walls_change_little_and_a_slower_medium_allows_longer_steps():
@@ -167,9 +167,11 @@ def test_the_bound_hardly_knows_the_last_bits_of_what_it_starts_with():
 
 
 def test_a_step_above_the_bound_is_refused_with_the_bound():
-    require_stable(0.0831, 0.0831)
-    with pytest.raises(InputError, match=r"time step 0\.1 ns .* at most 0\.0831 ns"):
-        require_stable(0.1, 0.0831, "ns")
+    require_stable(0.07912, 0.08328)
+    with pytest.raises(
+        InputError, match=r"time step 0\.08 ns .* at most 0\.07912 ns, .* 0\.08328 ns"
+    ):
+        require_stable(0.08, 0.08328, "ns")
     for given in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="above 0"):
             require_stable(given, 0.0831)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from haloscope.case import CaseTable, Position, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
@@ -32,6 +38,8 @@ FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 _PLACE = ("x", "y", "z")
+# Of a node: coordinates, a Jacobian and a share of the mesh.
+_HOST_BYTES = 5 * 8.0
 
 Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
@@ -196,7 +204,7 @@ class MaxwellTable(Table):
     precision: Literal["double", "single"] = "double"
     """Type of the fields."""
     time_step: Literal["auto"] | Positive = "auto"
-    """In s; refused above the stability bound. auto: cfl times that bound."""
+    """In s; refused above 0.95 of the stability bound. auto: cfl times that bound."""
     cfl: Annotated[float, Field(gt=0.0, le=0.95)] = 0.9
     """Share of the stability bound that the automatic time step takes."""
     integrator: Literal["runge-kutta", "exponential"] = "runge-kutta"
@@ -241,6 +249,30 @@ class MaxwellTable(Table):
     partition: Literal["auto", "graph", "coordinates"] = "auto"
     """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
     one that cuts fewer faces."""
+
+    @field_validator("time_step", mode="wrap")
+    @classmethod
+    def _length_or_auto(cls, given: object, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(given)
+        except ValidationError:
+            raise ValueError('give "auto" or a number above 0') from None
+
+    @field_validator("boundaries", mode="wrap")
+    @classmethod
+    def _kinds_of_surfaces(cls, given: object, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(given)
+        except ValidationError as error:
+            place = error.errors()[0]["loc"]
+            if not isinstance(given, dict) or "[key]" in place:
+                raise
+            name = place[0]
+            raise ValueError(
+                f"the surface {name!r} cannot be {given[name]!r}; give it "
+                f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
+                "above 0"
+            ) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> MaxwellTable:
@@ -348,9 +380,12 @@ def generated_elements(table: MaxwellTable) -> int | None:
 
 
 def bytes_a_node(order: int, single: bool) -> float:
-    """Device memory of a node: fields, increments, geometry and the traces of its share."""
-    traces = 2 * FACES * FACE_VALUES / (order + 1)
-    return (4 if single else 8) * (2 * 6 + 10 + traces)
+    """Device memory of a node: fields, increments, geometry and its share of faces.
+
+    Of these traces of both sides and, on cores, three numbers of the shape of a point.
+    """
+    faces = FACES * (2 * FACE_VALUES + 3) / (order + 1)
+    return (4 if single else 8) * (2 * 6 + 10 + faces)
 
 
 def estimate(case: MaxwellCase) -> dict[str, float]:
@@ -359,7 +394,8 @@ def estimate(case: MaxwellCase) -> dict[str, float]:
     Returns
     -------
     dict
-        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
+        ``memory_bytes`` held on the devices, ``host_bytes`` beside them (coordinates, Jacobians, the
+        mesh) and ``bytes_per_step`` moved at least.
     """
     table = case.maxwell
     nodes = _elements(table) * (table.order + 1) ** 3
@@ -367,7 +403,11 @@ def estimate(case: MaxwellCase) -> dict[str, float]:
     memory = nodes * bytes_a_node(table.order, single)
     if case.output.average is not None:
         memory += 8.0 * 6 * nodes
-    return {"memory_bytes": memory, "bytes_per_step": 5 * nodes * bytes_a_step(table.order, single)}
+    return {
+        "memory_bytes": memory,
+        "host_bytes": _HOST_BYTES * nodes,
+        "bytes_per_step": 5 * nodes * bytes_a_step(table.order, single),
+    }
 
 
 def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:

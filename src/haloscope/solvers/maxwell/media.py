@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -188,13 +188,17 @@ class Medium(Material):
 
     def _refuse_gain(self) -> None:
         """Refuse a medium whose poles together give energy to a wave of some frequency."""
-        rates = [rate for pole in self.poles for rate in pole.rates if rate > 0]
+        # Lines of no width neither take nor give energy beside their resonance.
+        lines = [pole for pole in self.poles if isinstance(pole, Lorentz) and pole.damping == 0]
+        _refuse_lines_of_gain(lines)
+        poles = [pole for pole in self.poles if pole not in lines]
+        rates = [rate for pole in poles for rate in pole.rates if rate > 0]
         if not rates:
             return
         low, high = math.log10(min(rates)) - _DECADES, math.log10(max(rates)) + _DECADES
         near = [rate * (1 + np.linspace(-0.1, 0.1, 201)) for rate in rates]
         w = np.concatenate([np.logspace(low, high, _SAMPLES), *near])
-        each = np.stack([pole.susceptibility(w).imag for pole in self.poles])
+        each = np.stack([pole.susceptibility(w).imag for pole in poles])
         loss = each.sum(axis=0) + self.conductivity / w
         size = np.abs(each).sum(axis=0) + self.conductivity / w
         bad = np.flatnonzero(loss < -_LEAST_GAIN * size)
@@ -262,6 +266,17 @@ class Medium(Material):
     def fastest(self) -> float:
         """Largest magnitude of an eigenvalue that it adds; the curl's own come on top."""
         return float(max(np.abs(np.linalg.eigvals(self.matrix())).max(), self.magnetic_rate))
+
+
+def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
+    """Refuse poles without damping that give energy at their resonance."""
+    for line in lines:
+        strength = sum(one.strength for one in lines if one.resonance == line.resonance)
+        if strength < 0:
+            raise InputError(
+                f"strength = {strength:g} of a Lorentz pole without damping is out of range: such "
+                "a medium would be unstable; give a number 0 or more"
+            )
 
 
 class MediumTerm:

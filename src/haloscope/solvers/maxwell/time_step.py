@@ -19,7 +19,7 @@ from haloscope.numerics.timestep import LSERK4, LowStorage
 Floats = NDArray[np.float64]
 
 MARGIN = 0.95
-"""Share of the bound that an automatic step takes."""
+"""Largest share of the bound that a step may take."""
 
 # Bounds on cubes of width h over h / c, upwind flux; from order 5 on the faces' eigenvalue
 # -2 N (N + 1) c / h alone decides.
@@ -56,13 +56,8 @@ class StepBound:
 
     @property
     def largest(self) -> float:
-        """Steps above this are refused."""
+        """The bound; steps above :data:`MARGIN` of it are refused."""
         return self.limit if self.converged else min(self.limit, self.geometric)
-
-    @property
-    def automatic(self) -> float:
-        """The step to take where none is given."""
-        return MARGIN * self.largest
 
 
 def cube_factor(order: int, scheme: LowStorage = LSERK4) -> float:
@@ -193,7 +188,7 @@ def random_start(elements: NDArray[np.integer], values: int) -> Floats:
 
 
 def require_stable(given: float, bound: float, unit: str = "") -> None:
-    """Refuse a time step above the bound.
+    """Refuse a time step above :data:`MARGIN` of the bound.
 
     Parameters
     ----------
@@ -207,10 +202,12 @@ def require_stable(given: float, bound: float, unit: str = "") -> None:
     InputError
         Names the bound.
     """
-    if not 0 < given <= bound:
+    # As it is told, so that what is told is allowed.
+    most = float(f"{MARGIN * bound:.4g}")
+    if not 0 < given <= most:
         told = f" {unit}" if unit else ""
         raise InputError(
             f"time step {given:g}{told} is out of range; it must be above 0 and at most "
-            f"{bound:.4g}{told}, where this mesh, order and media become unstable; leave it out "
-            "to have it chosen"
+            f"{most:g}{told}, {MARGIN:g} of the bound {bound:.4g}{told} where this mesh, order and "
+            "media become unstable; leave it out to have it chosen"
         )
