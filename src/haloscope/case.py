@@ -327,8 +327,11 @@ def _shown_key(location: Sequence[int | str]) -> tuple[int | str, ...]:
 
 def _is_branch(part: int | str) -> bool:
     """Tell pydantic's names of union branches from keys."""
+    # Names of boundaries may hold hyphens, too: "x-", "inlet-1".
     return isinstance(part, str) and (
-        part in ("float", "int", "str", "bool", "Average") or "[" in part or "-" in part
+        part in ("float", "int", "str", "bool", "Average")
+        or "[" in part
+        or part.startswith("constrained-")
     )
 
 

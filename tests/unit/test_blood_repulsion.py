@@ -245,6 +245,25 @@ def channel(low=0.7, high=6.4) -> tuple[OwnBox, np.ndarray, np.ndarray]:
     return box, table, distance
 
 
+def test_arrays_that_gave_way_are_let_go():
+    """Of cells that have moved to larger arrays nothing is kept, nor of their lists."""
+    box, table, distance = channel()
+    between = Repulsion(CpuDevice(), whole(), LAW)
+    walls = WallRepulsion(CpuDevice(), box, 2, table, distance, LAW)
+    for _ in range(2):
+        positions = crowd()
+        forces = [np.zeros_like(one) for one in positions]
+        kinds = [CellsOfKind(*args, *s) for *args, s in zip(positions, forces, KINDS, strict=True)]
+        for each in (between, walls):
+            each.apply(kinds)
+            each.forget(positions[0])
+        # Lists are of all kinds together, walls take them one by one.
+        assert (between._plans, len(walls._launches)) == ({}, len(kinds) - 1)
+        for one in positions:
+            walls.forget(one)
+        assert not walls._launches
+
+
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize(("low", "high"), [(0.7, 6.4), (0.05, 6.95)])
 def test_plane_walls_push_along_their_normal(low, high, far):

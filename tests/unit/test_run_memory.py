@@ -13,6 +13,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.exchange.world import World
 from haloscope.run import summary
+from haloscope.run.memory import needed_and_free
 from haloscope.solvers import registry
 
 NEEDED = registry.estimate(small_case())["memory_bytes"]
@@ -102,3 +103,17 @@ def test_a_run_says_how_many_gpus_its_ranks_share():
         )
     assert told[0].endswith("3 ranks share 1 GPU")
     assert told[1].endswith("over peer")
+
+
+def test_cores_are_asked_for_what_the_host_holds_too(monkeypatch):
+    estimate = {"memory_bytes": 100.0, "host_bytes": 30.0}
+    monkeypatch.setattr(registry, "estimate", lambda case: estimate)
+    device = Device(1e3, "host cores")
+    assert needed_and_free(small_case(), device, Rank(["host cores"])) == (130.0, 500.0)
+    device.kind = "cuda"
+    assert needed_and_free(small_case(), device, Rank([]))[0] == 100.0
+
+
+def test_memory_that_the_system_has_not_is_told_as_such():
+    with pytest.raises(MemoryError, match="bytes are to be had"):
+        CpuDevice(threads=1).empty((1 << 61,), "u1")

@@ -167,6 +167,11 @@ class CpuDevice:
 
         Successive arrays start at different cache lines within a 4 KiB page, since equal
         offsets of several streams would compete for the same sets of the first-level cache.
+
+        Raises
+        ------
+        MemoryError
+            The system has not that much.
         """
         kind = np.dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))
@@ -174,7 +179,10 @@ class CpuDevice:
         shift = (self._allocated % 16) * 3 * _LINE
         self._allocated += 1
         if size >= _LARGE:
-            block = mmap.mmap(-1, size + shift + _LARGE)
+            try:
+                block = mmap.mmap(-1, size + shift + _LARGE)
+            except (OSError, OverflowError) as error:
+                raise MemoryError(f"no {size:,} bytes are to be had") from error
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 block.madvise(mmap.MADV_HUGEPAGE)
             raw = np.frombuffer(block, dtype=np.uint8)

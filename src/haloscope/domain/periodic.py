@@ -112,7 +112,10 @@ def join_periodic(
                 f"{', '.join(mesh.boundary_names) or 'none'}"
             )
     if first == second:
-        raise InputError(f"a periodic pair needs two boundaries, but '{first}' is given twice")
+        raise InputError(
+            f"a periodic pair needs two boundaries, but '{first}' is given twice; name the opposite "
+            "one, too"
+        )
     here, there = mesh.outer_faces(first), mesh.outer_faces(second)
     what = f"periodic pair '{first}', '{second}'"
     corners, others = _corners(mesh, here), _corners(mesh, there)
@@ -182,7 +185,8 @@ def _require_partners(
         raise InputError(
             f"{what}: {len(missing)} of {len(partner)} faces have no partner, the first on "
             f"element {faces[0][face, 0]} at {point_text(centres[face])}; no face is at "
-            f"{point_text(centres[face] + shift)}, the translation being {point_text(shift)}"
+            f"{point_text(centres[face] + shift)}, the translation being {point_text(shift)}; mesh "
+            "the second surface as a translated copy of the first"
         )
     uses = np.bincount(partner, minlength=len(other_centres))
     alone = np.flatnonzero(uses != 1)
@@ -191,7 +195,8 @@ def _require_partners(
         raise InputError(
             f"{what}: {len(alone)} of {len(other_centres)} faces of the second have "
             f"{'no' if uses[face] == 0 else 'several'} partners, the first on element "
-            f"{faces[1][face, 0]} at {point_text(other_centres[face])}"
+            f"{faces[1][face, 0]} at {point_text(other_centres[face])}; mesh the second surface as a "
+            "translated copy of the first"
         )
 
 

@@ -11,12 +11,22 @@ from haloscope.solvers import registry
 
 def require_memory(case: CaseTable, device: Device, world: World) -> None:
     """Refuse on all ranks, before anything is allocated, a case that cannot fit on one."""
-    needed = registry.estimate(case)["memory_bytes"] / world.size
-    free, _ = device.memory()
-    # Together: none allocates before all have seen what is free.
-    least = -world.largest(-free / world.sharing(device.identity))
-    if needed > least:
+    needed, free = needed_and_free(case, device, world)
+    if needed > free:
         raise MachineError(
-            f"the case needs about {needed / 1e9:.3g} GB a rank but {least / 1e9:.3g} "
+            f"the case needs about {needed / 1e9:.3g} GB a rank but {free / 1e9:.3g} "
             f"GB are free on {device.name}; use fewer nodes, more ranks or single precision"
         )
+
+
+def needed_and_free(case: CaseTable, device: Device, world: World) -> tuple[float, float]:
+    """Bytes that a rank needs, and that are free for the rank that has least; all ranks call this.
+
+    None returns before all have seen what is free.
+    """
+    estimate = registry.estimate(case)
+    needed = estimate["memory_bytes"]
+    if device.kind == "cpu":
+        needed += estimate.get("host_bytes", 0.0)
+    free, _ = device.memory()
+    return needed / world.size, -world.largest(-free / world.sharing(device.identity))

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 
 from haloscope.case import check
 from haloscope.device import open_device
-from haloscope.device.interface import Device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError
 from haloscope.exchange.transports import TransportUnavailable
 from haloscope.exchange.world import World
 from haloscope.numerics.digest import field_digest, field_sketch
 from haloscope.provenance import version
 from haloscope.run import Simulation
+from haloscope.run.memory import needed_and_free
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
 from haloscope.study import phases
@@ -117,8 +117,9 @@ def run_point(point: Point, world: World) -> Record:
         "version": version(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    lacking = _lack_of_memory(registry.estimate(case)["memory_bytes"], device, world)
-    if lacking:
+    needed, free = needed_and_free(case, device, world)
+    if needed > free:
+        lacking = f"needs {needed / 1e9:.3g} GB a rank where {free / 1e9:.3g} GB are free on {device.name}"
         return {**record, "status": "left out", "reason": lacking}
     simulation = Simulation(case, name=point.id, device=device, world=world)
     return {**record, **_measure(point, simulation), "status": "done"}
@@ -186,18 +187,6 @@ def _insist_on_a_solution(solver: Solver) -> None:
     """Refuse to time numbers that are none: processors may be faster or slower with them."""
     if not all(math.isfinite(value) for value in solver.follow().values()):
         raise SolutionError(f"the solution broke before step {solver.step}; {solver.advice()}")
-
-
-def _lack_of_memory(needed: float, device: Device, world: World) -> str:
-    """Why the case does not fit, the same on all ranks; empty where it does."""
-    free, _ = device.memory()
-    least = -world.largest(-free / world.sharing(device.identity))
-    if needed / world.size <= least:
-        return ""
-    return (
-        f"needs {needed / world.size / 1e9:.3g} GB a rank where {least / 1e9:.3g} GB are free on "
-        f"{device.name}"
-    )
 
 
 def _give_memory_back(kind: str) -> None:

@@ -228,6 +228,11 @@ class Repulsion:
         for _, plan in self._plans.values():
             plan.renew()
 
+    def forget(self, positions: Array) -> None:
+        """Let go of vertices that will not be given again, and of what was bound for them."""
+        address = self.device.address(positions)
+        self._plans = {key: one for key, one in self._plans.items() if address not in key}
+
     def grow(self, kinds: Sequence[CellsOfKind]) -> None:
         """Give lists on a GPU more room if cells have crowded together; between two steps."""
         plan = self._plan_of([kind for kind in kinds if kind.cells * kind.vertices])
@@ -361,6 +366,11 @@ class WallRepulsion:
                 launch = self._bound(kind, count)
                 self._launches[key] = count, launch
             launch()
+
+    def forget(self, positions: Array) -> None:
+        """Let go of vertices that will not be given again."""
+        address = self._device.address(positions)
+        self._launches = {key: one for key, one in self._launches.items() if address not in key}
 
     def _bound(self, kind: CellsOfKind, count: int) -> Launch:
         vertices = (kind.positions, kind.forces, vertices_of(kind.positions), count)

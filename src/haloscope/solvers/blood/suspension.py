@@ -103,9 +103,7 @@ class Suspension:
             self._walls.append(walls)
         self._insides = Insides(device, box, part.halo, part.table)
         self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
-        self._holders = Holders(
-            device, world, region, self._reach, flow.transport, self._coupling.forget
-        )
+        self._holders = Holders(device, world, region, self._reach, flow.transport, self._forget)
         nothing = Held.nothing(world.size)
         self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
@@ -147,6 +145,13 @@ class Suspension:
     def owners(self, vertices: np.ndarray) -> np.ndarray:
         """Ranks of cells with vertices (n, V, 3) in lattice units."""
         return self._region.owners(vertices.mean(axis=1))
+
+    def _forget(self, positions: Array) -> None:
+        self._coupling.forget(positions)
+        for between in self._between_cells:
+            between.forget(positions)
+        for walls in self._walls:
+            walls.forget(positions)
 
     def hand_over(self) -> None:
         """Give cells to all ranks that they reach now, and count them; all ranks call this."""
