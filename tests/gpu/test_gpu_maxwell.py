@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haloscope.case import check
 from haloscope.domain.hex_generators import box, cylinder
 from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import MeshPart, take
+from haloscope.exchange.world import World
 from haloscope.numerics.element_geometry import nodes
+from haloscope.run import Simulation
+from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.elements import CORNERS, Material
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -58,4 +62,41 @@ def test_steps_across_a_change_of_the_material(gpu, cores, assert_close, upwind)
         {"fields": stepped(device, mesh, 6, 5, materials=materials, upwind=upwind)}
         for device in (gpu, cores)
     ]
+    assert_close(*results, within=1e-12)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["from GPU to cores", "from cores to GPU"])
+def test_a_restart_goes_on_on_another_device(gpu, cores, assert_close, tmp_path, order):
+    """With a medium that has memory, of which the checkpoint holds the currents, too."""
+
+    def simulation(device: Any) -> Simulation:
+        poles = [{"kind": "drude", "plasma_frequency": 3.0, "collision_rate": 0.2}]
+        data = {
+            "solver": "maxwell",
+            "maxwell": {
+                "units": "natural",
+                "order": 5,
+                "end_time": 1.0,
+                "time_step": 0.002,
+                "box": {"elements": [3, 2, 2], "warp": 0.02},
+                "boundaries": dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec"),
+                "materials": [{"permittivity": 2.0, "poles": poles}],
+                "initial": {"Ez": "sin(pi*x)*sin(pi*y)"},
+            },
+            "output": {"fields": False, "picture": False},
+            "checkpoint": {"at_end": True},
+        }
+        case = check(data, MaxwellCase, "test")
+        return Simulation(case, device=device, world=World())
+
+    devices = (gpu, cores)
+    simulation(devices[order[0]]).run(12, out=tmp_path, ceilings=False)
+    second = simulation(devices[order[1]])
+    second.run(30, out=tmp_path, restart=True, ceilings=False)
+    whole = simulation(cores)
+    whole.run(30, ceilings=False)
+    results = [
+        {name: one.solver.owned(name) for name in one.solver.fields} for one in (second, whole)
+    ]
+    assert np.abs(results[1]["Ez"]).max() > 0
     assert_close(*results, within=1e-12)
