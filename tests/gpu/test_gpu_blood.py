@@ -223,14 +223,14 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
 def test_rows_of_cells_agree(gpu, cores, assert_close, viscosity):
     mesh, count = red_cell(162), 9
     random = np.random.default_rng(8)
-    places, speeds = random.uniform(-90, 90, (2, 3, count, 162))
+    places, speeds, *springs = random.uniform(-90, 90, (4, 3, count, 162))
     law = MembraneLaw(1.0, viscosity=viscosity)
     came = random.standard_normal((2, 12 if viscosity else 6, 162))
     rows = np.array([8, -1, 0, 3, -2, 3, 7, 6, 5, 4])
     results = []
     for device in (gpu, cores):
         cells, wider = (Membranes(device, mesh, n, law) for n in (11, 13))
-        for array, values in ((cells.positions, places), (cells.velocities, speeds)):
+        for array, values in zip(cells.state, (places, speeds, *springs), strict=False):
             array.reshape(3, 11, 162)[:, :count] = device.from_host(values)
         handler = CellRows(device)
         found = {}

@@ -47,6 +47,7 @@ _TUBE = {
             "shear_modulus_un_m": 300.0,
             "area_ratio": 1.0,
             "bending_modulus_j": 1e-16,
+            "membrane_viscosity_un_s_m": 0.02,
             "hematocrit": 0.08,
         }
     ],

@@ -13,21 +13,22 @@ from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 _COUNT = 7
 
 
-def _cells(device, capacity, count=_COUNT):
+def _cells(device, capacity, count=_COUNT, viscosity=0.0):
     """Cells with values of their own in all that is theirs."""
-    cells = Membranes(device, sphere(42, 1.0), capacity, MembraneLaw(1.0), elements="linear")
+    law = MembraneLaw(1.0, viscosity=viscosity)
+    cells = Membranes(device, sphere(42, 1.0), capacity, law, elements="linear")
     random = np.random.default_rng(capacity)
-    for array in (cells.positions, cells.velocities):
+    for array in cells.state:
         there = array.reshape(3, capacity, cells.vertices)
         there[:, :count] = random.uniform(-40, 40, (3, count, cells.vertices))
     return cells
 
 
 def _state(cells, count=_COUNT):
-    """(count, 6, V)."""
-    arrays = (cells.positions, cells.velocities)
+    """(count, 6 or, of viscous cells, 12, V)."""
     shape = (3, cells.capacity, cells.vertices)
-    return np.concatenate([a.reshape(shape)[:, :count].swapaxes(0, 1) for a in arrays], axis=1)
+    parts = [a.reshape(shape)[:, :count].swapaxes(0, 1) for a in cells.state]
+    return np.concatenate(parts, axis=1)
 
 
 def test_outlines_are_those_of_the_vertices_for_any_threads():
@@ -66,13 +67,14 @@ def test_a_vertex_without_a_place_is_seen(name, value):
     assert np.isfinite(found.fastest).sum() >= _COUNT - 1
 
 
+@pytest.mark.parametrize(("viscosity", "fields"), [(0.0, 6), (1.0, 12)])
 @pytest.mark.parametrize("room", [9, 12])
-def test_rows_come_go_and_move_up(room):
+def test_rows_come_go_and_move_up(room, viscosity, fields):
     device = CpuDevice(threads=2)
-    cells, handler = _cells(device, 9), CellRows(device)
+    cells, handler = _cells(device, 9, viscosity=viscosity), CellRows(device)
     into = cells if room == 9 else Membranes(device, cells.mesh, room, cells.law, elements="linear")
     before = _state(cells)
-    came = np.random.default_rng(1).standard_normal((2, 6, 42))
+    came = np.random.default_rng(1).standard_normal((2, fields, 42))
     rows = np.array([-2, 0, 1, 1, 6, -1, 4, 3])
     handler.rearrange(cells, into, rows, came)
     wanted = np.where((rows < 0)[:, None, None], came[(-1 - rows) % 2], before[rows % _COUNT])

@@ -57,14 +57,14 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
         ({"density_kg_m3": 1e6, "cells": [_CELL]}, "stiff for this step"),
         (
             {"cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]},
-            "sound up to 0.02 with the delta function linear and 0.6 with peskin",
+            "give viscous_stiffness = 0.01 and blood.time_step_us = ",
         ),
         (
             {
                 "delta": "peskin",
                 "cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5, "viscous_stiffness": 0.7}],
             },
-            "beyond what steps bear with the delta function peskin; give 0.6 or less",
+            "beyond what steps bear with the delta function peskin; give 0.5 or less",
         ),
         ({"spacing_um": 1.0, "cells": [_CELL]}, "crease"),
         ({"cells": [{**_CELL, "viscosity_ratio": 5.0}]}, "inside cells"),

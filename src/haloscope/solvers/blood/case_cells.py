@@ -75,7 +75,7 @@ class CellsTable(Table):
     membrane_viscosity_un_s_m: NotNegative = 0.0
     """Surface shear viscosity of the membrane; 0: none. Its tension follows changes with a delay of this
     over viscous_stiffness, which a run tells."""
-    viscous_stiffness: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
+    viscous_stiffness: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005
     """Of springs in series with the membrane's viscosity, in rho dx^3 / dt^2: what steps have to bear
     in place of the viscosity itself."""
     fold_guard: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5

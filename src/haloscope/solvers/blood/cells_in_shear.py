@@ -36,8 +36,8 @@ _VOLUME_MODULUS = 50.0
 # Looks at a turning membrane in a unit of strain, and how far from the plane of the flow vertices
 # may lie, in radii.
 _LOOKS = 4
-# Of capsules with a viscous membrane: the step, and the spring, many times as stiff as the capsule.
-_TAU_OF_VISCOUS, _SPRING = 0.8, 0.05
+# Of capsules with a viscous membrane: the step, and the spring, several times as stiff as the capsule.
+_TAU_OF_VISCOUS, _SPRING = 0.6, 0.01
 _IN_PLANE = 0.15
 
 

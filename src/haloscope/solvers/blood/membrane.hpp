@@ -95,12 +95,12 @@ struct Metric {
 
 // Tension mu (2 D - tr(D) g) of a Newtonian surface without dilational viscosity (Barthes-Biesel
 // and Sgaier, J. Fluid Mech. 160 (1985)) with a spring in series (Maxwell's model; on membranes:
-// Yazdani and Bagchi, J. Fluid Mech. 718 (2013)): kv (h^ij - I / 2 a^ij) / J with I = h^ij a_ij and
-// J^2 = det a / det h is what a strain of the spring alone says, to first order kv (2 e - tr(e) g).
+// Yazdani and Bagchi, J. Fluid Mech. 718 (2013)). The spring's energy kv / 2 (I / J - 2), with
+// I = h^ij a_ij and J^2 = det a / det h, by unit area in its natural metric is 0 for h = a and convex
+// in h, so that giving way never raises it; its tension is kv (2 e - tr(e) g) to first order.
 template <typename T>
 INLINE void add_viscosity(Law law, Metric<T> h, Vec<T> a1, Vec<T> a2, Response<T> &r) {
-  const T det = fused(r.a11, r.a22, -(r.a12 * r.a12)), root = square_root(h.h11 * h.h22 - h.h12 * h.h12);
-  const T half = (0.5 * law.kv) / root;  // by the square root of det h: the area is that of det a
+  const T det = fused(r.a11, r.a22, -(r.a12 * r.a12)), half = (0.5 * law.kv) / square_root(det);
   const T s = half * (0.5 * (h.h22 * r.a11 + h.h11 * r.a22) - h.h12 * r.a12) / det;
   const T T11 = half * h.h22 - s * r.a22, T12 = s * r.a12 - half * h.h12, T22 = half * h.h11 - s * r.a11;
   r.t1 = fused(T11, a1, fused(T12, a2, r.t1));

@@ -32,6 +32,7 @@ _TRIANGLE_SHEETS = 2
 _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 13 * 8
+_CELLS_AT_ONCE = 64
 _WARP = 32
 # Threads of a processor that move vertices.
 _MOVING = 2048
@@ -80,7 +81,7 @@ class MembraneLaw:
     area_modulus: float = 0.0
     volume_modulus: float = 0.0
     viscosity: float = 0.0
-    viscous_stiffness: float = 0.02
+    viscous_stiffness: float = 0.005
     fold_guard: float = 0.0
 
     def __post_init__(self) -> None:
@@ -305,11 +306,25 @@ class Membranes:
         found = np.zeros((len(vertices), len(self.state), self.vertices, 3))
         found[:, 0] = vertices
         if self.natural:
-            a1, a2 = self._tangents(np.asarray(vertices, np.float64))
-            metrics = [(p * q).sum(axis=2) for p, q in ((a1, a1), (a1, a2), (a2, a2))]
             count = len(self.mesh.triangles)
             sheets = found[:, 2:].reshape(len(vertices), 2 * self.vertices, 3)
-            sheets[:, :count] = np.stack(metrics, axis=2)
+            # All patches of many cells at once would take half a megabyte each.
+            for begin in range(0, len(vertices), _CELLS_AT_ONCE):
+                some = slice(begin, begin + _CELLS_AT_ONCE)
+                a1, a2 = self._tangents(np.asarray(vertices[some], np.float64))
+                metrics = [(p * q).sum(axis=2) for p, q in ((a1, a1), (a1, a2), (a2, a2))]
+                sheets[some, :count] = np.stack(metrics, axis=2)
+        return found
+
+    def fitted(self, state: np.ndarray) -> np.ndarray:
+        """A state (n, 2 or 4, V, 3) that these or other cells had, as these cells have one.
+
+        What was viscous leaves its springs behind; what becomes viscous begins with springs at rest.
+        """
+        if state.shape[1] >= len(self.state):
+            return state[:, : len(self.state)]
+        found = self.settled(state[:, 0])
+        found[:, 1] = state[:, 1]
         return found
 
     def on_host(self, array: Array, count: int) -> np.ndarray:

@@ -18,10 +18,10 @@ _REFUSED_MACH = 0.4
 # Of the modulus of dilation: explicit steps of membranes were seen to fold from 0.26 on.
 _MOST_STIFFNESS = 0.2
 # Of springs in series with viscosity, by the smoothed delta function: the fewer points share a vertex's
-# force, the more its speed answers within a step. Single red cells of 162 and 642 vertices, at 0.8 um and
-# relaxation times of 0.55 to 2, were sheared with 0.02 and less without a flaw, shook with 0.05 (linear, 642
-# vertices, 0.6), 0.2 (linear, 162 vertices) and 1 (roma), and not with 1 (four points).
-_MOST_VISCOUS = {"linear": 0.02, "roma": 0.3, "cosine": 0.6, "peskin": 0.6}
+# force, the more its speed answers within a step. Crowds of red cells bear less than single ones: of 642
+# vertices at 0.8 um, a hematocrit of 0.3 and relaxation times of 0.6 and 1 they went wrong with 0.02 (linear)
+# and 0.15 (roma), not with 0.6 (peskin).
+_MOST_VISCOUS = {"linear": 0.01, "roma": 0.05, "cosine": 0.5, "peskin": 0.5}
 # Delay of the viscous tension over the time in which the flow strains a cell by 1.
 _MOST_LATE = 0.1
 
@@ -144,14 +144,14 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     late = kind.membrane_viscosity_un_s_m * MICRO / spring
     most = _MOST_VISCOUS[table.delta]
     line = f"the viscous tension of {kind.name} follows {late / MICRO:.3g} us late"
+    wanted = kind.viscous_stiffness * late * shear / _MOST_LATE
     if late * shear > _MOST_LATE:
-        line += (
-            f", {late * shear:.2g} of the time in which the flow strains it by 1: give "
-            f"viscous_stiffness = {kind.viscous_stiffness * late * shear / _MOST_LATE:.2g}, sound up "
-            f"to {most:g} with the delta function {table.delta}"
-        )
-        if most < max(_MOST_VISCOUS.values()):
-            line += f" and {max(_MOST_VISCOUS.values()):g} with peskin"
+        line += f", {late * shear:.2g} of the time in which the flow strains it by 1: give "
+        # The unit of stiffness goes as 1 over the step squared.
+        step = table.units.time_step * math.sqrt(most / wanted) / MICRO
+        enough = wanted <= most
+        line += f"viscous_stiffness = {wanted:.2g}" if enough else f"viscous_stiffness = {most:g}"
+        line += "" if enough else f" and blood.time_step_us = {step:.2g}, or another blood.delta"
     lines.append(line)
     if kind.viscous_stiffness > most:
         lines.append(

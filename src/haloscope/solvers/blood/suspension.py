@@ -39,6 +39,8 @@ _SPREAD = TimedRegion("spread")
 _INSIDE = TimedRegion("mark inside")
 _HAND_OVER = TimedRegion("hand over cells")
 _LOOK = TimedRegion("look at cells")
+# Of the state of cells that are not viscous, and of others.
+_ARRAYS = (2, 4)
 
 
 class Suspension:
@@ -239,12 +241,18 @@ class Suspension:
         for given in self.kinds:
             name, m = given.kind.name, given.membranes
             ids, values = (state.get(f"{name} {what}") for what in ("numbers", "vertices"))
-            wanted = (-1 if ids is None else len(ids), len(m.state), m.vertices, 3)
-            if ids is None or values is None or values.shape != wanted:
+            if (
+                ids is None
+                or values is None
+                or values.ndim != 4
+                or values.shape[1] not in _ARRAYS
+                or values.shape[::2] != (len(ids), m.vertices)
+            ):
                 raise InputError(
                     f"the checkpoint holds no cells {name!r} of {m.vertices} vertices; restart "
                     "with the case it is from"
                 )
+            values = m.fitted(values)
             mine = self.owners(values[:, 0]) == self._world.rank
             given.held = Held.nothing(self._world.size)
             given.total = len(ids)
@@ -309,8 +317,9 @@ class Suspension:
         self._advance(SHARED)
         for given in self.kinds:
             for part in (ALONE, OWN):
-                if given.has(part):
-                    given.membranes.relax(part)
+                if given.has(part) and given.membranes.natural:
+                    with _MEMBRANES:
+                        given.membranes.relax(part)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
