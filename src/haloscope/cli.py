@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -124,6 +125,11 @@ def run(
 
     if measure not in measured.MODES:
         raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
+    if restart and out is not None and not out.is_dir():
+        raise InputError(
+            f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
+            "or leave --restart away"
+        )
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
         _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
@@ -248,6 +254,7 @@ def _folder(
     import numpy as np
 
     from haloscope.folders import given_folder, latest_folder, new_folder
+    from haloscope.io.checkpoint import list_checkpoints
     from haloscope.measured import holds_nothing_else
 
     text = b""
@@ -256,13 +263,15 @@ def _folder(
             ready = measured and holds_nothing_else(out)
             folder = given_folder(out, restart=restart or ready)
         elif restart:
-            folder = latest_folder(Path("runs"), case.stem)
+            folder = latest_folder(
+                Path("runs"), case.stem, lambda path: bool(list_checkpoints(path))
+            )
         else:
             folder = new_folder(Path("runs"), case.stem)
-        text = str(folder).encode()
+        text = os.fsencode(folder)
     size = int(world.broadcast(np.array([len(text)], np.int64))[0])
     packed = np.frombuffer(text.ljust(size, b"\0"), np.uint8)
-    return Path(world.broadcast(packed).tobytes().decode())
+    return Path(os.fsdecode(world.broadcast(packed).tobytes()))
 
 
 def _opening(simulation: Simulation) -> str:
@@ -389,6 +398,8 @@ def verify(
             progress=bar,
             on_done=None if as_json else show,
         )
+    except interrupts.Interrupted as stop:
+        _fail(f"interrupted by {stop}", 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -577,6 +588,9 @@ def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
     from haloscope.exchange.guard import go_on_guarded
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As on stderr: what a terminal cannot show ends nothing.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _restart_with_sanitizer()
         measured.restart(sys.argv[1:])
@@ -587,6 +601,11 @@ def main() -> None:
         if code == 130 and came:
             raise came[0]
         raise SystemExit(code if isinstance(code, int) else 0)
+    except SystemExit as end:
+        # What Typer makes of a reader that has gone.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise SystemExit(141) from None
+        raise
     except HaloscopeError as error:
         _fail(
             " ".join(str(error).split("\n")) if error.exit_code != 1 else str(error),

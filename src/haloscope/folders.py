@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from haloscope.errors import InputError, MachineError
@@ -28,8 +29,8 @@ def new_folder(root: Path, name: str) -> Path:
             raise _not_writable(path, error) from error
 
 
-def latest_folder(root: Path, name: str) -> Path:
-    """The newest folder ``<root>/<name>-<n>``, to restart in.
+def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
+    """The newest folder ``<root>/<name>-<n>`` that suits, to restart in.
 
     Raises
     ------
@@ -41,11 +42,14 @@ def latest_folder(root: Path, name: str) -> Path:
         tail = path.name[len(name) + 1 :]
         if tail.isdigit():
             numbered.append((int(tail), path))
-    if not numbered:
-        raise InputError(
-            f"there is no run of {name} in {root} to restart; give its folder with --out"
-        )
-    return max(numbered)[1]
+    for _, path in sorted(numbered, reverse=True):
+        if suits(path):
+            return path
+    what = f"none of {len(numbered)} runs of {name} in {root} has a checkpoint"
+    raise InputError(
+        f"{what if numbered else f'there is no run of {name} in {root}'} to restart; give its folder "
+        "with --out"
+    )
 
 
 def given_folder(path: Path, *, restart: bool) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from haloscope.case import check as check_case
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.world import World
+from haloscope.interrupts import Interrupted
 from haloscope.run import Simulation
 from haloscope.run.progress import Progress, Silent
 from haloscope.solvers import registry
@@ -67,6 +69,8 @@ def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Si
         case = check_case({**data, "run": run}, model, "check")
         simulation = Simulation(case, name="check", device=device, world=World())
         summary = simulation.run(progress=progress, ceilings=False)
+        if summary["stopped_by"]:
+            raise Interrupted(signal.Signals[summary["stopped_by"]])
         if case.run.tolerance > 0 and not summary["converged"]:
             raise SolutionError(
                 f"a check's case did not reach its steady state in {simulation.step} steps"

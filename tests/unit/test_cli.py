@@ -117,6 +117,7 @@ def test_every_command_is_listed_in_the_help(call):
         (("run", "box.toml", "--out", "box.toml"), "is a file"),
         (("run", "box.toml", "--restart"), "no run of box"),
         (("run", "box.toml", "--restart", "--out", "empty"), "holds no checkpoint"),
+        (("run", "box.toml", "--restart", "--out", "typo"), "there is no typo"),
         (("run", "box.toml", "--ranks", "9"), "at most"),
         (("run", "box.toml", "--set", "machine.decomposition=[2,1,1]"), "2 blocks"),
         (("run", "box.toml", "--set", "machine.transport=pigeon"), "machine.transport"),
@@ -394,3 +395,38 @@ def test_a_run_under_the_address_sanitizer_is_clean(case):
     )
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["steps"] == 20
+
+
+def test_a_reader_that_has_gone_gives_its_exit_code(case):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as nobody:
+        done = subprocess.run(
+            [sys.executable, "-m", "haloscope", "verify", "--list"],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_check_that_is_stopped_is_no_check_that_missed(case, call, monkeypatch):
+    def stopped(self, *unused: object, **others: object) -> dict[str, object]:
+        return {"stopped_by": "SIGTERM", "converged": False}
+
+    monkeypatch.setattr("haloscope.run.Simulation.run", stopped)
+    code, _, err = call("verify", "cavity-2d-ra1e3")
+    assert code == 143
+    assert err.endswith("haloscope: error: interrupted by SIGTERM\n")
+
+
+def test_a_case_may_have_any_name_and_no_step(case, call):
+    """A name that is no text; and nothing is compared before a step was taken."""
+    odd = case.with_name(os.fsdecode(b"f\xe4ll.toml"))
+    case.rename(odd)
+    code, out, err = call("run", odd, "--steps", "0", "--set", "output.picture=false")
+    assert code == 0, err
+    assert "published" not in out + err
+    assert [os.fsencode(path.name) for path in Path("runs").iterdir()] == [b"f\xe4ll-1"]

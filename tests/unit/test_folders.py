@@ -52,6 +52,9 @@ def test_every_run_gets_a_folder_of_its_own(tmp_path):
 def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
     for name in ("box-2", "box-11", "box-old", "boxes-12"):
         (tmp_path / name).mkdir()
-    assert latest_folder(tmp_path, "box").name == "box-11"
+    assert latest_folder(tmp_path, "box", lambda path: True).name == "box-11"
+    assert latest_folder(tmp_path, "box", lambda path: path.name == "box-2").name == "box-2"
+    with pytest.raises(InputError, match="none of 2 runs of box in .* has a checkpoint"):
+        latest_folder(tmp_path, "box", lambda path: False)
     with pytest.raises(InputError, match="no run of sphere"):
-        latest_folder(tmp_path, "sphere")
+        latest_folder(tmp_path, "sphere", lambda path: True)

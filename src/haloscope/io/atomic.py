@@ -151,7 +151,8 @@ def write_text(path: str | Path, text: str) -> None:
         As for `atomic_path`.
     """
     with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+        # Names of files may hold what is no text: \udc.., which JSON reads as it was.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def write_json(path: str | Path, obj: object) -> None:

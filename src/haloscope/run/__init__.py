@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -267,4 +268,6 @@ def load(
     """
     path = Path(path)
     case = read_case(path, settings, registry.case_model)
-    return Simulation(case, name=path.stem, device=device, world=world)
+    # A file's name may be no text; what is written is.
+    name = os.fsencode(path.stem).decode(errors="replace")
+    return Simulation(case, name=name, device=device, world=world)

@@ -6,6 +6,7 @@ Kept in one HDF5 file (``analysis.h5``), which explorer, report and exports read
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -222,9 +223,12 @@ class Result:
                 file.create_dataset("waits", data=self.waits)
             part.replace(path)
         except OSError as error:
+            # HDF5 puts what the system has said into a text of its own.
+            said = re.search(r"error message = '([^']*)'", str(error))
+            reason = error.strerror or (said[1] if said else error)
             raise MachineError(
-                f"{path} cannot be written ({error.strerror or error}); free some space or "
-                "choose another folder"
+                f"{path} cannot be written ({reason}); free some space, or copy the measurement into "
+                "a folder that you can write"
             ) from error
         finally:
             part.unlink(missing_ok=True)

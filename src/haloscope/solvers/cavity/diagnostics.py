@@ -218,12 +218,12 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
     return None
 
 
-def headline(flow: Flow, found: Mapping[str, float]) -> list[str]:
-    """Lines for people on the main results."""
+def headline(flow: Flow, found: Mapping[str, float], *, begun: bool) -> list[str]:
+    """Lines for people on the main results; what was published is told once a step was taken."""
     lines = []
     if "nusselt_wall" in found:
         line = f"mean Nusselt number on the hot wall {found['nusselt_wall']:.4f}"
-        published = published_nusselt(flow)
+        published = published_nusselt(flow) if begun else None
         if published is not None:
             value, source = published
             line += (

@@ -269,7 +269,7 @@ class CavitySolver:
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, or the lid's Reynolds number."""
-        return diagnostics.headline(self.flow, found)
+        return diagnostics.headline(self.flow, found, begun=self.step > 0)
 
     def at_output(self, out: Path) -> None:
         """Nothing goes beside the fields."""
