@@ -32,6 +32,25 @@ app = typer.Typer(
     help="Multi-GPU simulation programs that show where their time goes.",
 )
 
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from haloscope.provenance import version
+
+        print(f"haloscope {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell it and end."),
+    ] = False,
+) -> None:
+    pass
+
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]

@@ -20,6 +20,7 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
+from haloscope.provenance import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
 from haloscope.solvers.interface import Check
@@ -430,3 +431,9 @@ def test_a_case_may_have_any_name_and_no_step(case, call):
     assert code == 0, err
     assert "published" not in out + err
     assert [os.fsencode(path.name) for path in Path("runs").iterdir()] == [b"f\xe4ll-1"]
+
+
+def test_the_version_is_told(call):
+    code, out, err = call("--version")
+    assert (code, err) == (0, "")
+    assert out == f"haloscope {version()}\n"
