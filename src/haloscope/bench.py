@@ -12,11 +12,14 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe, measure_ceilings
 from haloscope.device.cpu import available_cores, processor_name
 from haloscope.device.energy import EnergyMeter
-from haloscope.errors import HaloscopeError
+from haloscope.errors import HaloscopeError, InputError
 from haloscope.solvers import registry
 
 _SECONDS = 0.25
 _REPEATS = 5
+# Fewest nodes along an axis that the kernels of each solver take: blood lays a cell into 20 points,
+# flow needs two elements, Maxwell two of order 14.
+_LEAST = {"blood": 20, "cavity": 6, "flow": 3, "maxwell": 30}
 
 
 def bench(
@@ -39,8 +42,14 @@ def bench(
         ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
         bytes a cell of the model, GB/s, and the fractions of the copy ceiling and of the best one
         measured beside each timing: medians of the ratios, which noise moves least.
+
+    Raises
+    ------
+    InputError
+        There is no such solver or device, or a size is too small for a solver's kernels.
     """
     names = [registry.check_name(solver)] if solver else list(registry.NAMES)
+    _check_sizes(names, sizes or ())
     opened = open_device(device)
     probe = CeilingProbe(opened)
     rows = []
@@ -82,6 +91,18 @@ def bench(
         "load": os.getloadavg()[0],
         "rows": rows,
     }
+
+
+def _check_sizes(names: Sequence[str], sizes: Sequence[int]) -> None:
+    """Refuse sizes that a solver's kernels do not take, before any of them is timed."""
+    largest = max(names, key=_LEAST.__getitem__)
+    for size in sizes:
+        if size < _LEAST[largest]:
+            other = ", or name another solver" if len(names) > 1 else ""
+            raise InputError(
+                f"--nodes {size} is too small for the benchmarks of {largest}; give "
+                f"{_LEAST[largest]} or more{other}"
+            )
 
 
 def table(result: dict[str, Any]) -> str:

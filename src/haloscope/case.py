@@ -261,9 +261,15 @@ def read_case(
     Raises
     ------
     InputError
-        See :func:`read_toml`, :func:`override`, :func:`check`.
+        The file is a study, or lacks the table of its solver; see also :func:`read_toml`,
+        :func:`override`, :func:`check`.
     """
     data = read_toml(path)
+    if "series" in data:
+        raise InputError(
+            f"{path} is a study, not a case: it has the key series; run it with: haloscope scale "
+            f"{path}"
+        )
     override(data, settings)
     solver = data.get("solver")
     if not isinstance(solver, str):
@@ -272,6 +278,12 @@ def read_case(
         model = model_of(solver)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    own = model.model_fields.get(solver)
+    if own is not None and own.is_required() and solver not in data:
+        raise InputError(
+            f"{path}: the table [{solver}] is missing; write a whole case to start from with: "
+            f"haloscope new {solver}"
+        )
     return check(data, model, str(path))
 
 

@@ -172,6 +172,22 @@ def test_an_empty_file_and_one_without_a_solver_say_what_to_write(refusal):
         assert 'solver = "cavity"' in refusal(text)
 
 
+def test_a_study_is_told_from_a_case_with_the_command_that_runs_it(refusal):
+    study = 'title = "t"\nsolver = "cavity"\nsteps = 3\n[[series]]\nname = "s"\n'
+    for text in (study, study.replace('solver = "cavity"\n', "")):
+        message = refusal(text)
+        assert "is a study, not a case" in message
+        assert message.endswith("my-case.toml")
+        assert "haloscope scale /" in message
+
+
+@pytest.mark.parametrize("solver", ["blood", "flow", "maxwell"])
+def test_a_solver_without_its_table_is_told_where_a_whole_case_comes_from(refusal, solver):
+    message = refusal(f'solver = "{solver}"\n')
+    assert f"the table [{solver}] is missing" in message
+    assert message.endswith(f"with: haloscope new {solver}")
+
+
 def test_an_unknown_solver_is_named_with_the_nearest(refusal):
     message = refusal('solver = "cavty"\n')
     assert "'cavty'" in message

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from small_studies import (  # noqa: F401
     HEAD,
     STRONG,
@@ -58,6 +59,40 @@ def test_points_for_one_rank_count_can_be_run_alone(study, call, ranks):
     assert code == 0
     assert len(ranks.starts) == 2
     assert all(row["ok"] for row in json.loads(out)["points"])
+
+
+@pytest.mark.parametrize("options", [("--out", "out"), ("--list",)])
+@pytest.mark.parametrize(
+    ("head", "given", "words"),
+    [
+        (HEAD, ("--ranks", "7"), ("--ranks 7 fits no point of ", "there are points for 1, 2, 4\n")),
+        (HEAD, ("--ranks", "4", "--only", "weak"), ("no point of the series chosen", "1, 2\n")),
+        # Without a comparison nobody needs one rank.
+        (
+            HEAD.replace("check_steps = 3", "check_steps = 0"),
+            ("--ranks", "1", "--only", "four"),
+            ("--ranks 1 fits no point", "for 4\n"),
+        ),
+        (HEAD, ("--only", "weka"), ("--only 'weka' fits no series", "strong, weak, four\n")),
+    ],
+)
+def test_a_choice_that_fits_nothing_is_told_with_what_there_is(
+    study, call, ranks, options, head, given, words
+):
+    path = study(head, STRONG, WEAK, '[[series]]\nname = "four"\nranks = 4\n')
+    code, out, err = call("scale", path, *given, *options)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err, err
+    assert ranks.starts == []
+    assert sorted(path.parent.iterdir()) == [path]
+
+
+def test_one_rank_may_be_chosen_for_what_the_others_are_compared_with(study, call, ranks):
+    path = study(HEAD, '[[series]]\nname = "two"\nranks = 2\n')
+    assert call("scale", path, "--out", "out", "--ranks", "1")[0] == 0
+    assert len(ranks.starts) == 1
 
 
 def test_a_line_that_was_cut_short_is_dropped_and_its_point_run_again(study, call, ranks):

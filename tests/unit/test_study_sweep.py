@@ -219,6 +219,16 @@ def test_a_wrong_study_file_is_told_in_one_line(study, call, text, words):
     assert words in err
 
 
+@pytest.mark.parametrize("table", ["cavity", "run", "output", "checkpoint", "machine"])
+def test_a_case_is_told_from_a_study_with_the_command_that_runs_it(study, call, table):
+    path = study(f'solver = "cavity"\n[{table}]\n')
+    code, out, err = call("scale", path)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert f"is a case, not a study: it has the key {table} and no series" in err
+    assert err.endswith(f"run it with: haloscope run {path}\n")
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
 def test_every_study_of_the_repository_is_possible(path):
     swept = sweep_file(path, gpus=32)

@@ -330,7 +330,7 @@ def test_an_ideal_network_leaves_computing_and_waiting_for_data(tmp_path: Path) 
 
 def test_a_message_takes_latency_and_bandwidth(tmp_path: Path) -> None:
     # Sent at 1, 16 B at 8 B/s and 1 s more: there at 4.
-    found = predicted(tmp_path, PING, "network", "1,8")
+    found = predicted(tmp_path, PING, "network", "1s,8B/s")
     assert found.by_rank == pytest.approx([9, 11])
 
 
@@ -350,7 +350,9 @@ def test_a_collective_takes_one_latency_for_each_doubling(tmp_path: Path) -> Non
     assert found.by_rank == pytest.approx([3 + 1 + 2 + 1] * 3)
 
 
-@pytest.mark.parametrize("text", ["1us,10GB/s", "1e-6,1e10", "0.001ms, 10 GB/s", "1000ns,1e4MB/s"])
+@pytest.mark.parametrize(
+    "text", ["1us,10GB/s", "1e-6s,1e10B/s", "0.001ms, 10 GB/s", "1000ns,1e4MB/s"]
+)
 def test_units_of_networks_are_understood(text: str, tmp_path: Path) -> None:
     found = predicted(tmp_path, PING, "network", text)
     assert found.by_rank[1] == pytest.approx(8 + 1e-6 + 16e-10, abs=1e-12)
@@ -570,6 +572,9 @@ def test_a_cut_file_is_read_up_to_its_last_event(tmp_path: Path) -> None:
         ("network", "-1,5", "such as network=1us,10GB/s"),
         ("network", "1us,10GB", "such as network=1us,10GB/s"),
         ("network", "1kB/s,1us", "such as network=1us,10GB/s"),
+        ("network", "1,2", "network=1,2 does not fit; .* with units, s, ms, us or ns and B/s"),
+        ("network", "1us,2", "with units"),
+        ("network", "1,2GB/s", "with units"),
         ("faster", "work", "such as faster=solve,2"),
         ("faster", "work,0", "such as faster=solve,2"),
         ("faster", "work,inf", "such as faster=solve,2"),

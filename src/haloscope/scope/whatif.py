@@ -280,19 +280,17 @@ def _network(value: str) -> tuple[float, float]:
             found.append(math.nan)
     if len(parts) != 2 or not 0 <= found[0] < math.inf or not found[1] > 0:
         raise InputError(
-            f"network={value} does not fit; give network=LATENCY,BANDWIDTH in seconds and bytes a "
-            "second or with units, such as network=1us,10GB/s"
+            f"network={value} does not fit; give network=LATENCY,BANDWIDTH with units, s, ms, us or "
+            "ns and B/s, kB/s, MB/s, GB/s or TB/s, such as network=1us,10GB/s"
         )
     return found[0], found[1]
 
 
 def _seconds_in(unit: str) -> float:
-    return _TIMES[unit or "s"]
+    return _TIMES[unit]
 
 
 def _bytes_in(unit: str) -> float:
-    if unit == "":
-        return 1.0
     match = re.fullmatch(r"([kKMGT]?i?)B/s", unit)
     return _PREFIXES[match[1].lower()] if match else math.nan
 

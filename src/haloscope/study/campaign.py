@@ -22,7 +22,7 @@ from haloscope.interrupts import handled_by
 from haloscope.io.atomic import write_text
 from haloscope.study import phases, report, table
 from haloscope.study.groups import Runner, Stop
-from haloscope.study.keys import Study, read_study
+from haloscope.study.keys import Series, Study, read_study
 from haloscope.study.ledger import Ledger, Record
 from haloscope.study.machine import Machine, find_machine, parse_hosts, python_of
 from haloscope.study.point import run_points
@@ -99,7 +99,7 @@ def plan(
     Raises
     ------
     InputError
-        The study is wrong, or a point of it is impossible.
+        The study is wrong, a point of it is impossible, or nothing of it was chosen.
     """
     study = read_study(path)
     if study.seed is not None:
@@ -108,6 +108,9 @@ def plan(
     if not chosen:
         names = ", ".join(series.name for series in study.series)
         raise InputError(f"--only {only!r} fits no series of {path}; there is {names}")
+    some = tuple(series for series in study.series if series.name in chosen)
+    if ranks is not None:
+        _check_ranks(ranks, study, some, path)
     machine = find_machine(
         study.mpi,
         path.parent,
@@ -115,7 +118,6 @@ def plan(
         gpus=device != "cpu",
         inside=world is not None,
     )
-    some = tuple(series for series in study.series if series.name in chosen)
     study = study.model_copy(update={"series": some})
     expanded = sweep(study, str(path), device=device, gpus=machine.gpus)
     rows = expanded.rows
@@ -131,6 +133,19 @@ def plan(
         if reason:
             left_out[row.point.id] = reason
     return Plan(path, expanded, rows, machine, left_out)
+
+
+def _check_ranks(ranks: int, study: Study, chosen: Sequence[Series], path: Path) -> None:
+    """Refuse a rank count for which the series that were chosen have no points."""
+    known = {count for series in chosen for count in series.ranks}
+    if study.check_steps:
+        known.add(1)  # what the fields of the others are compared with
+    if ranks not in known:
+        few = "" if len(chosen) == len(study.series) else " of the series chosen"
+        raise InputError(
+            f"--ranks {ranks} fits no point{few} of {path}; there are points for "
+            f"{', '.join(map(str, sorted(known)))}"
+        )
 
 
 def scale(

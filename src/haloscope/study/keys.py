@@ -15,6 +15,9 @@ from haloscope.solvers import registry
 # Tables of a case that a study has no use for.
 UNUSED = ("title", "run", "output", "checkpoint")
 
+# Keys at the top of a case that no study has there.
+_ONLY_OF_CASES = (*registry.NAMES, "run", "output", "checkpoint", "machine")
+
 _MOST_RANKS = 1 << 20
 
 T = TypeVar("T")
@@ -213,9 +216,15 @@ def read_study(path: Path) -> Study:
     Raises
     ------
     InputError
-        Names the key, the file, what was given and what is allowed.
+        Names the key, the file, what was given and what is allowed, or tells that it is a case.
     """
     data = read_toml(path, "study")
+    of_a_case = [key for key in _ONLY_OF_CASES if key in data]
+    if of_a_case and "series" not in data:
+        raise InputError(
+            f"{path} is a case, not a study: it has the key {of_a_case[0]} and no series; run it "
+            f"with: haloscope run {path}"
+        )
     try:
         study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))
     except InputError as error:
