@@ -39,14 +39,16 @@ WATCHED, TURNS = 4, 20
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
 
-def cells(points: list[int], spacing: float, vertices: int) -> list[dict[str, Any]]:
+def cells(
+    points: list[int], spacing: float, vertices: int, viscosity: float
+) -> list[dict[str, Any]]:
     """Red cells at given places: rows in cubes as wide as the box is at its narrowest."""
     n = min(points)
     rows = rows_of_cells(n, 2 * RADIUS / spacing, CELL_VOLUME / spacing**3 / HEMATOCRIT, 0.0)
     cubes = np.stack(np.meshgrid(*(np.arange(m // n) for m in points), indexing="ij"), axis=-1)
     centres = (rows[None] + n * cubes.reshape(-1, 1, 3)).reshape(-1, 3) % points
     placed = [{"position_um": place} for place in (centres * spacing).tolist()]
-    return [{"vertices": vertices, "placed": placed}]
+    return [{"vertices": vertices, "membrane_viscosity_un_s_m": viscosity, "placed": placed}]
 
 
 def seconds_of(exchange: Callable[[], None], device: Device, world: World, alone: bool) -> float:
@@ -191,6 +193,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, nargs="+", default=[128], help="one number or three")
     parser.add_argument("--spacing", type=float, default=0.5, help="in um")
     parser.add_argument("--vertices", type=int, default=642)
+    parser.add_argument("--viscosity", type=float, default=0.0, help="of membranes, in uN s/m")
     parser.add_argument("--cells", type=int, choices=[0, 1], nargs="+", default=[0, 1])
     parser.add_argument("--delta", default="peskin", help="smoothed delta function")
     parser.add_argument("--steps", type=int, default=50)
@@ -215,7 +218,7 @@ def main() -> None:
                 "delta": options.delta,
             }
             if with_cells:
-                table["cells"] = cells(points, options.spacing, options.vertices)
+                table["cells"] = cells(points, options.spacing, options.vertices, options.viscosity)
             data = {"solver": "blood", "blood": table, "machine": {"transport": transport}}
             override(data, options.set)
             case = check(data, BloodCase, "options")

@@ -39,10 +39,11 @@ INLINE long address(int i, long p, int source, long stride) {
 // Points of openings: completes what comes from outside, then as above. sources [18][count];
 // kinds: axis, + 4 where the inward normal points down it, + 8 where a density is given; number of
 // the opening, whose drive is that density or a factor of the velocities given [3][count].
-KERNEL openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
-                long first, long count, const int *sources, const unsigned char *kinds,
-                const unsigned char *numbers, const real *given, const real *drive, long streamed,
-                long pushed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
+KERNEL OPENINGS_BOUNDS
+openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
+         long first, long count, const int *sources, const unsigned char *kinds,
+         const unsigned char *numbers, const real *given, const real *drive, long streamed,
+         long pushed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;

@@ -9,6 +9,7 @@
 #endif
 #define UNROLLED _Pragma("GCC unroll 19")
 #define ROLLED _Pragma("GCC unroll 1")  // where unrolling would make compilers slow
+#define OPENINGS_BOUNDS
 constexpr int LANES = VECTOR_BYTES / sizeof(real);
 
 typedef real Lanes __attribute__((vector_size(VECTOR_BYTES)));

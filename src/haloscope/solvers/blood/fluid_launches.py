@@ -15,6 +15,8 @@ from haloscope.solvers.blood.fluid_rows import rows_and_points
 from haloscope.solvers.blood.populations import Turn
 
 _GPU_BLOCK = (256,)
+# As OPENINGS_BOUNDS of fluid_threads.hpp: their kernel holds whole points in registers.
+_OPENINGS_BLOCK = (128,)
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Binder:
                     *(source, destination, *common, self.bulk, self.in_openings),
                     *(*self.opening_tables, int(turn.streamed), int(turn.pushed), *self.cells),
                     extent=(self.in_openings,),
-                    block=_GPU_BLOCK,
+                    block=_OPENINGS_BLOCK,
                     stream=self.device.side,
                 )
             )

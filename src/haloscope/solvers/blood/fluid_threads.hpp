@@ -1,7 +1,9 @@
 // A point of the lattice is a thread of a GPU: what fluid_lanes.hpp is for vectors.
 
 #define UNROLLED _Pragma("unroll")
-#define ROLLED _Pragma("unroll 1")  // where unrolling would make compilers slow
+// What is rolled on cores is not here: rolled loops wait for each load, and keep their arrays in memory.
+#define ROLLED UNROLLED
+#define OPENINGS_BOUNDS __launch_bounds__(128, 4)
 
 INLINE real raised(real a, real power) { return pow(a, power); }
 
