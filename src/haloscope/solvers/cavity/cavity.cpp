@@ -20,8 +20,9 @@
 #include "cavity_cores.hpp"
 #endif
 
-// sides[k] = {first node, inward stride, stride a, stride b, nodes a, nodes b, adiabatic}
-#define SIDE_WORDS 7
+// sides[k] = {first node, inward stride, stride a, stride b, nodes a, nodes b, adiabatic,
+//             first thread on a GPU}
+#define SIDE_WORDS 8
 
 #if ON_GPU
 // Along x the nodes of a wall lie far apart and those next to one side by side: there four lanes a
@@ -29,7 +30,7 @@
 INLINE void wall_by_four(const long *side, real *state, long fs, long a, long b) {
   const int lane = threadIdx.x % 4;
   const long n = side[1];
-  const bool here = a < side[4] && b < side[5];
+  const bool here = b < side[5];
   real *p = state + side[0] + a * side[2] + b * side[3], *T = p + T_FIELD * fs;
   const real own_p = here ? p[(lane + 1) * n] : (real)0;
   const real own_T = here && lane < 2 ? T[(lane + 1) * n] : (real)0;
@@ -43,15 +44,18 @@ INLINE void wall_by_four(const long *side, real *state, long fs, long a, long b)
 }
 #endif
 
-KERNEL walls(real *state, const long *sides, long count, long fs) {
+// threads: of a GPU for all sides, each of which begins with a warp of its own.
+KERNEL walls(real *state, const long *sides, long count, long fs, long threads) {
 #if ON_GPU
-  for (long k = blockIdx.z; k < count; k += gridDim.z) {
-    const long *side = sides + k * SIDE_WORDS;
-    const long b = blockIdx.y * (long)blockDim.y + threadIdx.y;
-    const long a = blockIdx.x * (long)blockDim.x + threadIdx.x;
-    if (side[1] == 1 || side[1] == -1)
-      wall_by_four(side, state, fs, a / 4, b);
-    else if (a < side[4] && b < side[5])
+  FOR_EACH(thread, threads) {
+    const long *side = sides;
+    for (long k = 1; k < count && thread >= sides[k * SIDE_WORDS + 7]; ++k) side += SIDE_WORDS;
+    const unsigned lanes = side[1] == 1 || side[1] == -1 ? 4 : 1;
+    const unsigned node = (unsigned)(thread - side[7]) / lanes, b = node / (unsigned)side[4];
+    const unsigned a = node - b * (unsigned)side[4];
+    if (lanes == 4)
+      wall_by_four(side, state, fs, a, b);
+    else if (b < side[5])
       wall(state, state + T_FIELD * fs, side[0] + a * side[2] + b * side[3], side[1], side[6]);
   }
 #else

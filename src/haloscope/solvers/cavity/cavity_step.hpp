@@ -142,10 +142,14 @@ INLINE real ghost_pressure(real p0, real p1, real p2, real p3, real p4) {
 
 INLINE real adiabatic_temperature(real T1, real T2) { return fused((real)4, T1, -T2) / 3; }
 
+// All is read before anything is written: no value waits for another.
 INLINE void wall(real *p, real *T, long i, long n, bool adiabatic) {
-  p[i] = wall_pressure(p[i + n], p[i + 2 * n]);
-  p[i - n] = ghost_pressure(p[i], p[i + n], p[i + 2 * n], p[i + 3 * n], p[i + 4 * n]);
-  if (adiabatic) T[i] = adiabatic_temperature(T[i + n], T[i + 2 * n]);
+  const real p1 = p[i + n], p2 = p[i + 2 * n], p3 = p[i + 3 * n], p4 = p[i + 4 * n];
+  const real T1 = adiabatic ? T[i + n] : (real)0, T2 = adiabatic ? T[i + 2 * n] : (real)0;
+  const real p0 = wall_pressure(p1, p2);
+  p[i] = p0;
+  p[i - n] = ghost_pressure(p0, p1, p2, p3, p4);
+  if (adiabatic) T[i] = adiabatic_temperature(T1, T2);
 }
 
 #define T_FIELD (FIELDS - 1)

@@ -225,8 +225,8 @@ class CavitySolver:
     # Restarts
 
     def scalars(self) -> dict[str, float]:
-        """The global time step."""
-        return {"dt": self.time_step.dt}
+        """The global time step (0 where each node has its own), and the factor that chose it."""
+        return {"dt": self.time_step.dt, "cfl": self.flow.table.cfl}
 
     def restore(
         self,
@@ -249,6 +249,10 @@ class CavitySolver:
         self.step = step
         self.stepping.complete()
         self.time_step.set(scalars["dt"])
+        table = self.flow.table
+        kept = scalars["dt"] > 0.0 and scalars.get("cfl", table.cfl) == table.cfl
+        if table.time_step == "global" and not kept:
+            self._set_time_step()
 
     def extras(self) -> dict[str, np.ndarray]:
         """Nothing: a restart needs the fields and the time step only."""

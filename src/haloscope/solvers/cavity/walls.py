@@ -11,6 +11,8 @@ from haloscope.domain.blocks import Side
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.operands import Operands
 
+_WARP = 32
+
 
 class Walls:
     """The walls that a rank's block has a part of.
@@ -37,16 +39,18 @@ class Walls:
     def _bind(self, operands: Operands) -> list[Launch]:
         device, sides = operands.device, self._side_table()
         kernel = operands.kernel("walls")
-        # On GPUs four lanes work on a node of a wall along x.
+        # On GPUs four lanes work on a node of a wall along x, and walls begin with whole warps.
         lanes = np.where(np.abs(sides[:, 1]) == 1, 4, 1)
-        extent = (
-            int((lanes * sides[:, 4]).max(initial=1)),
-            int(sides[:, 5].max(initial=1)),
-            max(1, len(sides)),
-        )
+        warps = -(-lanes * sides[:, 4] * sides[:, 5] // _WARP)
+        begins = _WARP * np.concatenate([[0], np.cumsum(warps)])
+        threads = int(begins[-1])
+        sides = np.column_stack([sides, begins[:-1]])
         table = device.from_host(sides)
         return [
-            kernel.bind(state, table, len(sides), self._nodes.layout.field_stride, extent=extent)
+            kernel.bind(
+                *(state, table, len(sides), self._nodes.layout.field_stride, threads),
+                extent=(max(1, threads),),
+            )
             for state in operands.states
         ]
 
