@@ -87,6 +87,18 @@ def test_a_replayed_graph_equals_the_launches_one_by_one(gpu):
         np.testing.assert_array_equal(gpu.to_host(a), gpu.to_host(b))
 
 
+def test_kernels_of_a_graph_keep_their_stream_s_priority(gpu):
+    from cuda.bindings import driver
+
+    chain = _chain(gpu, gpu.zeros((100,), "f8"), gpu.zeros((100,), "f8"))
+    graph = gpu.graph(lambda: [launch() for launch in chain])
+    _, flags = driver.cuGraphExecGetFlags(driver.CUgraphExec(graph.address))
+    by_node = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+    assert int(flags) & int(by_node)
+    (_, side), (_, main) = (driver.cuStreamGetPriority(s.ptr) for s in (gpu.side, gpu.stream))
+    assert side < main  # the lower the number, the sooner
+
+
 def test_work_takes_time_on_the_device(gpu):
     chain = _chain(gpu, gpu.zeros((1 << 20,), "f8"), gpu.zeros((1 << 20,), "f8"))
     few = gpu.seconds(lambda: [launch() for launch in chain])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,15 +128,49 @@ def _as_argument(value: Any) -> Any:
 
 
 class CudaGraph:
-    """A captured CUDA graph."""
+    """A captured CUDA graph, whose kernels keep the priorities of the streams they were captured on.
 
-    def __init__(self, graph: Any, stream: Any) -> None:
-        self._graph = graph
-        self._stream = stream
+    CuPy's own graphs give all kernels that of the stream they are launched on: what goes to other ranks
+    would then begin when the kernels that it is to go beside have begun their last blocks.
+
+    Parameters
+    ----------
+    captured
+        Address of the captured graph, which is given up.
+    stream
+        Where it is launched.
+    runtime
+        CuPy's.
+
+    Attributes
+    ----------
+    address
+        Of what the driver launches.
+
+    Raises
+    ------
+    MachineError
+        The driver does not take it.
+    """
+
+    def __init__(self, captured: int, stream: Any, runtime: Any) -> None:
+        from cuda.bindings import driver
+
+        by_node = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+        status, ready = driver.cuGraphInstantiate(driver.CUgraph(captured), int(by_node))
+        runtime.graphDestroy(captured)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise MachineError(
+                f"the driver takes no graph of these kernels ({status.name}); "
+                "set machine.graphs = false"
+            )
+        self.address, self._stream, self._runtime = int(ready), stream, runtime
+        # At the end of the process the driver does it.
+        weakref.finalize(self, runtime.graphExecDestroy, self.address).atexit = False
 
     def replay(self) -> None:
-        """Launch the graph on the main stream."""
-        self._graph.launch(self._stream)
+        """Launch the graph on its stream."""
+        self._runtime.graphLaunch(self.address, self._stream.ptr)
 
 
 _FIRST = -100  # a priority above all that GPUs know: the driver takes the highest that there is
@@ -370,8 +405,8 @@ class CudaDevice:
         try:
             work()
         finally:
-            graph = self.stream.end_capture()
-        return CudaGraph(graph, self.stream)
+            captured = self.xp.cuda.runtime.streamEndCapture(self.stream.ptr)
+        return CudaGraph(captured, self.stream, self.xp.cuda.runtime)
 
     def synchronise(self) -> None:
         """Wait for the main stream."""
