@@ -43,9 +43,9 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     coupling, kinds = suspension._coupling, suspension.kinds
 
     def spread() -> None:
-        for given in kinds:
-            m = given.membranes
-            coupling.spread(fluid.force, m.positions, m.forces, given.vertices)
+        for number, given in enumerate(kinds):
+            m, first = given.membranes, number == 0
+            coupling.spread(fluid.force, m.positions, m.forces, given.vertices, afresh=first)
 
     def repel() -> None:
         cells = [
@@ -80,7 +80,6 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     for part, name in ((OWN, "shared"), (ALONE, "alone")):
         found[f"membranes, cells {name}"] = partial(suspension._strain, part), True
     found["repulsion"] = repel, True
-    found["no force"] = (lambda: fluid.force.fill(0)), True
     found["spread"] = spread, True
     found["move"] = move, False
     found["move, repulsion"] = move_and(repel), False

@@ -304,7 +304,14 @@ def _coupled(
         give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
     )
     coupling.interpolate(give(u.ravel()), positions, some, count, cells)
-    found = {"velocities": velocities, "force": force, "of some": some}
+    anew = give(before.ravel())
+    coupling.spread(anew, positions, forces, count, afresh=True)
+    found = {
+        "velocities": velocities,
+        "force": force,
+        "of some": some,
+        "force alone": anew.reshape(3, stride)[:, :points],
+    }
     return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in found.items()}
 
 
@@ -317,11 +324,13 @@ def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, wit
     assert not np.array_equal(here["of some"], here["velocities"])
     for name in ("velocities", "of some"):
         assert_close({name: there[name]}, {name: here[name]}, _SAME_BITS)
+    assert not np.array_equal(here["force"], here["force alone"])
     if way != "atomics":
         again = [_coupled(gpu, kernel, dtype, way, every)["force"] for _ in range(10)]
         assert [np.array_equal(one, there["force"]) for one in again] == [True] * 10
     exact = within if way in ("fixed point", "atomics") else _SAME_BITS
-    assert_close({"force": there["force"]}, {"force": here["force"]}, exact)
+    for name in ("force", "force alone"):
+        assert_close({name: there[name]}, {name: here[name]}, exact)
     if way == "fixed point":
         turned = _coupled(gpu, kernel, dtype, way, every[::-1])
         assert np.array_equal(turned["force"], there["force"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dialect
@@ -87,16 +88,29 @@ def test_a_replayed_graph_equals_the_launches_one_by_one(gpu):
         np.testing.assert_array_equal(gpu.to_host(a), gpu.to_host(b))
 
 
-def test_kernels_of_a_graph_keep_their_stream_s_priority(gpu):
-    from cuda.bindings import driver
+def test_kernels_of_the_side_stream_come_first_in_graphs(gpu):
+    """Though the main stream's kernel was launched before, and has blocks for many times the GPU."""
+    tickets = gpu.kernel(
+        Path(__file__).with_name("tickets.cpp"), "take_tickets", {"real": "double"}
+    )
+    following, of_main, of_side = (gpu.zeros((1,), "i4") for _ in range(3))
+    blocks, threads = 100 * gpu.multiprocessors, 256
+    launches = [
+        tickets.bind(following, of_main, 20_000, extent=(blocks * threads,), block=(threads,)),
+        tickets.bind(
+            *(following, of_side, 0), extent=(threads,), block=(threads,), stream=gpu.side
+        ),
+    ]
 
-    chain = _chain(gpu, gpu.zeros((100,), "f8"), gpu.zeros((100,), "f8"))
-    graph = gpu.graph(lambda: [launch() for launch in chain])
-    _, flags = driver.cuGraphExecGetFlags(driver.CUgraphExec(graph.address))
-    by_node = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
-    assert int(flags) & int(by_node)
-    (_, side), (_, main) = (driver.cuStreamGetPriority(s.ptr) for s in (gpu.side, gpu.stream))
-    assert side < main  # the lower the number, the sooner
+    def both() -> None:
+        gpu.fork()
+        for launch in launches:
+            launch()
+        gpu.join()
+
+    gpu.graph(both).replay()
+    assert int(gpu.to_host(following)[0]) == blocks + 1
+    assert 0 <= int(gpu.to_host(of_side)[0]) < blocks // 2
 
 
 def test_work_takes_time_on_the_device(gpu):

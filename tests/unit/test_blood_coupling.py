@@ -227,6 +227,16 @@ def test_two_boxes_give_the_bits_of_one(kernel, axis, at):
     assert np.abs(one).max() > 0.1
 
 
+@pytest.mark.parametrize("count", [0, 100])
+def test_points_forget_what_they_held_where_they_should(count):
+    rank, positions = whole(), np.ascontiguousarray(vertices(100)[:, :count])
+    coupling = rank.opened("peskin")
+    forces = np.random.default_rng(2).standard_normal(positions.shape)
+    force = np.full(3 * rank.stride, 7.0)
+    coupling.spread(force, positions, forces, count, afresh=True)
+    assert np.array_equal(force, spread(coupling, rank, positions, forces))
+
+
 def test_two_threads_give_the_bits_of_one():
     rank = whole(in_a_vessel())
     positions = vertices(2000)
@@ -327,13 +337,14 @@ INLINE int __ffs(unsigned value) { return __builtin_ffs(value); }
 """
 
 _LAUNCHES = """
+#define AFRESH 10
 extern "C" void run(int way, real *u, long stride, const int *table, const int *box, long halo, real *X,
                     real *V, long vertices, long count, int *counts, int *sums, void *begins, int *items,
                     long bins, double unit, const int *tiling, float *then, int *wanted) {
   const int T = THREADS_A_BLOCK;
   int *const starts = (int *)begins;
   long *const of_lists = (long *)begins;
-  if (way == 0) {
+  if (way == 0 || way == AFRESH) {
     launch(2, T, 0, [=] { watch_vertices(X, vertices, count, then, 0.99 * MARGIN, wanted); });
     launch(2, T, 0, [=] { count_near(wanted, box, tiling, X, vertices, count, then, counts); });
     launch(1, T, 0, [=] { sum_near(wanted, counts, bins, sums); });
@@ -341,7 +352,8 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
     launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, of_lists, counts, items); });
     launch(1, T, 0, [=] { sort_near(wanted, of_lists, bins, items); });
     launch(1, LANES, 0, [=] {
-      spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, of_lists, items, bins, wanted);
+      spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, of_lists, items, bins,
+                      way == AFRESH, wanted);
     });
   } else if (way < 0) {
     // Of all vertices, or of some cells.
@@ -366,6 +378,8 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
 
 # More than a warp's batch; few, since each thread of the GPU is one of the processor.
 VERTICES, A_CELL = 36, 12
+# As a way of spreading: from lists, onto points that forget what they hold.
+AFRESH = 10
 SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
 
 
@@ -387,7 +401,7 @@ class Gpu:
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
         """Interpolate (-1; -2: for cells 2 and 0 of three) or spread; `kept` are lists of earlier."""
-        kept = kept or Kept(rank, positions, listed=way == 0)
+        kept = kept or Kept(rank, positions, listed=way in (0, AFRESH))
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
         if way == -2:
@@ -401,7 +415,7 @@ class Gpu:
         )
         counts, _, starts, _ = kept.bins
         assert not counts.any()
-        assert way in (-2, -1, 2) or starts[-1] > positions.shape[1]
+        assert way < 0 or way == 2 or starts[-1] > positions.shape[1]
 
 
 class Kept:
@@ -456,6 +470,8 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
         force = np.zeros(3 * rank.stride)
         gpu(way, rank, force, positions, forces)
         if name == "lists":
+            assert np.array_equal(force, wanted)
+            gpu(AFRESH, rank, force, positions, forces)
             assert np.array_equal(force, wanted)
         else:
             assert np.abs(force - wanted).max() < 1e-14

@@ -264,6 +264,19 @@ def test_arrays_that_gave_way_are_let_go():
         assert not walls._launches
 
 
+def test_nothing_is_launched_where_no_wall_is_near():
+    box, table, distance = channel()
+    position = np.full((3, 1), 3.0)
+    cells = [CellsOfKind(position, np.zeros_like(position), 1, 1)]
+    for far in (False, True):
+        distances = np.full_like(distance, np.inf) if far else distance
+        # A point without fluid stands for a wall behind it.
+        points = np.abs(table) if far else table
+        walls = WallRepulsion(CpuDevice(), box, 2, points, distances, LAW)
+        walls.apply(cells)
+        assert walls.within_reach == bool(walls._launches) == (not far)
+
+
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize(("low", "high"), [(0.7, 6.4), (0.05, 6.95)])
 def test_plane_walls_push_along_their_normal(low, high, far):

@@ -142,11 +142,6 @@ class CudaGraph:
     runtime
         CuPy's.
 
-    Attributes
-    ----------
-    address
-        Of what the driver launches.
-
     Raises
     ------
     MachineError
@@ -164,13 +159,13 @@ class CudaGraph:
                 f"the driver takes no graph of these kernels ({status.name}); "
                 "set machine.graphs = false"
             )
-        self.address, self._stream, self._runtime = int(ready), stream, runtime
+        self._address, self._stream, self._runtime = int(ready), stream, runtime
         # At the end of the process the driver does it.
-        weakref.finalize(self, runtime.graphExecDestroy, self.address).atexit = False
+        weakref.finalize(self, runtime.graphExecDestroy, self._address).atexit = False
 
     def replay(self) -> None:
         """Launch the graph on its stream."""
-        self._runtime.graphLaunch(self.address, self._stream.ptr)
+        self._runtime.graphLaunch(self._address, self._stream.ptr)
 
 
 _FIRST = -100  # a priority above all that GPUs know: the driver takes the highest that there is

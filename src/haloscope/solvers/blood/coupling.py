@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,19 +247,28 @@ class Coupling:
         arrays = (velocity, positions, velocities, cells.rows, cells.span)
         self._launch("interpolate", bind, *arrays, count)
 
-    def spread(self, force: Array, positions: Array, forces: Array, count: int) -> None:
+    def spread(
+        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
+    ) -> None:
         """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X).
 
         Parameters
         ----------
         force
-            Of the fluid, (3 * stride) values; what is there already stays.
+            Of the fluid, (3 * stride) values.
         positions, forces
             Of vertices, as for :meth:`interpolate`.
         count
             Vertices, the first ones of n.
+        afresh
+            Own points forget what they hold; else it stays.
         """
-        self._launch("spread", self._all_in_turn, force, positions, forces, count)
+        by_summing = self._lists is not None and count > 0
+        if afresh and not by_summing:
+            force.fill(0)
+        anew = afresh and by_summing
+        name, bind = "spread afresh" if anew else "spread", partial(self._all_in_turn, anew)
+        self._launch(name, bind, force, positions, forces, count)
 
     def forget(self, positions: Array) -> None:
         """Let go of vertices that will not be given again, and of what was bound for them."""
@@ -316,9 +326,12 @@ class Coupling:
         )
 
     def _all_in_turn(
-        self, force: Array, positions: Array, forces: Array, count: int
+        self, afresh: bool, force: Array, positions: Array, forces: Array, count: int
     ) -> Callable[[], None]:
-        launches = tuple(self.spreading(force, positions, forces, count).values())
+        work = (force, positions, forces, count)
+        launches = tuple(
+            (self._listed(*work, afresh=True) if afresh else self.spreading(*work)).values()
+        )
 
         def all_in_turn() -> None:
             for launch in launches:
@@ -345,11 +358,12 @@ class Coupling:
         return {"spread": spread.bind(*fluid, *vertices, *scratch, parts, extent=(count,))}
 
     def _listed(
-        self, force: Array, positions: Array, forces: Array, count: int
+        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
     ) -> dict[str, Launch]:
         fluid = (force, self.stride, self._table, self._box, self.halo)
         assert self._lists is not None
-        return self._lists.bind(fluid, positions, forces, vertices_of(positions), count)
+        room = vertices_of(positions)
+        return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
 
     def _atomics(
         self, force: Array, positions: Array, forces: Array, count: int

@@ -110,6 +110,8 @@ class TileLists:
         forces: Array,
         vertices: int,
         count: int,
+        *,
+        afresh: bool,
     ) -> dict[str, Launch]:
         """All launches by name, in turn.
 
@@ -117,7 +119,7 @@ class TileLists:
         ----------
         fluid
             Force, stride, table, box and halo, as kernels take them.
-        positions, forces, vertices, count
+        positions, forces, vertices, count, afresh
             As of :meth:`haloscope.solvers.blood.coupling.Coupling.spread`; `vertices` is the room.
         """
         device, bins = self._device, self.tiles
@@ -140,7 +142,10 @@ class TileLists:
             "fill_near": ((wanted, *where, starts, counts, items), by_vertex),
             "sort_near": ((wanted, starts, bins, items), min(by_tile, looking)),
             SUMMING: (
-                (*fluid, positions, forces, vertices, self._tiling, starts, items, bins, wanted),
+                (
+                    *(*fluid, positions, forces, vertices, self._tiling),
+                    *(starts, items, bins, int(afresh), wanted),
+                ),
                 bins * _LANES,
             ),
         }

@@ -92,11 +92,12 @@ INLINE void for_points(const Table &table, const Box &box, const int *tiling, co
   }
 }
 
+// afresh: what points hold is left aside, and gone also where no vertex is near.
 // wanted: cleared for the next time.
 KERNEL __launch_bounds__(LANES, WARPS_TOGETHER)
 spread_by_warps(real *g, long stride, const int *points, const int *numbers, long halo, const real *X,
                 const real *F, long vertices, const int *tiling, const long *starts, const int *items,
-                long bins, int *wanted) {
+                long bins, long afresh, int *wanted) {
   SHARED(real, entries, LANES * ENTRY);
   SHARED(unsigned, places, LANES);
   Sums sums;
@@ -107,12 +108,12 @@ spread_by_warps(real *g, long stride, const int *points, const int *numbers, lon
   BLOCKS(b, bins) {
     const int *const list = items + starts[b];
     const int count = (int)(starts[b + 1] - starts[b]);
-    if (count == 0) continue;
+    if (count == 0 && !afresh) continue;
     const int begin[3] = {(int)(b % tiling[3]) * tiling[0], (int)(b / tiling[3] % tiling[4]) * tiling[1],
                           (int)(b / tiling[3] / tiling[4]) * tiling[2]};
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
-      for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 ? 0 : g[c * stride + p];
+      for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 || afresh ? 0 : g[c * stride + p];
     });
     for (int at = 0; at < count; at += LANES) {
       unsigned place = 0;

@@ -320,6 +320,11 @@ class WallRepulsion:
         The force.
     dtype
         float64 or float32, of all arrays.
+
+    Attributes
+    ----------
+    within_reach
+        Whether any place of the table is near a wall: without one nothing is launched.
     """
 
     def __init__(
@@ -345,14 +350,16 @@ class WallRepulsion:
         self._box = device.from_host(box.numbers())
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         self._distance = device.from_host(np.ascontiguousarray(distance, dtype))
-        self._near = device.from_host(_near_walls(table, distance, law.cutoff))
+        near = _near_walls(table, distance, law.cutoff)
+        self.within_reach = bool(near.any())
+        self._near = device.from_host(near)
         self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype))
         self._device = device
         self._launches: dict[tuple[int, ...], tuple[int, Launch]] = {}
 
     def apply(self, kinds: Sequence[CellsOfKind]) -> None:
         """Add the forces of walls on vertices in the own box and its halo."""
-        if self.law.strength == 0:
+        if self.law.strength == 0 or not self.within_reach:
             return
         for kind in kinds:
             count = kind.cells * kind.vertices

@@ -14,18 +14,24 @@
 
 #define POSITION 4
 
+// What `now` says of a vertex, stored in two halves.
+struct alignas(2 * sizeof(real)) Present {
+  real x, y, z, cell;
+};
+
 // What is no number has always moved.
 KERNEL watch(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
              long total, const float *then, real *now, double far, int *wanted) {
   const real limit = (real)(far * far);
   PARTS(i, count) {
-    real r2 = 0;
+    real x[3], r2 = 0;
     for (int c = 0; c < 3; c++) {
-      const real x = X[c * vertices + i], d = moved_at_most(x, then[c * total + first + i]);
-      now[POSITION * (first + i) + c] = x;
+      x[c] = X[c * vertices + i];
+      const real d = moved_at_most(x[c], then[c * total + first + i]);
       r2 = fused(d, d, r2);
     }
-    now[POSITION * (first + i) + 3] = (real)(first_cell + i / a_cell);
+    const long cell = first_cell + (unsigned)i / (unsigned)a_cell;
+    ((Present *)now)[first + i] = {x[0], x[1], x[2], (real)cell};
     if (!(r2 <= limit)) *wanted = 1;
   }
 }

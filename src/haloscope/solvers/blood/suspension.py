@@ -433,9 +433,6 @@ class Suspension:
         self._strain(OWN)
         with self._aside():
             self._start_sharing("forces")
-            # Membranes leave no room on a GPU for what packs and unpacks messages: this does.
-            with _SPREAD:
-                force.fill(0)
             self._strain(ALONE)
             with _REPULSION:
                 for between in self._between_cells:
@@ -447,9 +444,9 @@ class Suspension:
             for walls in self._walls:
                 walls.apply(cells)
         with _SPREAD:
-            for given in self.kinds:
-                m = given.membranes
-                self._coupling.spread(force, m.positions, m.forces, given.vertices)
+            for number, given in enumerate(self.kinds):
+                m, first = given.membranes, number == 0
+                self._coupling.spread(force, m.positions, m.forces, given.vertices, afresh=first)
 
     def _repelling_cells(self) -> list[CellsOfKind]:
         return [
