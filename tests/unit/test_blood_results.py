@@ -301,6 +301,18 @@ def test_hematocrits_and_the_layer_of_plasma_of_one_capsule():
     assert "pries_viscosity" not in found
 
 
+def test_a_restart_with_another_time_step_is_refused():
+    blood = {"channel": {"size_um": [4.0, 6.0, 5.0]}}
+    solver, _ = begin({**blood, "time_step_us": 0.1})
+    other, _ = begin({**blood, "time_step_us": 0.05})
+    with pytest.raises(
+        InputError, match="step is 1e-07 s and this case's 5e-08 s, .* lattice"
+    ) as told:
+        other.restore(1, solver.scalars(), solver.owned)
+    assert "\n" not in str(told.value)
+    assert "begin anew without --restart" in str(told.value)
+
+
 def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     blood = _with_a_capsule({"start": 3, "interval": 4, "bins": 5})
     solver, results = begin(blood)

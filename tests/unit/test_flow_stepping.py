@@ -135,6 +135,55 @@ def test_a_restart_goes_on_with_the_same_bits(method):
     assert np.array_equal(second.state, whole.state)
 
 
+@pytest.mark.parametrize("ratio", [1 / 3, 2.0], ids=["shorter", "longer"])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_steps_that_change_their_length_are_of_second_order(method, ratio):
+    """Half of the way by steps of one length, half by others."""
+    outlet, end = OUTLETS["Windkessel"], 1.0
+    speed, _ = plug_reference(outlet, end)
+    errors = []
+    for count in (12, 24, 48):
+        flow, dt = plug(outlet), end / count
+        first = method(flow.newton, flow.state, dt)
+        flow.advance(first, dt, count // 2)
+        kept = first.stored()
+        if method is BackwardDifferences:
+            kept["step_before"] = dt
+        dt *= ratio
+        half = round(end / 2 / dt)
+        state = flow.advance(method(flow.newton, flow.state, dt, **kept), dt, half, start=half)
+        errors.append(turned_back(state[:, :3])[0, 0] - speed)
+    assert (np.log2(np.abs(np.divide(errors[:-1], errors[1:]))) > 1.6).all()
+
+
+def test_backward_differences_of_a_parabola_are_exact_whatever_the_step_before():
+    times = np.array([0.7, 1.0, 1.3])
+    at = [np.array([2.0 - 3.0 * t + 5.0 * t**2]) for t in (0.0, *times)]
+    rates = 10.0 * times - 3.0
+    newton = _Told()
+    state = np.zeros(4)
+    state[:3] = at[1]
+    steps = BackwardDifferences(newton, state, 0.3, at[0].repeat(3), step_before=0.7)
+    for value, rate in zip(at[2:], rates[1:], strict=True):
+        newton.solution = value
+        steps.step(np.array([], int), np.array([]))
+        assert newton.alpha * value + steps.past == pytest.approx(rate, rel=1e-13)
+
+
+class _Told:
+    """Newton's method that knows its solution; its equations keep what they are told."""
+
+    @property
+    def equations(self):
+        return self
+
+    def set_time(self, alpha, by_dt):
+        self.alpha = alpha
+
+    def solve(self, state, past, given, load):
+        state[:3] = self.solution
+
+
 def test_a_radius_out_of_range_is_told():
     flow = plug(OutsidePressure())
     with pytest.raises(InputError, match=r"radius of 1\.5 is not possible .* from 0 to 1"):

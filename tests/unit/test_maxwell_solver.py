@@ -113,6 +113,32 @@ def test_a_restart_goes_on_bitwise(tmp_path):
         np.testing.assert_array_equal(second.solver.owned(name), whole.solver.owned(name))
 
 
+def test_a_restart_keeps_the_time_step_and_meets_another_end(tmp_path):
+    first = opened(cavity(4), checkpoint={"at_end": True})
+    first.run(7, out=tmp_path, ceilings=False)
+    step = first.solver.dt
+    second = opened(cavity(4, end_time=2.017e-9))
+    assert second.solver.dt != step
+    summary = second.run(out=tmp_path, restart=True, ceilings=False)
+    assert second.solver.dt == step
+    assert 0 <= second.solver.time - 2.017e-9 < step
+    assert sum("the checkpoint's time step is kept" in line for line in summary["notices"]) == 1
+
+
+@pytest.mark.parametrize("changes", [{"cfl": 0.6}, {"time_step": 1e-12}])
+def test_a_restart_with_another_time_step_is_refused(tmp_path, changes):
+    first = opened(cavity(4), checkpoint={"at_end": True})
+    first.run(7, out=tmp_path, ceilings=False)
+    with pytest.raises(InputError, match="of steps of one length; restart with") as caught:
+        opened(cavity(4, **changes)).run(out=tmp_path, restart=True, ceilings=False)
+    assert "\n" not in str(caught.value)
+    # What it says to do works.
+    asked = str(caught.value).split("maxwell.time_step = ")[1].split(",")[0]
+    again = opened(cavity(4, time_step=float(asked)))
+    again.run(out=tmp_path, restart=True, ceilings=False)
+    assert again.solver.dt == first.solver.dt
+
+
 def test_single_precision_is_computed_and_written(tmp_path):
     simulation = opened(cavity(5, precision="single"))
     summary = simulation.run(out=tmp_path, ceilings=False)

@@ -144,6 +144,17 @@ def test_a_restarted_run_equals_an_uninterrupted_one_bitwise(tmp_path, step, res
     np.testing.assert_equal(average, _point_data(tmp_path / "whole" / "average.vtkhdf"))
 
 
+@pytest.mark.parametrize(("before", "cfl"), [("local", 0.9), ("global", 0.3)])
+def test_a_restart_with_another_choice_of_steps_takes_it_at_once(tmp_path, before, cfl):
+    """A step of length 0, or by another factor, would be told as a flow that hardly changes."""
+    first = _run(tmp_path, *_BARE, f"cavity.time_step={before}", "checkpoint.at_end=true", steps=60)
+    own = first.solver.time_step.stable(first.solver.stepping.current)
+    settings = (*_BARE, "cavity.time_step=global", f"cavity.cfl={cfl}")
+    again = _run(tmp_path, *settings, "run.diagnostics_interval=1", steps=61, restart=True)
+    assert again.solver.time_step.dt == pytest.approx(own * cfl / 0.9, rel=1e-12)
+    assert max(again.history[-1][1].values()) > 0.0
+
+
 def test_a_plane_flow_restarts_bitwise_too(tmp_path):
     settings = (*_BARE, "cavity.dimensions=2", "cavity.nodes=[15,13]", "cavity.size=[0.05,0.04]")
     whole = _run(None, *settings, steps=100)

@@ -167,6 +167,12 @@ class Checkpoint:
         if text.dtype != np.uint8 or text.size > _LARGEST_TEXT:
             raise self._damaged()
         self.content = json.loads(text[...].tobytes())
+        missing = [name for name in fields if name not in self._file["fields"]]
+        if missing:
+            raise InputError(
+                f"checkpoint {self.path} holds no {', '.join(missing)}, which the case goes on from; "
+                "restart with the case that it was made from"
+            )
         for name in fields:
             data = self._file[f"fields/{name}"]
             if data.shape != shape:

@@ -200,7 +200,8 @@ class Simulation(RunState):
         if begun > end:
             raise InputError(
                 f"the state is at step {begun}, past the last step {end}; give --steps or "
-                f"run.steps of more than {begun} (steps count from the start of the case)"
+                f"run.steps of more than {begun} (steps count from the start of the case), or a later "
+                "end where the case has one"
             )
         measured = ceilings_of_share(self) if ceilings else None
         if measured is not None and end > begun:

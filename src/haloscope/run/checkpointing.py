@@ -88,6 +88,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))
 
+        told = len(solver.notices)
         solver.restore(saved.step, scalars, own)
         solver.restore_extras(saved.extras())
         for name in solver.fields:
@@ -97,3 +98,5 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
     if state.world.is_root:
         rewrite_tables(state, out)
     progress.line(f"restarted from {found[-1]} at step {state.step}")
+    for line in solver.notices[told:]:
+        progress.line(line)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.interrupts import Interrupted
@@ -27,8 +28,8 @@ def tell_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: P
     total = ceiling_of_all(state, ceilings)
     seconds = steps * state.solver.work.bytes / (total * 1e9)
     progress.line(
-        f"{steps} steps take at least {seconds:.2g} s at the {total:.3g} GB/s that this "
-        "machine's memory gives now"
+        f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s at the "
+        f"{total:.3g} GB/s that this machine's memory gives now"
     )
 
 

@@ -376,7 +376,8 @@ class BloodSolver:
         if scalars["time_step"] != self.units.time_step:
             raise InputError(
                 f"the checkpoint's step is {scalars['time_step']:.6g} s and this case's "
-                f"{self.units.time_step:.6g} s; restart with the case it is from"
+                f"{self.units.time_step:.6g} s, and what it holds is in units of the lattice, of which "
+                "the step is one; restart with the case it is from, or begin anew without --restart"
             )
         values = np.stack([own(name) for name in _POPULATIONS])
         if not np.isfinite(values).all():

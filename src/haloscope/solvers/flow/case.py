@@ -96,7 +96,7 @@ class Time(Table):
     radius: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
     """Of generalised-alpha: what a step leaves of the shortest waves; 0: nothing, 1: all."""
     time_step: Positive | None = None
-    """In s, of unsteady flow; it is shortened to meet the end."""
+    """In s, of unsteady flow; it is shortened to meet the end. A restart may take another."""
     end: Positive | None = None
     """In s, of unsteady flow."""
     pseudo_time_step: Positive | None = None

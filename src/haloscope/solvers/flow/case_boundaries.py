@@ -113,12 +113,12 @@ class BoundaryTable(Table):
 
 
 def _form(given: Any) -> str:
-    return "as-table" if isinstance(given, dict | BoundaryTable) else "in-words"
+    return "[table]" if isinstance(given, dict | BoundaryTable) else "[words]"
 
 
-# Faults are told of the form that was given. Names with a hyphen are no keys.
+# Faults are told of the form that was given. Names with a bracket are no keys.
 Boundary = Annotated[
-    Annotated[Plain, Tag("in-words")] | Annotated[BoundaryTable, Tag("as-table")],
+    Annotated[Plain, Tag("[words]")] | Annotated[BoundaryTable, Tag("[table]")],
     Discriminator(_form),
 ]
 """What is given on a boundary, in a word or as a table."""

@@ -55,6 +55,7 @@ class RunResults:
         self._newton: list[list[float]] = []
         self._gmres: list[list[float]] = []
         self._unconverged = 0
+        self._time_steps: list[list[float]] = []
         self._appended: dict[Path, int] = {}
         self._openings: dict[str, BoundaryAreas] = {
             name: boundary_areas(system.part, system.shared, name)
@@ -102,6 +103,10 @@ class RunResults:
             row += (found / (pressure * force.area)).tolist()
         return row
 
+    def note_time_step(self, step: int, time: float, before: float, after: float) -> None:
+        """Tell that after a step, at a time in s, a restart changed the time step, in s."""
+        self._time_steps.append([step, time, before, after])
+
     @property
     def newton_rows(self) -> list[list[float]]:
         """Step, time, number, residual and GMRES' iterations and residual of Newton's iterations."""
@@ -136,6 +141,8 @@ class RunResults:
             f"forces {name}": np.array(rows, np.float64) for name, rows in self._forces.items()
         }
         counts = [self.done.steps, self.done.newton, self.done.linear, self._unconverged]
+        if self._time_steps:
+            found["time steps"] = np.array(self._time_steps, np.float64)
         return found | {
             "newton": np.array(self._newton, np.float64),
             "gmres": np.array(self._gmres, np.float64),
@@ -153,6 +160,7 @@ class RunResults:
         counts = np.asarray(extras["iterations"]).tolist()
         self.done = Iterations(*counts[:3])
         self._unconverged = counts[3]
+        self._time_steps = np.asarray(extras.get("time steps", ())).tolist()
 
     # Files and the end
 
@@ -210,6 +218,11 @@ class RunResults:
             "openings": openings,
             "forces": self._told_forces(),
         }
+        if self._time_steps:
+            summary["time_step_changes"] = [
+                {"step": int(step), "time": at, "from": before, "to": after}
+                for step, at, before, after in self._time_steps
+            ]
         lines = [
             f"{done.newton} Newton iterations"
             + (f", {done.linear_a_newton:.1f} of GMRES in each" if done.newton else "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
@@ -20,6 +21,7 @@ from haloscope.numerics.node_fields import NodeFields
 from haloscope.numerics.tet_points import TetPoints
 from haloscope.scope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
+from haloscope.solvers.flow.clock import Clock
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.picture import flow_picture, require_plane
 from haloscope.solvers.flow.results import RunResults
@@ -42,6 +44,8 @@ _MEANINGS = {
     "p": ("Pa", "pressure"),
 }
 _LARGEST_RESIDUAL = 1e6
+# Scalars of a checkpoint that those of before steps could change do not have.
+_NOT_IN_OLD_CHECKPOINTS = frozenset({"asked", "since", "begun", "step_before"})
 # What the methods in time keep beside the state, 3 numbers a node: velocities a step before, du/dt.
 _KEPT: Mapping[str, tuple[str, ...]] = {
     "steady": (),
@@ -83,12 +87,9 @@ class FlowSolver:
         }
         self.stored = (*FIELD_NAMES, *self._kept)
         self.followed = replace(_followed(steady=table.steady), record=self._record)
-        self.last_step = case.run.steps
-        self._dt = 0.0
-        if not table.steady:
-            assert table.time.end is not None
-            self.last_step = table.steps()
-            self._dt = table.time.end / self.last_step
+        self._clock = None if table.steady else Clock.of(table)
+        self.last_step = case.run.steps if self._clock is None else self._clock.last_step
+        self._change: tuple[int, float, float, float] | None = None
         with _SETUP:
             self._open()
 
@@ -103,17 +104,18 @@ class FlowSolver:
         self.kernel_hash = jit.kernel_hash(_SOURCE, {})
         self._own = self._device.from_host(self.places.own_nodes)
         self.state: Array = start_state(table, system)
-        self._steps: Steps
-        if table.steady:
-            tolerance = self._case.run.tolerance
-            self._steps = SteadySteps(table, system, self.state, tolerance)
-        else:
-            self._steps = UnsteadySteps(table, system, self.state, self._dt)
+        self._steps = self._make_steps()
         self.results = RunResults(table, system)
         self._model = WorkModel(system, table.linear.restart)
         self._masses = self._device.from_host(self._lumped_masses())
         self._seconds, self._taken = 0.0, 0
         self._probes: dict[tuple[Position, ...], tuple[NDArray[np.int64], TetPoints]] = {}
+
+    def _make_steps(self) -> Steps:
+        if self._clock is None:
+            tolerance = self._case.run.tolerance
+            return SteadySteps(self._table, self.system, self.state, tolerance)
+        return UnsteadySteps(self._table, self.system, self.state, self._clock)
 
     def _lumped_masses(self) -> Floats:
         """What own elements give to the masses of nodes, in kg."""
@@ -130,7 +132,7 @@ class FlowSolver:
     @property
     def time(self) -> float | None:
         """Time in s; None of steady flow."""
-        return None if self._table.steady else self.step * self._dt
+        return None if self._clock is None else self._clock.at(self.step)
 
     @property
     def work(self) -> Work:
@@ -189,12 +191,13 @@ class FlowSolver:
                 "the checkpoint is of unsteady flow and this case is steady; restart with the case it "
                 "is from"
             )
-        if not self._table.steady and scalars.get("dt") != self._dt:
+        if not self._table.steady and "dt" not in scalars:
             raise InputError(
-                f"the checkpoint's time step is {scalars.get('dt', math.nan):.6g} s and this case's "
-                f"{self._dt:.6g} s; restart with the case it is from"
+                "the checkpoint is of steady flow and this case is unsteady; restart with the case it "
+                "is from"
             )
-        missing = [name for name in self._steps.scalars() if name not in scalars]
+        needed = self._steps.scalars().keys() - _NOT_IN_OLD_CHECKPOINTS
+        missing = sorted(needed - scalars.keys())
         if missing:
             raise InputError(
                 f"the checkpoint does not hold {', '.join(missing)}: it is of a case with other "
@@ -202,11 +205,27 @@ class FlowSolver:
             )
         self.state[:] = state
         self.step = step
+        if self._clock is not None:
+            self._clock = Clock.resumed(scalars, step, self._table)
+            self.last_step = self._clock.last_step
+            self._steps = self._make_steps()
+            self._note_change(scalars["dt"], self._clock)
         stored: dict[str, Array] = {}
         if step:
             for kept in dict.fromkeys(kept for kept, _ in self._kept.values()):
                 stored[kept] = self._from_owners([own(f"{kept} {axis}") for axis in "xyz"])
         self._steps.resume(stored, scalars)
+
+    def _note_change(self, before: float, clock: Clock) -> None:
+        """Say that steps from now on are of another length than those of the checkpoint."""
+        now, after = clock.at(self.step), clock.time_step
+        self._change = None if after == before else (self.step, now, before, after)
+        if self._change is None:
+            return
+        self.notices.append(
+            f"the time step changes from {before:.6g} to {after:.6g} s after step {self.step}, at "
+            f"{now:.6g} s; intervals of outputs and checkpoints still count steps"
+        )
 
     def _from_owners(self, values: Sequence[np.ndarray]) -> Array:
         """A vector with some numbers a node from those of own nodes."""
@@ -223,6 +242,8 @@ class FlowSolver:
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
         self.results.restore(extras)
+        if self._change is not None:
+            self.results.note_time_step(*self._change)
 
     def at_output(self, out: Path) -> None:
         """Write the tables as they are now."""
@@ -297,8 +318,8 @@ class FlowSolver:
             found["net_outflow"] = sum(each["flow_rate"] for each in openings.values())
         if isinstance(self._steps, SteadySteps):
             found["residual"] = self._steps.residual
-        elif self.time is not None:
-            found |= {"time": self.time, "time_step": self._dt}
+        elif self._clock is not None:
+            found |= {"time": self._clock.at(self.step), "time_step": self._clock.time_step}
         for name, row in self.results.last_forces().items():
             labels = ("Fx", "Fy", "Fz", "Mx", "My", "Mz", "cx", "cy", "cz")
             found |= {f"{name}_{label}": v for label, v in zip(labels, row, strict=False)}
@@ -311,14 +332,14 @@ class FlowSolver:
                 f"shorten flow.time.pseudo_time_step (now {self._table.time.pseudo_time_step:g}), "
                 "start from a nearer state (flow.initial), or refine the mesh"
             )
-        if self._table.steady:
+        if self._clock is None:
             return (
                 "set flow.time.pseudo_time_step (about the size of a cell over the speed), start from "
                 "a nearer state (flow.initial), or refine the mesh"
             )
         return (
-            f"shorten flow.time.time_step (now {self._dt:g}), allow more flow.newton.iterations or "
-            "flow.linear.iterations, or refine the mesh"
+            f"shorten flow.time.time_step (now {self._clock.time_step:g}; --restart takes another, "
+            "too), allow more flow.newton.iterations or flow.linear.iterations, or refine the mesh"
         )
 
     def picture(self) -> SlicesPicture | None:
@@ -336,7 +357,7 @@ class FlowSolver:
         """Where the run is, and forces."""
         if self._table.steady:
             left, wanted = found["residual"], self._case.run.tolerance
-            line = f"residual {left:.3g} of the first after {self.step} iterations"
+            line = f"residual {left:.3g} of the first after {counted(self.step, 'iteration')}"
             lines = [line if left < wanted else f"{line}; not yet below run.tolerance = {wanted:g}"]
         else:
             lines = [

@@ -69,7 +69,13 @@ class BackwardDifferences:
     """du/dt = (3 u - 4 u_n + u_(n-1)) / (2 dt); where there is no u_(n-1), (u - u_n) / dt.
 
     That first step of backward Euler misses u by dt^2/2 of its second derivative, once: errors
-    remain of second order.
+    remain of second order. So they do where the step before was of another length: with
+    w = dt / (its length), the parabola through all three values rises at the step's end by
+
+        du/dt = ((1 + 2 w)/(1 + w) u - (1 + w) u_n + w^2/(1 + w) u_(n-1)) / dt
+
+    (E. Hairer, S. P. Norsett, G. Wanner, Solving Ordinary Differential Equations I, 1993, section
+    III.5), which is the above at w = 1, to the last bit.
 
     Parameters
     ----------
@@ -82,6 +88,8 @@ class BackwardDifferences:
         dt in s.
     before
         Velocities a step before the start, 3 a node, if they are known.
+    step_before
+        Length of that step in s; dt when left out.
 
     Attributes
     ----------
@@ -92,10 +100,16 @@ class BackwardDifferences:
     level = 1.0
 
     def __init__(
-        self, newton: Newton, state: Array, time_step: float, before: Array | None = None
+        self,
+        newton: Newton,
+        state: Array,
+        time_step: float,
+        before: Array | None = None,
+        step_before: float | None = None,
     ) -> None:
         self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
         self._before = before
+        self._ratio = 1.0 if step_before is None else time_step / step_before
         self._last = velocities(state)
         self.past = 0.0 * self._last
 
@@ -115,10 +129,12 @@ class BackwardDifferences:
         if self._before is None:
             alpha, self.past = self._by_dt, -self._by_dt * self._last
         else:
-            alpha = 1.5 * self._by_dt
-            self.past = self._by_dt * (0.5 * self._before - 2.0 * self._last)
+            w = self._ratio
+            alpha = (1.0 + 2.0 * w) / (1.0 + w) * self._by_dt
+            self.past = self._by_dt * (w * w / (1.0 + w) * self._before - (1.0 + w) * self._last)
         self._newton.equations.set_time(alpha, self._by_dt)
         self.state[given] = values
         history = self._newton.solve(self.state, self.past, given, load)
         self._before, self._last = self._last, velocities(self.state)
+        self._ratio = 1.0
         return history

@@ -8,9 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
 from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.clock import Clock
 from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
 from haloscope.solvers.flow.newton import NewtonHistory
 from haloscope.solvers.flow.resistances import Windkessel
@@ -199,12 +201,13 @@ class UnsteadySteps:
         The case, and what it is solved with.
     state
         At the start.
-    time_step
-        In s.
+    clock
+        When steps are.
     """
 
-    def __init__(self, table: FlowTable, system: System, state: Array, time_step: float) -> None:
-        self._table, self._system, self._dt = table, system, time_step
+    def __init__(self, table: FlowTable, system: System, state: Array, clock: Clock) -> None:
+        self._table, self._system, self._clock = table, system, clock
+        self._dt = self._step_before = clock.time_step
         self._largest = 0.0
         self.state, self.load = state, system.device.from_host(system.given.loads(0.0))
         self._make({})
@@ -215,7 +218,9 @@ class UnsteadySteps:
         if time.scheme == "space-time":
             self._method = SpaceTimeSlabs(newton, self.state, self._dt)
         elif time.scheme == "bdf2":
-            self._method = BackwardDifferences(newton, self.state, self._dt, **stored)
+            self._method = BackwardDifferences(
+                newton, self.state, self._dt, step_before=self._step_before, **stored
+            )
         else:
             self._method = GeneralisedAlpha(
                 newton, self.state, self._dt, radius=time.radius, **stored
@@ -247,11 +252,13 @@ class UnsteadySteps:
             raise
         if conditions is not None:
             conditions.end(self._dt, self.state)
+        self._step_before = self._dt
         return history
 
     def _acting(self, step: int) -> tuple[Array, Array]:
         """Given values and loads of a step; of a slab at both times that it asks for."""
-        given, device, start = self._system.given, self._system.device, step * self._dt
+        given, device = self._system.given, self._system.device
+        start = self._clock.at(step)
         if isinstance(self._method, SpaceTimeSlabs):
             times = self._method.times(start)
             loads = np.stack([given.loads(each) for each in times])
@@ -278,7 +285,7 @@ class UnsteadySteps:
             return
         told = ", ".join(f"{residual:.3g}" for residual in history.residuals)
         raise SolutionError(
-            f"Newton's method did not converge in {len(history.linear)} iterations: residuals "
+            f"Newton's method did not converge in {counted(len(history.linear), 'iteration')}: residuals "
             f"{told}, wanted {wanted:.3g}" + told_of_gmres(history, self._table.linear.tolerance)
         )
 
@@ -287,8 +294,9 @@ class UnsteadySteps:
         return self._method.stored()
 
     def scalars(self) -> dict[str, float]:
-        """Time step, the largest residual so far, and what outlets with a resistance hold."""
-        found = {"dt": self._dt, "largest": self._largest}
+        """The clock, the last step, the largest residual, what outlets with a resistance hold."""
+        found = self._clock.scalars()
+        found |= {"step_before": self._step_before, "largest": self._largest}
         for number, law in enumerate(self._laws()):
             found[f"held {number}"], found[f"flow {number}"] = law.held, law.flow
         return found
@@ -302,7 +310,8 @@ class UnsteadySteps:
 
     def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
         """See :class:`Steps`."""
-        self._dt, self._largest = scalars["dt"], scalars["largest"]
+        self._largest = scalars["largest"]
+        self._step_before = scalars.get("step_before", scalars["dt"])
         for number, law in enumerate(self._laws()):
             law.held, law.flow = scalars[f"held {number}"], scalars[f"flow {number}"]
         self._make(stored)
@@ -316,7 +325,7 @@ def told_of_gmres(history: NewtonHistory, wanted: float) -> str:
     worst = max(failed, key=lambda each: each.residual)
     return (
         f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
-        f"{max(each.iterations for each in failed)} iterations at {worst.residual:.3g} of its "
+        f"{counted(max(each.iterations for each in failed), 'iteration')} at {worst.residual:.3g} of its "
         f"residual, wanted {wanted:.3g}"
     )
 

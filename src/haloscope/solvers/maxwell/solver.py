@@ -53,6 +53,9 @@ _NODES_AT_ONCE = 1 << 20
 _DIMENSION = 6
 _DIGITS = 3
 _CAUTION = 0.5
+# By what part a checkpoint's time step may differ from the case's: kept and told, and not told.
+_SAME_STEP = 0.01
+_ROUNDING = 1e-9
 # The automatic step of the exponential integrator over the bound of the other.
 _LONG_STEP = 10.0
 
@@ -221,6 +224,34 @@ class MaxwellSolver:
         self.stepping.set_step(dt * self._table.speed)
         self.results.set_step(dt, self.last_step)
 
+    def _keep_step(self, dt: float) -> None:
+        """Go on with a checkpoint's time step where this case's is about the same.
+
+        It is a little different where another end is met, or another device found the bound.
+
+        Raises
+        ------
+        InputError
+            It is another one.
+        """
+        table, wanted = self._table, self.dt
+        unit = " s" if table.units == "si" else ""
+        differs = abs(dt - wanted) / wanted
+        if differs > _SAME_STEP:
+            raise InputError(
+                f"the checkpoint's time step is {dt:.6g}{unit} and this case's {wanted:.6g}{unit}, and "
+                "what probes and sources have recorded is of steps of one length; restart with "
+                f"maxwell.time_step = {dt!r}, or begin anew without --restart"
+            )
+        if table.end_time is not None:
+            self.last_step = max(1, math.ceil(table.end_time / dt * (1 - 1e-12)))
+        if differs > _ROUNDING:
+            self.notices.append(
+                f"the checkpoint's time step is kept: {dt:.8g}{unit}, where this case alone would take "
+                f"{wanted:.8g}{unit}"
+            )
+        self._set_step(dt)
+
     def _guess_bound(self) -> float:
         """What the shape of the elements suggests for the longest stable step, in m."""
         media = [self.materials[region] for region in self.part.mesh.regions]
@@ -345,7 +376,7 @@ class MaxwellSolver:
                     f"the checkpoint's time step {scalars['dt']:.6g} s is above the stability "
                     f"bound {self.bound:.6g} s of this case; restart with the case it is from"
                 )
-            self._set_step(scalars["dt"])
+            self._keep_step(scalars["dt"])
         self.step = step
         if self._additions is not None:
             state: dict[str, np.ndarray] = {"time": np.array([self.time * self._table.speed])}
