@@ -18,12 +18,14 @@ from haloscope.errors import InputError
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
 from haloscope.scope.diagnosis import diagnose
+from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps
 from haloscope.scope.maps.placement import suggest
 from haloscope.scope.measurement import MOST_RANKS, Measurement, open_measurement
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.profiles import analyse_profile
+from haloscope.scope.recording import seconds_of_recording
 from haloscope.scope.replay.processes import Processes
 from haloscope.scope.report import Analysis, comparison
 from haloscope.scope.result import FILE, Result
@@ -84,6 +86,8 @@ def analyze(
     result.about["hosts"] = list(hosts)
     without_core = [_without_core(measurement, rank) for rank in range(measurement.size)]
     result.about["without_core"] = without_core
+    seconds, is_at_least = seconds_of_recording(measurement, result)
+    result.about[RECORDING] = {"seconds": seconds, "is_at_least": is_at_least}
     traffic = maps.whole_run(result)
     analysis = Analysis(
         _name(measurement),
@@ -255,7 +259,11 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
     hosts = dict(enumerate(analysis.hosts)) if all(analysis.hosts) else None
     analysis.files = {"report": str(folder / REPORT)}
     result.save(folder / FILE)
-    told = {"answer": analysis.answer, "findings": [one.as_json() for one in analysis.findings]}
+    told = {
+        "answer": analysis.answer,
+        "measuring": analysis.intrusion.as_json(),
+        "findings": [one.as_json() for one in analysis.findings],
+    }
     write_json(folder / FINDINGS, told)
     analysis.pictures = write_maps(folder, analysis.traffic, analysis.routines, analysis.placement)
     analysis.files |= {"maps": str(folder / "maps"), "result": str(folder / FILE)}
@@ -288,6 +296,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "warnings": analysis.warnings,
         "notes": analysis.notes,
         "answer": analysis.answer,
+        "measuring": analysis.intrusion.as_json(),
         "findings": [one.as_json() for one in analysis.findings],
         "metrics": {
             one.name: {

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 
 FORMAT = 1
@@ -413,7 +414,9 @@ def open_measurement(folder: Path) -> Measurement:
     missing = size - len(ranks)
     if missing:
         first = next(rank for rank in range(size) if rank not in ranks)
-        warnings.append(f"{missing} of {size} ranks are missing, rank {first} first")
+        warnings.append(
+            f"{counted(missing, f'of {size} ranks is', f'of {size} ranks are')} missing, rank {first} first"
+        )
     assert root == 0
     return Measurement(
         folder,

@@ -17,7 +17,7 @@ class Metric:
     """A metric: `name` in files, `title` for people, `parent` ("" for a root of the tree).
 
     `unit` is s, B, or # for counts. `meaning` says what is measured with its formula, `remedy`
-    what to do where it is large. `by_path` is False for what has no call path of its own.
+    what to do where it is large.
     """
 
     name: str

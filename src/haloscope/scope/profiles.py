@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.scope.categories import metric_of_role, with_ancestors
 from haloscope.scope.efficiencies import efficiencies
@@ -120,7 +121,7 @@ class _Reader:
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 bad += 1
         if bad:
-            self.warnings.append(f"{path.name}: {bad} line(s) do not fit; they are left out")
+            self.warnings.append(f"{path.name}: {counted(bad, 'line')} left out, of another form")
 
     def _number_of(self, rank: int, own: Any) -> int:
         table = self.measurement.ranks[rank].nodes
@@ -220,7 +221,7 @@ def _lines(path: Path, warnings: list[str]) -> Iterator[dict[str, Any]]:
             if isinstance(line, dict):
                 yield line
     if bad:
-        warnings.append(f"{path.name}: {bad} line(s) are not JSON; they are left out")
+        warnings.append(f"{path.name}: {counted(bad, 'line')} left out, no JSON")
 
 
 def _counts(given: Any, wanted: int | None = None) -> list[int]:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.profiles import analyse_profile
+from haloscope.scope.recording import VISIT_SECONDS
 from haloscope.scope.result import Result
 
 # Bytes of events, as events.h lays them out.
@@ -30,7 +32,6 @@ _SPARE_BYTES = 1 << 16  # of a buffer
 
 # A function may go where measuring it costs more than this of its time ...
 _MOST_COST = 0.02
-_VISIT_SECONDS = 100e-9  # what a visit costs, the clock's two readings included
 # ... and where it makes more than this of a trace.
 _LEAST_SHARE = 0.01
 _LEADS_ELSEWHERE = ("mpi", "openmp", "cuda", "nccl")
@@ -124,7 +125,7 @@ class Score:
         if self.filtered:
             lines.append(
                 self._sentence(
-                    f"A trace without the {len(self.filtered)} function(s) marked with -",
+                    f"A trace without the {counted(len(self.filtered), 'function')} marked with -",
                     self.filtered_bytes_by_rank,
                     self.filtered_buffer,
                 )
@@ -259,7 +260,7 @@ def _may_go(region: RegionScore, total: int) -> bool:
         region.paradigm == "function"
         and not region.leads_to_mpi
         and region.bytes > _LEAST_SHARE * total
-        and region.visits * _VISIT_SECONDS > _MOST_COST * region.seconds
+        and region.visits * VISIT_SECONDS > _MOST_COST * region.seconds
     )
 
 

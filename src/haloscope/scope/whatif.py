@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.scope import clocks
 from haloscope.scope.measurement import Measurement
+from haloscope.scope.recording import costs_of_recording
 from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 
@@ -186,7 +188,7 @@ def predict(
     by_rank = np.full(measurement.size, np.nan)
     found = _Found(by_rank=by_rank.ctypes.data)
     settings.flags = flags.ctypes.data
-    recording = _recording(measurement)
+    recording = costs_of_recording(measurement)
     if recording is not None:
         settings.recording = recording.ctypes.data
     if _load().whatif_predict(
@@ -211,19 +213,6 @@ def predict(
         by_rank * scale,
         notes,
     )
-
-
-def _recording(measurement: Measurement) -> NDArray[np.float64] | None:
-    """What recording costs, by rank, shape (ranks, 6); None where no rank says so."""
-    said = [one.recording for one in measurement.ranks.values() if one.recording is not None]
-    if not said:
-        return None
-    typical = np.median(np.array(said), axis=0)
-    costs = np.tile(typical, (measurement.size, 1))
-    for rank, one in measurement.ranks.items():
-        if one.recording is not None:
-            costs[rank] = one.recording
-    return costs
 
 
 def check(
@@ -346,7 +335,8 @@ def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]
     notes = []
     if name == "no-empty-messages":
         notes.append(
-            f"{found.empty_messages} messages are empty; {found.emptied_calls} calls go with them"
+            f"{counted(found.empty_messages, 'message is', 'messages are')} empty; "
+            f"{counted(found.emptied_calls, 'call goes', 'calls go')} along"
             if found.empty_messages
             else "no message is empty: nothing changes"
         )
@@ -363,17 +353,19 @@ def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]
         )
     if found.one_sided > 0:
         notes.append(
-            f"{found.one_sided} calls that synchronise one-sided communication are kept as they are"
+            "calls that synchronise one-sided communication are kept as they are: "
+            f"{found.one_sided} of them"
         )
     if found.tests:
         notes.append(
-            f"{found.tests} calls of MPI_Test and the like are kept as they are: a program that "
-            "polls would do so less often where messages come earlier"
+            "calls of MPI_Test and the like are kept as they are: a program that polls would do so "
+            f"less often where messages come earlier ({found.tests} of them)"
         )
     if found.unmatched_receives or found.unmatched_sends:
         notes.append(
-            f"{found.unmatched_receives} receives have no send and {found.unmatched_sends} sends no "
-            "receive in the trace; nobody waits for them"
+            f"{counted(found.unmatched_receives, 'receive')} without a send and "
+            f"{counted(found.unmatched_sends, 'send')} without a receive in the trace; nobody "
+            "waits for them"
         )
     if found.forced:
         notes.append(

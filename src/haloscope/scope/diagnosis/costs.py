@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.metrics import BY_NAME
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
@@ -147,18 +148,16 @@ def _one_sided(view: View) -> Finding | None:
 def _overhead(view: View) -> Finding | None:
     result = view.result
     values = result.value("overhead")
-    seconds = float(values.sum())
-    if not seconds:
+    if not values.any():
         return None
-    flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
-    written = float(values[np.array(flushes, np.bool_)].sum())
-    once = written < seconds / 2
+    took = Intrusion.of(result)
+    once = took.writing < took.preparing
     found = view.finding(
         "overhead",
         values,
         "The measurement itself disturbs the program",
-        f"{wording.seconds(written)} to write buffers, {wording.seconds(seconds - written)} to get "
-        "ready and compare clocks",
+        f"{wording.seconds(took.writing)} to write buffers, {wording.seconds(took.preparing)} to "
+        "get ready and compare clocks",
         ""
         if once
         else "Waits near a flush of the buffers are made by the measurement and not by the "

@@ -179,7 +179,7 @@ def _messages(view: View) -> Finding | None:
     each = wording.seconds(seconds / number)
     figure = (
         f"{wording.seconds(seconds)} {beyond}, {each} a message; "
-        f"{wording.count(number)} messages with data, {wording.size(data)}"
+        f"{wording.things(number, 'message')} with data, {wording.size(data)}"
     )
     if tiny >= _MOSTLY * number and data <= _FEW_BYTES * number:
         middle = int(np.searchsorted(np.cumsum(sizes), number / 2))
@@ -229,7 +229,7 @@ def _collectives(view: View) -> Finding | None:
     figure = f"{wording.seconds(seconds)} beyond waiting"
     if calls:
         figure += (
-            f"; {wording.count(calls)} calls by single ranks, {wording.size(data / calls)} each"
+            f"; {wording.things(calls, 'call')} by single ranks, {wording.size(data / calls)} each"
         )
     small = calls > 0 and data / calls <= 2**SMALL_MESSAGE
     return view.finding(
@@ -284,6 +284,6 @@ def _barriers(view: View) -> Finding | None:
         "collective_synchronisation",
         values,
         "Barriers cost time" if profile else "Barriers cost time beyond waiting for the last rank",
-        f"{wording.seconds(seconds)} in {wording.count(calls)} calls by single ranks",
+        f"{wording.seconds(seconds)} in {wording.things(calls, 'call')} by single ranks",
         "A profile does not tell waiting from the barrier itself; a trace does." if profile else "",
     )

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
+
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _MOST_NAMED_RANKS = 6
 
@@ -168,6 +170,6 @@ def first_sentence(text: str) -> str:
     return text.split(". ", 1)[0].rstrip(".") + "."
 
 
-def things(number: int, name: str) -> str:
+def things(number: float, name: str) -> str:
     """A number of things: "1 host", "2 hosts"."""
-    return f"{count(number)} {name}{'' if number == 1 else 's'}"
+    return counted(count(number), name)

@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.scope.metrics import METRICS, children
 from haloscope.scope.result import FILE, PAIRS, WAITS, Result
@@ -205,7 +206,7 @@ class Stored:
             & _within(pairs["receiver"], result.size)
         )
         if not good.all():
-            self.notes.append(f"{int((~good).sum())} pairs of ranks do not fit and are left out")
+            self.notes.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
             result.pairs = pairs[good]
         good = (
             _within(waits["metric"], len(METRICS))
@@ -218,7 +219,7 @@ class Stored:
             & np.isfinite(waits["end"])
         )
         if not good.all():
-            self.notes.append(f"{int((~good).sum())} waits do not fit and are left out")
+            self.notes.append(f"left out {counted((~good).sum(), 'wait')} out of range")
             result.waits = waits[good]
         if result.sizes.ndim != 2 or result.sizes.shape[0] not in (0, nodes):
             self.notes.append("message sizes do not fit and are left out")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
 from haloscope.scope.efficiencies import efficiencies
@@ -145,10 +146,14 @@ def _lost(counts: dict[str, int]) -> bool:
 def _warnings(counts: dict[str, int]) -> list[str]:
     """What did not fit together, one line each."""
     said = {
-        "broken": "files of events end within an event or hold what is not known",
-        "unmatched_sends": "sends have no receive",
-        "unmatched_receives": "receives have no send",
-        "incomplete_collectives": "collective operations were not entered by all ranks",
-        "unknown": "events name what was never defined",
+        "broken": ("file", "of events with an end within an event or with what is not known"),
+        "unmatched_sends": ("send", "without a receive"),
+        "unmatched_receives": ("receive", "without a send"),
+        "incomplete_collectives": ("collective operation", "that some ranks did not enter"),
+        "unknown": ("event", "on what was never defined"),
     }
-    return [f"{counts[name]} {text}" for name, text in said.items() if counts[name]]
+    return [
+        f"{counted(counts[name], noun)} {text}"
+        for name, (noun, text) in said.items()
+        if counts[name]
+    ]

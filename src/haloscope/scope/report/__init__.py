@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from haloscope.scope import maps
 from haloscope.scope.diagnosis import answer, wording
 from haloscope.scope.diagnosis.findings import SPENT_ONCE, Finding, View, begins_once
+from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.diagnosis.waits import WAITS
 from haloscope.scope.maps import Distances, Traffic
 from haloscope.scope.maps.placement import Placement
@@ -98,12 +99,19 @@ class Analysis:
         """The diagnosis in three sentences."""
         return answer(self.result, self.findings)
 
+    @property
+    def intrusion(self) -> Intrusion:
+        """What the measurement itself took."""
+        return Intrusion.of(self.result)
+
 
 def page(analysis: Analysis) -> str:
     """The whole report."""
     result = analysis.result
     parts = [f"# Where {wording.code(analysis.name, 100)} spends its time", ""]
     parts += [" ".join(analysis.answer), ""]
+    if analysis.intrusion.sentence:
+        parts += [analysis.intrusion.sentence, ""]
     if analysis.partial:
         parts += [
             "> **Partial.** Parts of the measurement are missing; the figures cover what is there. "
@@ -260,7 +268,7 @@ def _messages(analysis: Analysis) -> list[str]:
     quiet = maps.silence(traffic)
     messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
     lines = [
-        f"{wording.count(messages)} messages with {wording.size(result.total('bytes_sent'))}; "
+        f"{wording.things(messages, 'message')} with {wording.size(result.total('bytes_sent'))}; "
         f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty.",
     ]
     if quiet.pairs:

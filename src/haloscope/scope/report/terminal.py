@@ -57,6 +57,9 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     if len(told) > _MOST_WARNINGS:
         console.print(Text(f"note: {len(told) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
+    took = analysis.intrusion
+    if took.sentence:
+        console.print(Text(took.sentence, style="yellow" if took.is_large else ""))
     view = View.of(result)
     for number, one in enumerate(analysis.findings, 1):
         console.print()
