@@ -43,7 +43,10 @@ the command with exit code 2, before anything is computed, and a message that na
 Limits that no case meets (1e-30, 1e30, 2^40) are left out below.
 
 `--set table.key=value` changes a key for one run; the value is written as in TOML, and text
-needs no quotes. In Python: `haloscope.load(path, settings=["table.key=value"])`.
+needs no quotes. Items of a list are called by their numbers, from 0:
+`--set blood.cells.0.hematocrit=0.3`, `--set output.probes.1.position.2=0.02`. Items that the case
+does not have cannot be added so; give the whole list. In Python:
+`haloscope.load(path, settings=["table.key=value"])`.
 """
 
 _SHARED = """\

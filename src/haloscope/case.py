@@ -181,12 +181,15 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
 def override(data: dict[str, Any], settings: Sequence[str]) -> None:
     """Put ``table.key=value`` settings into the data of a case; values are written as in TOML.
 
-    A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes.
+    A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes. Items
+    of lists are called by their numbers, from 0: ``blood.cells.0.hematocrit=0.3``. Tables are made
+    where there are none, items are not.
 
     Raises
     ------
     InputError
-        A setting has no ``=``, or its path goes through something that is no table.
+        A setting has no ``=``, or its path goes through something that is neither table nor list,
+        or names no item of a list.
     """
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -197,12 +200,33 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
             value = tomllib.loads(f"value = {text.strip()}")["value"]
         except (tomllib.TOMLDecodeError, KeyError, RecursionError):
             value = text.strip()
-        table = data
-        for key in keys[:-1]:
-            table = table.setdefault(key, {})
-            if not isinstance(table, dict):
-                raise InputError(f"--set {setting!r}: {key} is a value, not a table")
-        table[keys[-1]] = value
+        place: Any = data
+        for depth in range(len(keys) - 1):
+            name = _name_in(place, keys, depth)
+            if isinstance(place, dict):
+                place.setdefault(name, {})
+            place = place[name]
+        place[_name_in(place, keys, len(keys) - 1)] = value
+
+
+def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:
+    """What one of a setting's keys is called in a table, or its number in a list."""
+    key, above = keys[depth], ".".join(keys[:depth])
+    if isinstance(place, dict):
+        return key
+    if not isinstance(place, list):
+        fault = f"{above} is a value, not a table or a list; give {above}=VALUE"
+    elif not place:
+        fault = f"the list {above} is empty; give the whole list, {above}=[...]"
+    elif key in map(str, range(len(place))):
+        return int(key)
+    else:
+        known = f"items 0 to {len(place) - 1}" if len(place) > 1 else "item 0 alone"
+        fault = (
+            f"{above} is a list with {known}, and {key} is none of their numbers; give one of them, "
+            f"as in {above}.0, or for more or fewer items the whole list, {above}=[...]"
+        )
+    raise InputError(f"--set {'.'.join(keys)}: {fault}")
 
 
 def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTable:
@@ -233,13 +257,13 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
 
 
 def _values(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """All values of tables and lists, however deep, each with its key."""
+    """All values of tables and lists, however deep, each with its key as settings have it."""
     if isinstance(data, dict):
         for name, value in data.items():
             yield from _values(value, f"{key}.{name}" if key else name)
     elif isinstance(data, list):
-        for value in data:
-            yield from _values(value, key)
+        for number, value in enumerate(data):
+            yield from _values(value, f"{key}.{number}")
     else:
         yield key, data
 
@@ -304,6 +328,11 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
         return f"the key {key} is missing{more}"
     faults = [e for e in error.errors() if _shown_key(e["loc"]) == _shown_key(fault["loc"])]
     fault = max(faults, key=lambda e: _SAYS_MOST.get(e["type"], 1))
+    if _numbers_items(fault["input"]) and any(e["type"] == "tuple_type" for e in faults):
+        return (
+            f"the case has no list {key}, and so no item {next(iter(fault['input']))} of it; give "
+            f"the whole list, {key} = [...]{more}"
+        )
     given = "" if isinstance(fault["input"], dict) else repr(fault["input"])
     if len(given) > 60:
         given = given[:57] + "..."
@@ -318,6 +347,11 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     name = f"{key} = {given}: " if given else f"{key}: "
     name = name if key else ""
     return f"{name}{message}{more}"
+
+
+def _numbers_items(given: Any) -> bool:
+    """Tell tables that settings of items made where there was no list."""
+    return isinstance(given, dict) and bool(given) and all(map(str.isdecimal, given))
 
 
 # What pydantic calls the limits of numbers, by the kinds of faults.

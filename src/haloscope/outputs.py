@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haloscope.counted import counted
 from haloscope.errors import MachineError
 from haloscope.solvers.interface import Followed
 
@@ -59,7 +60,7 @@ def draw_overview(
     rate = summary["rate"]
     lines = [
         *summary["headline"],
-        f"{summary['device']}, {summary['ranks']} rank(s), {rate['value']:.4g} {rate['unit']}",
+        f"{summary['device']}, {counted(summary['ranks'], 'rank')}, {rate['value']:.4g} {rate['unit']}",
     ]
     history: HistoryPicture = {
         "steps": steps,

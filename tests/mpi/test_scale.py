@@ -191,7 +191,12 @@ def test_a_study_under_a_launcher_needs_a_folder_and_its_own_rank_count(run_rank
     assert "--out" in done.stderr
     arguments = ["--out", tmp_path / "out", "--ranks", "3"]
     done = run_ranks(2, ["-m", "haloscope", "scale", path, *arguments], exit_code=2)
-    assert "started 2 rank(s)" in done.stderr
+    assert "started 2 ranks" in done.stderr
+    done = run_ranks(2, ["-m", "haloscope", "scale", path, "--list", "--json"])
+    for row in json.loads(done.stdout)["points"]:
+        expected = "the launcher started 2 ranks" if row["ranks"] != 2 else "to be run"
+        assert row["reason"] == expected
+        assert row["status"] == ("waiting" if row["ranks"] == 2 else "skipped")
 
 
 def test_another_mpi_is_started_with_a_python_of_its_own(scale, tmp_path):

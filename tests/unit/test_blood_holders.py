@@ -228,7 +228,7 @@ def test_a_lost_cell_is_missed_on_every_rank(tmp_path):
             mine.holders.hand_over(mine.kinds)
         return str(error.value)
 
-    assert set(_ranks(tmp_path, work)) == {"1 of 6 cells of kind large are lost"}
+    assert set(_ranks(tmp_path, work)) == {"cells of kind large are lost: 1 of 6"}
 
 
 def test_one_rank_holds_all_and_shares_nothing():

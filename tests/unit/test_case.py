@@ -242,8 +242,84 @@ def test_a_malformed_setting_is_told_as_it_was_given(read, setting):
 
 
 def test_a_setting_through_a_value_is_refused(read):
-    with pytest.raises(InputError, match="steps is a value, not a table"):
+    with pytest.raises(InputError, match=r"run\.steps is a value, not a table") as caught:
         read(_CAVITY + "[run]\nsteps = 3\n", "run.steps.more=1")
+    assert str(caught.value).endswith("give run.steps=VALUE")
+
+
+_PROBES = """\
+solver = "cavity"
+[cavity]
+nodes = [9, 8, 7]
+[output]
+probes = [{ name = "a", position = [0.01, 0.02, 0.03] }, { name = "b", position = [0, 0, 0] }]
+"""
+
+
+def test_settings_reach_items_of_lists_by_their_numbers(read):
+    case = read(
+        _PROBES,
+        "cavity.nodes.2=11",
+        "output.probes.0.name=front",
+        "output.probes.0.position.1=0.04",
+        "output.probes.1={name = 'back', position = [0.01, 0.01, 0.01]}",
+        "output.probes.1.position.0=0.03",
+    )
+    assert case.cavity.nodes == (9, 8, 11)
+    assert [probe.name for probe in case.output.probes] == ["front", "back"]
+    assert case.output.probes[0].position == (0.01, 0.04, 0.03)
+    assert case.output.probes[1].position == (0.03, 0.01, 0.01)
+
+
+@pytest.mark.parametrize("key", ["2", "-1", "00", "+1", "1_0", "name", "\u00b2", "9" * 5000])
+def test_what_is_no_number_of_an_item_is_told_with_the_numbers_that_there_are(read, key):
+    with pytest.raises(InputError) as caught:
+        read(_PROBES, f"output.probes.{key}.name=other")
+    message = str(caught.value)
+    assert message.startswith(
+        f"--set output.probes.{key}.name: output.probes is a list with items 0"
+    )
+    assert f"items 0 to 1, and {key} is none of their numbers" in message
+    assert "as in output.probes.0, or for more or fewer items the whole list" in message
+    assert "\n" not in message
+
+
+def test_the_only_item_of_a_list_and_an_empty_list_are_told_as_such(read):
+    with pytest.raises(InputError, match=r"output\.probes is a list with item 0 alone, and 1 is"):
+        read(_PROBES, "output.probes=[{}]", "output.probes.1.name=b")
+    with pytest.raises(InputError, match=r"the list output\.probes is empty; give the whole list"):
+        read(_PROBES, "output.probes=[]", "output.probes.0.name=b")
+
+
+@pytest.mark.parametrize("key", ["output.probes", "cavity.nodes", "machine.decomposition"])
+def test_an_item_of_a_list_that_the_case_does_not_have_is_refused_as_such(refusal, key):
+    message = refusal(_CAVITY, f"{key}.0=3")
+    assert f"the case has no list {key}, and so no item 0 of it" in message
+    assert f"give the whole list, {key} = [...]" in message
+
+
+@pytest.mark.parametrize("setting", ["cavity.0.nodes=3", "0.nodes=3", "output.probes.0.1=3"])
+def test_a_number_in_place_of_a_name_is_refused_with_the_names_that_there_are(refusal, setting):
+    message = refusal(_PROBES, setting)
+    key, _, _ = setting.partition("=")
+    assert f"unknown key {key.removesuffix('.nodes')}; allowed here: " in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("output.probes.1.nam=c", "unknown key output.probes.1.nam; the nearest is name"),
+        ("output.probes.1.name='a b'", "output.probes.1.name = 'a b': "),
+        ("output.probes.1.position.2=x", "output.probes.1.position.2 = 'x': "),
+        (
+            "output.probes.1.name=1979-05-27",
+            "output.probes.1.name = 1979-05-27: no key takes a date",
+        ),
+        ("cavity.nodes.1=3", "cavity.nodes"),
+    ],
+)
+def test_faults_within_lists_are_told_with_keys_as_settings_have_them(refusal, setting, told):
+    assert told in refusal(_PROBES, setting)
 
 
 @pytest.mark.parametrize(

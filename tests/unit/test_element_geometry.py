@@ -66,7 +66,7 @@ def test_inverted_elements_are_named_with_their_places():
     # One corner of elements 0 and 1 is pushed through the opposite face of the second.
     coordinates[0, 1, 1, 1, 0] = coordinates[1, 1, 1, 0, 0] = 1.5
     bad = dataclasses.replace(mesh, coordinates=coordinates)
-    with pytest.raises(InputError, match=r"1 of 3 elements.*1 of them are negative.*element 1 at"):
+    with pytest.raises(InputError, match=r"1 of 3 elements.*1 of them is negative.*element 1 at"):
         check_jacobians(bad, 4)
     assert (jacobian_ratios(bad, 4) > 0).tolist() == [True, False, True]
 

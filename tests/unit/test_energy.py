@@ -13,7 +13,7 @@ import pytest
 from small_cavities import simulate
 
 import haloscope.run
-from haloscope.cli import _closing
+from haloscope.commands.run import _closing
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.exchange.world import World

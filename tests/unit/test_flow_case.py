@@ -78,6 +78,10 @@ def checked(**changes) -> FlowCase:
         ("flow.boundaries.outlet='open'", ["no boundary 'outlet'", "x_low, x_high, y_low"]),
         ("flow.boundaries.x_low='opne'", ["flow.boundaries.x_low", "'no-slip', 'slip' or 'open'"]),
         ("flow.boundaries.x_low={}", ["one of velocity, speed", "none is given"]),
+        (
+            "flow.boundaries.x_low={velocity=2}",
+            ["channel.toml: flow.boundaries.x_low.velocity = 2"],
+        ),
         ("flow.boundaries.inlet-1={}", ["flow.boundaries.inlet-1", "none is given"]),
         (
             "flow.boundaries.x_low={speed=1.0,pressure=1.0}",

@@ -145,7 +145,7 @@ def test_periodic_faces_are_found_within_the_tolerance_and_not_beyond():
     mesh = dataclasses.replace(mesh, coordinates=moved)
     joined = join_periodic(mesh, "x-", "x+", (1.0, 0.0, 0.0))
     assert joined.boundary_names == ("y-", "y+", "z-", "z+")
-    with pytest.raises(InputError, match="of 9 faces have no partner"):
+    with pytest.raises(InputError, match="no partner for . of 9 faces"):
         join_periodic(mesh, "x-", "x+", (1.0, 0.0, 0.0), tolerance=1e-8)
 
 
@@ -162,7 +162,7 @@ def test_partners_almost_as_far_as_the_tolerance_are_all_found():
 
 def test_a_periodic_face_without_a_partner_is_named_with_its_place():
     mesh = box((2, 2, 2))
-    with pytest.raises(InputError, match=r"'x-', 'x\+': 4 of 4 faces have no partner") as caught:
+    with pytest.raises(InputError, match=r"'x-', 'x\+': no partner for 4 of 4 faces") as caught:
         join_periodic(mesh, "x-", "x+", (0.9, 0.0, 0.0))
     assert "element 0 at (0, 0.25, 0.25); no face is at (0.9, 0.25, 0.25)" in str(caught.value)
 
@@ -174,9 +174,9 @@ def test_periodic_surfaces_with_other_faces_are_refused():
     element = np.flatnonzero(cut.boundaries[:, 5] >= 0)[0]
     names[element, 5] = cut.boundary_names.index("wall")
     less = dataclasses.replace(cut, boundaries=names)
-    with pytest.raises(InputError, match="faces have no partner, the first on element 0"):
+    with pytest.raises(InputError, match="no partner for .* faces?, the first on element 0"):
         join_periodic(less, "bottom", "top", (0.0, 0.0, 1.0))
-    with pytest.raises(InputError, match="of the second have no partners"):
+    with pytest.raises(InputError, match="no partners for .* of the second"):
         join_periodic(less, "top", "bottom", (0.0, 0.0, -1.0))
 
 
@@ -186,7 +186,7 @@ def test_periodic_surfaces_of_other_shape_are_refused():
     bent = flat.coordinates
     element = np.flatnonzero(flat.boundaries[:, 1] >= 0)[0]
     bent[element, 1, 1, -1, 0] += 0.01
-    with pytest.raises(InputError, match=f"1 faces differ in shape.*and element {element}"):
+    with pytest.raises(InputError, match=f"1 face of another shape.*and element {element}"):
         join_periodic(flat, "x-", "x+", (1.0, 0.0, 0.0))
 
 

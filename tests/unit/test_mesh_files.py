@@ -149,7 +149,7 @@ def test_a_small_file_is_read_with_names_and_regions(meshio, two):
 
 
 def test_unnamed_faces_of_a_file_are_counted(meshio, two):
-    with pytest.raises(InputError, match=r"1 faces at the edge .*\(1.5, 0.5, 1\) on element 1"):
+    with pytest.raises(InputError, match=r"1 face at the edge .*\(1.5, 0.5, 1\) on element 1"):
         check_boundaries(read_mesh(two()))
     # In Gmsh's format 0 stands for no group.
     mesh = read_mesh(two(("7 3 2 2 2 2 10", "7 3 2 0 2 2 10")))
@@ -334,7 +334,7 @@ def test_without_meshio_it_says_what_to_install(monkeypatch, two):
         ([("11 2 1 0\n", "11 2 inf 0\n")], "coordinates are not finite numbers up to 1e.30, the first is element 1"),
         ([("11 2 1 0\n", "11 2 1e200 0\n")], "coordinates are not finite numbers up to"),
         ([("6 12 13 7", "6 12 13 99")], "cannot be read: IndexError"),
-        ([("6 12 13 7", "6 12 13 9")], "use nodes that are not in the file"),
+        ([("6 12 13 7", "6 12 13 9")], "with nodes that are not in the file"),
         ([("6 12 13 7", "6 12 13 0")], "element 11 uses a node below 1"),
         ([("6 12 13 7", "6 12 13 -3")], "element 11 uses a node below 1"),
         ([("6 12 13 7", "6 12 13 seven")], "cannot be read"),
@@ -347,7 +347,7 @@ def test_without_meshio_it_says_what_to_install(monkeypatch, two):
         ([("13 2 1 1", "x 2 1 1")], "not made of numbers"),
         ([("$MeshFormat", "$Mesh")], "does not begin like a Gmsh file"),
         ([("2.2 0 8", "9.9 0 8")], "cannot be read"),
-        ([("7 3 2 2 2 2 10 12 6", "7 3 2 1 1 4 8 5 1\n12 3 2 2 2 2 10 12 6"), ("$Elements\n11", "$Elements\n12"), ("1 3 2 1 1 1 4", "1 3 2 2 2 1 4")], "belong to two surfaces.*'metal' and 'inlet'|'inlet' and 'metal'"),
+        ([("7 3 2 2 2 2 10 12 6", "7 3 2 1 1 4 8 5 1\n12 3 2 2 2 2 10 12 6"), ("$Elements\n11", "$Elements\n12"), ("1 3 2 1 1 1 4", "1 3 2 2 2 1 4")], "belongs to two surfaces.*'metal' and 'inlet'|'inlet' and 'metal'"),
         ([("1 3 2 1 1 1 4 8 5", "1 3 2 1 1 1 4 8 6")], "1 of 9 quadrilaterals .*'inlet'"),
         ([("1 3 2 1 1 1 4 8 5", "1 3 2 1 1 1 4 8 9"), ("$Nodes\n12", "$Nodes\n13"), ("5 0 0 1\n", "9 5 5 5\n5 0 0 1\n")], "1 of 9 quadrilaterals .*'inlet'"),
         ([("1 3 2 1 1 1 4 8 5", "1 2 2 1 1 1 4 8")], "'inlet' is made of triangle cells"),

@@ -41,7 +41,9 @@ def test_every_part_has_elements_and_the_report_is_true(method, parts):
     assert found.edge_cut == cut
     gathered = np.sort(np.concatenate([found.elements(part) for part in range(parts)]))
     assert (gathered == np.arange(mesh.count)).all()
-    assert f"{mesh.count} elements in {parts} parts by {method}" in found.describe()
+    assert (
+        f"{mesh.count} elements in {parts} part{'s' * (parts > 1)} by {method}" in found.describe()
+    )
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])

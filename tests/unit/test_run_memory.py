@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from small_cavities import simulate, small_case
 
-from haloscope import cli
+from haloscope.commands import run as command
 from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
@@ -97,7 +97,7 @@ def test_a_run_says_how_many_gpus_its_ranks_share():
         world = Rank(others)
         world.size = 3
         told.append(
-            cli._opening(
+            command._opening(
                 SimpleNamespace(solver=solver, world=world, device=device, case=small_case())
             )
         )

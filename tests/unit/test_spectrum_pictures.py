@@ -77,7 +77,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
     for draw, given, error, words in (
         (save_spectrum, _spectrum(series={}), InputError, "at least one series"),
         (save_spectrum, _spectrum(series={"Ez": [1.0]}), InputError, "shape"),
-        (save_spectrum, _spectrum(series={"Ez": bad}), SolutionError, "1 values"),
+        (save_spectrum, _spectrum(series={"Ez": bad}), SolutionError, "1 value that is"),
         (
             save_spectrum,
             _spectrum(series={"Ez": np.zeros(1200)}),

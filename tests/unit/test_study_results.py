@@ -113,12 +113,74 @@ def test_points_are_listed_and_not_run(study, call, ranks):
     assert "strong" not in out
     assert "1x1x2" in out
     code, out, _ = call("scale", path, "--list", "--json")
-    assert len(json.loads(out)["points"]) == 6
+    rows = json.loads(out)["points"]
+    assert len(rows) == 6
+    assert {row["status"] for row in rows} == {"waiting"}
     assert ranks.starts == []
     assert sorted(path.parent.iterdir()) == before
     code, _, err = call("scale", path, "--only", "nothing")
     assert code == 2
     assert "strong, weak" in err
+
+
+def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study, call, ranks):
+    head = HEAD.replace("nodes = 16", "nodes = 64")
+    path = study(head, STRONG.replace("[1, 2]", "[1, 2, 7]"), WEAK)
+    for given, starts in (("1", 2), ("2", 3), (None, 5)):
+        chosen = ("--ranks", given) if given else ()
+        code, out, _ = call("scale", path, "--list", "--json", *chosen)
+        assert code == 0
+        listed = json.loads(out)
+        assert listed["to_run"] == starts
+        for row in listed["points"]:
+            if given is not None and row["ranks"] != int(given):
+                expected = ("skipped", f"--ranks {given} was given")
+            elif row["ranks"] == 7:
+                expected = ("left out", "7 ranks of 1 thread take more than 2 times the 2 cores")
+            else:
+                expected = ("waiting", "to be run")
+            assert row["status"] == expected[0]
+            assert row["reason"].startswith(expected[1])
+        _, out, _ = call("scale", path, "--list", *chosen)
+        assert f"\nto be run: {starts} points" in out
+        ranks.starts.clear()
+        call("scale", path, "--out", f"out-{given}", *chosen)
+        assert sum(map(len, ranks.starts)) == starts
+
+
+def test_references_that_no_series_asks_for_are_counted_in_the_list(study, call, ranks):
+    path = study(HEAD, '[[series]]\nname = "two"\nranks = 2\n')
+    _, out, _ = call("scale", path, "--list", "--ranks", "1")
+    assert "skipped: --ranks 1 was given" in out
+    assert out.endswith("\nto be run: 1 point, 1 of them on one rank to compare with\n")
+
+
+def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study, call, ranks):
+    path = study(HEAD, STRONG)
+    assert call("scale", path, "--list", "--out", "out")[0] == 0
+    assert not Path("out").exists()
+    crash = next(row.point.id for row in sweep_file(path).rows if row.parts == (1, 1, 2))
+    ranks.crash.add(crash)
+    call("scale", path, "--out", "out")
+    points = Path("out/points.jsonl")
+    with points.open("a") as file:
+        file.write('{"id": "cut sho')
+    before = {file.name: file.read_bytes() for file in Path("out").iterdir()}
+    code, out, _ = call("scale", path, "--list", "--out", "out", "--json")
+    assert code == 0
+    listed = json.loads(out)
+    assert listed["to_run"] == 1
+    for row in listed["points"]:
+        if row["id"] == crash:
+            assert row["status"] == "waiting"
+            assert row["reason"].startswith("failed before: its ranks ended with exit code 139")
+        else:
+            assert row["status"] == "done"
+    assert {file.name: file.read_bytes() for file in Path("out").iterdir()} == before
+    other = study(HEAD, WEAK, name="other.toml")
+    code, _, err = call("scale", other, "--list", "--out", "out")
+    assert code == 2
+    assert "out holds another study" in err
 
 
 def test_json_is_one_object_with_all_results(study, call, ranks):

@@ -44,6 +44,16 @@ def test_axes_are_swept_as_a_product_and_one_value_is_a_list_of_one(study):
     assert first[0].varied == ("decomposition", "nodes", "transport")
 
 
+def test_settings_of_a_series_reach_items_of_lists_in_its_points_alone(study):
+    path = study(
+        HEAD.replace("nodes = 16", "nodes = [16, 20, 24]"),
+        '[[series]]\nname = "a"\nset = ["cavity.nodes.1=30"]\n[[series]]\nname = "b"\n',
+    )
+    first, second = sweep_file(path).rows
+    assert first.nodes == (16, 30, 24)
+    assert second.nodes == (16, 20, 24)
+
+
 _TABLE_1 = [
     ((256, 256, 256), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
     ((256, 256, 512), (1, 1, 2), (1, 1, 2), (1, 1, 2)),

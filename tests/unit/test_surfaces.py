@@ -170,7 +170,7 @@ def test_a_hole_is_named_with_its_place() -> None:
     leaking = Surface(cube.points, cube.triangles[1:], cube.groups[1:], cube.names)
     found = check(leaking)
     assert len(found.leaks) == 1
-    assert found.leaks[0].startswith("3 edges have a triangle on one side only, the first at (")
+    assert found.leaks[0].startswith("3 edges with a triangle on one side only, the first at (")
     with pytest.raises(InputError, match="the surface leaks: 3 edges"):
         require_closed(leaking)
 
@@ -181,20 +181,20 @@ def test_every_kind_of_fault_is_found() -> None:
     triangles[0] = triangles[0, ::-1]
     turned = check(Surface(cube.points, triangles, cube.groups, NAMES))
     assert turned.leaks == ()
-    assert ["3 edges join triangles that face opposite ways" in f for f in turned.faults] == [True]
+    assert ["3 edges between triangles that face opposite ways" in f for f in turned.faults] == [
+        True
+    ]
 
     sheet = Surface(
         cube.points, np.concatenate([cube.triangles, cube.triangles[:1]]), np.zeros(13), NAMES
     )
-    assert "3 edges are met by an odd number of triangles" in check(sheet).leaks[0]
+    assert "3 edges met by an odd number of triangles" in check(sheet).leaks[0]
 
     # Two cubes that share an edge: closed, but four triangles meet there.
     pair = np.concatenate([CUBE_POINTS[CUBE], CUBE_POINTS[CUBE] + [1, 1, 0]])
     touching = check(make_surface(pair, np.zeros(24), ("wall",)))
     assert touching.leaks == ()
-    assert (
-        "1 edges are met by four or more triangles, the first at (1, 1, 0.5)" in touching.faults[0]
-    )
+    assert "1 edge met by four or more triangles, the first at (1, 1, 0.5)" in touching.faults[0]
     assert touching.parts == 1
     apart = np.concatenate([CUBE_POINTS[CUBE], CUBE_POINTS[CUBE] + 3])
     assert check(make_surface(apart, np.zeros(24), ("wall",))).parts == 2
@@ -208,7 +208,7 @@ def test_every_kind_of_fault_is_found() -> None:
     )
     diagonal = (cube.points[a] + cube.points[c]) / 2
     flat.points[8] = diagonal
-    assert any("1 triangles have no area" in fault for fault in check(flat).faults)
+    assert any("1 triangle without area" in fault for fault in check(flat).faults)
 
 
 def test_an_unknown_group_is_named_with_those_that_exist() -> None:

@@ -140,9 +140,7 @@ def test_some_inverted_elements_are_named_and_counted(all_others):
     wrong[[5, 7]] = True
     wrong ^= all_others
     tets[wrong] = tets[wrong][:, [1, 0, 2, 3]]
-    with pytest.raises(
-        InputError, match="2 of 24 elements are inside out.*element 5 at .*element 7"
-    ):
+    with pytest.raises(InputError, match="2 of 24 elements inside out.*element 5 at .*element 7"):
         make_tet_mesh(plain.nodes, tets, plain.boundaries)
 
 
@@ -153,7 +151,7 @@ def test_nodes_that_no_element_uses_are_dropped_with_a_note():
     assert mesh.nodes.tolist() == CORNER.tolist()
     assert mesh.tets.tolist() == ONE.tolist()
     assert mesh.notes == (
-        "1 nodes that no element uses are dropped, the first is number 2 at (9, 9, nan)",
+        "dropped 1 node that no element uses, the first is number 2 at (9, 9, nan)",
     )
     with pytest.raises(
         InputError, match="1 of 1 named triangles are no face of an element, the first, of 'far'"
@@ -168,7 +166,7 @@ def test_faces_without_a_name_are_counted_and_placed():
     ):
         make_tet_mesh(CORNER, ONE, {"a": [[1, 2, 3]]})
     with pytest.raises(
-        InputError, match="4 faces at the edge of the mesh have no boundary name.*there are: none"
+        InputError, match="4 faces at the edge of the mesh without a boundary name.*there are: none"
     ):
         make_tet_mesh(CORNER, ONE, {})
 
@@ -178,7 +176,7 @@ def test_parts_that_do_not_hang_together_are_counted():
     nodes = np.vstack([box.nodes, CORNER + 5])
     tets = np.vstack([box.tets, ONE + 8])
     with pytest.raises(
-        InputError, match=r"falls into 2 parts .* has 1 elements, the first is element 6 at \(5.25"
+        InputError, match=r"falls into 2 parts .* has 1 element, the first is element 6 at \(5.25"
     ):
         _all_named(nodes, tets)
     # Two elements that meet at an edge alone are apart, too.
@@ -191,7 +189,7 @@ def test_a_face_of_three_elements_is_refused():
     nodes = np.vstack([PAIR_NODES, [2.0, 1, 1]])
     tets = np.vstack([PAIR, [5, 1, 3, 2]])
     with pytest.raises(
-        InputError, match=r"3 elements share one face.*element 0 .*element 2 .*\(1 such faces\)"
+        InputError, match=r"3 elements share one face.*element 0 .*element 2 .*\(1 such face\)"
     ):
         _all_named(nodes, tets)
 
@@ -204,7 +202,7 @@ def test_elements_on_one_side_of_a_face_are_refused():
 
 def test_a_face_with_two_names_is_refused():
     with pytest.raises(
-        InputError, match="1 faces belong to two surfaces, the first to 'a' and 'b'"
+        InputError, match="1 face belongs to two surfaces, the first to 'a' and 'b'"
     ):
         make_tet_mesh(CORNER, ONE, {"a": _edge(ONE), "b": [[1, 3, 2]]})
 
@@ -213,7 +211,7 @@ def test_a_face_with_two_names_is_refused():
     ("nodes", "tets", "message"),
     [
         (CORNER, np.empty((0, 4), int), "has 0 tetrahedra"),
-        (CORNER, [[0, 1, 2, 4]], "1 elements use nodes that are not in the mesh, the first is number 0 with node 4 of 4"),
+        (CORNER, [[0, 1, 2, 4]], "1 element with nodes that are not in the mesh, the first is number 0 with node 4 of 4"),
         (CORNER, [[0, 1, -2, 3]], "with node -2 of 4"),
         (CORNER, [[0, 1, 2, 2]], "element 0 at .*same node stands at two corners"),
         (CORNER * [1, 1, 0], ONE, "element 0 at .* has no volume"),
@@ -231,7 +229,7 @@ def test_elements_that_are_none_are_refused(nodes, tets, message):
 
 def test_triangles_with_nodes_that_do_not_exist_are_refused():
     with pytest.raises(
-        InputError, match="1 named triangles use nodes that are not in the mesh.*node 7 of 4"
+        InputError, match="1 named triangle with nodes that are not in the mesh.*node 7 of 4"
     ):
         make_tet_mesh(CORNER, ONE, {"edge": [[0, 1, 7]]})
     with pytest.raises(

@@ -193,7 +193,7 @@ def test_a_plane_cuts_one_branch_and_leaves_the_other() -> None:
     # Every point of an opening has a neighbour within.
     assert lattice.contains(early.numbers - 1).all()
     assert not lattice.contains(early.numbers + 1).any()
-    assert "1 parts of the fluid without an opening were left out" in lattice.notices[0]
+    assert "left out 1 part of the fluid without an opening" in lattice.notices[0]
     both = dataclasses.replace(plane, point=(10.15, 0.0, 0.0), radius=3.0)
     lattice = voxelise(surface, 0.2, ("inlet", both))
     assert lattice.positions(lattice.points)[:, 0].max() == pytest.approx(10.2)
@@ -221,10 +221,7 @@ def test_pockets_are_left_out_and_told() -> None:
     both = make_surface(np.concatenate([large.corners, small.corners]), np.zeros(24), ("wall",))
     lattice = voxelise(both, 0.5, least_across=3)
     assert lattice.count == 12**3
-    assert (
-        "1 parts of the fluid apart from the largest were left out, with 64 of"
-        in (lattice.notices[0])
-    )
+    assert "left out 1 part of the fluid apart from the largest, with 64 of" in (lattice.notices[0])
 
 
 _TUBE = tube(1.0, 4.0)

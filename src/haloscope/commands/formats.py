@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from haloscope.counted import counted
 from haloscope.errors import HaloscopeError, InputError
 
 Json = Annotated[
@@ -102,7 +103,7 @@ def import_(
         raise
     _say_left_out(found.left_out)
     told = (
-        f"read {found.events:,} events of {found.ranks} ranks into {folder}; analyse them with: "
+        f"read {found.events:,} events of {counted(found.ranks, 'rank')} into {folder}; analyse them with: "
         f"haloscope analyze {folder}"
     )
     done = {
@@ -126,7 +127,7 @@ def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
     _say_left_out(written.left_out)
     return {
         "told": f"wrote {written.anchor} with {written.events:,} events of "
-        f"{written.locations} threads and streams",
+        f"{counted(written.locations, 'thread or stream', 'threads and streams')}",
         "file": str(written.anchor),
         "events": written.events,
         "locations": written.locations,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 
 _MOST_WARNINGS = 10
@@ -166,12 +167,13 @@ def _closing(outcome: Any, mode: str) -> list[str]:
         lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
     if not outcome.ranks:
         return [*lines, "haloscope: nothing was measured"]
-    many = "" if outcome.ranks == 1 else "s"
     least = "" if outcome.whole else "at least "
-    events = f", {least}{outcome.events} events" if mode == "trace" and outcome.events else ""
+    events = (
+        f", {least}{counted(outcome.events, 'event')}" if mode == "trace" and outcome.events else ""
+    )
     return [
         *lines,
-        f"haloscope: {mode} of {outcome.ranks} rank{many}{events}, {outcome.bytes / 1e6:.3g} MB, "
+        f"haloscope: {mode} of {counted(outcome.ranks, 'rank')}{events}, {outcome.bytes / 1e6:.3g} MB, "
         f"{outcome.seconds:.3g} s, in {outcome.folder}",
         f"haloscope: next: haloscope analyze {shlex.quote(str(outcome.folder))}",
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from haloscope.counted import counted
 from haloscope.device import jit
 from haloscope.device.interface import Array, Box, ByValue
 from haloscope.errors import InputError, MachineError
@@ -153,7 +154,7 @@ class CpuDevice:
         if threads < 1:
             raise InputError(f"threads = {threads} is not possible; give 1 or more")
         self.threads = self.multiprocessors = threads
-        self.name = f"{processor_name()}, {threads} thread{'s' if threads > 1 else ''}"
+        self.name = f"{processor_name()}, {counted(threads, 'thread')}"
         # A thread that waits gives its core back soon: on a shared machine the one it waits for
         # may need it. GCC's OpenMP reads this when it is loaded.
         if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from haloscope.counted import counted
 from haloscope.device.interface import Device
 
 LEAST_SECONDS = 0.5
@@ -98,7 +99,7 @@ def _package_counters(powercap: Path) -> tuple[Callable[[], float] | None, str]:
         )
     except (OSError, ValueError) as error:
         return None, f"the energy counters of the processor packages cannot be read: {error}"
-    number = f"{len(zones)} processor package{'s' if len(zones) > 1 else ''}"
+    number = counted(len(zones), "processor package")
     return lambda: sum(counter.joules() for counter in counters), f"RAPL counters of {number}"
 
 

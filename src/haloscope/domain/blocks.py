@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 
 Triple = tuple[int, int, int]
@@ -181,8 +182,8 @@ def arrange(
         product = wanted[0] * wanted[1] * wanted[2]
         if product != ranks:
             raise InputError(
-                f"machine.decomposition = {list(wanted)} makes {product} blocks, but the run has "
-                f"{ranks} rank{'s' if ranks > 1 else ''}; give three numbers whose product is {ranks}"
+                f"machine.decomposition = {list(wanted)} makes {counted(product, 'block')}, but the run has "
+                f"{counted(ranks, 'rank')}; give three numbers whose product is {ranks}"
             )
         if not fits(wanted):
             limits = [max(1, n // thinnest) for n in nodes]
@@ -197,6 +198,7 @@ def arrange(
     if not candidates:
         raise InputError(
             f"{ranks} ranks do not fit on {list(nodes)} nodes with blocks at least {thinnest} "
-            f"nodes thick and {axes} axes cut; at most {most} ranks fit (blocks in all axes)"
+            f"nodes thick and {counted(axes, 'axis', 'axes')} cut; at most "
+            f"{counted(most, 'rank fits', 'ranks fit')} (blocks in all axes)"
         )
     return Blocks(nodes, min(candidates, key=lambda parts: (sum(parts), parts)))

@@ -23,6 +23,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -311,7 +312,7 @@ def connect(
         sharing = np.sort(order[crowded[0] : crowded[0] + lengths[lengths > 2][0]] // FACES)
         raise InputError(
             f"{len(sharing)} elements share one face, but a face has two sides: "
-            f"{elements_text(sharing, centres)} ({len(crowded)} such faces)"
+            f"{elements_text(sharing, centres)} ({counted(len(crowded), 'such face')})"
         )
     paired = starts[lengths == 2]
     first, second = order[paired], order[paired + 1]
@@ -387,8 +388,8 @@ def check_boundaries(mesh: HexMesh) -> None:
     if len(unnamed):
         element = unnamed[0, 0]
         raise InputError(
-            f"{len(unnamed)} faces at the edge of the mesh have no boundary name, the first at "
-            f"{point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}; put every "
+            f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
+            f"first at {point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}; put every "
             "outer surface in a named (physical) group. If the place lies inside, the elements "
             "there do not share nodes: merge duplicate nodes"
         )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.gmsh_counts import count_gmsh_hexahedra
 from haloscope.domain.hexes import (
     FACE_CORNERS,
@@ -221,8 +222,8 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
     bad = np.flatnonzero(~np.asarray(usable)[cells].all(axis=1))
     if len(bad):
         raise InputError(
-            f"mesh file {path}: {len(bad)} elements have nodes whose coordinates are not finite "
-            f"numbers up to {_LARGEST:g}, the first is element {bad[0]}"
+            f"mesh file {path}: {counted(len(bad), 'element has', 'elements have')} nodes whose "
+            f"coordinates are not finite numbers up to {_LARGEST:g}, the first is element {bad[0]}"
         )
 
 
@@ -285,8 +286,8 @@ def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
     if len(torn):
         one, other = (names[numbers[repeated[torn[0] + step]]] for step in (0, 1))
         raise InputError(
-            f"mesh file {path}: {len(torn)} faces belong to two surfaces, the first to '{one}' "
-            f"and '{other}' at {point_text(points[corners[repeated[torn[0]]]].mean(axis=0))}; "
+            f"mesh file {path}: {counted(len(torn), 'face belongs', 'faces belong')} to two "
+            f"surfaces, the first to '{one}' and '{other}' at {point_text(points[corners[repeated[torn[0]]]].mean(axis=0))}; "
             "leave each in one physical group"
         )
     return boundaries.reshape(-1, FACES)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.gmsh_counts import check_gmsh_counts
 from haloscope.errors import InputError, MachineError
 
@@ -155,7 +156,7 @@ def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> 
         row = cells[wrong[0]]
         node = row.min() if row.min() < 0 else row.max()
         raise InputError(
-            f"mesh file {path}: {len(wrong)} cells of type {kind} use nodes that are not in the "
+            f"mesh file {path}: {counted(len(wrong), 'cell')} of type {kind} with nodes that are not in the "
             f"file, the first is number {wrong[0]} with node {node} of {points} (both counted "
             "from 0); save it anew"
         )

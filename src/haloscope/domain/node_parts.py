@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.connected_parts import spread
 from haloscope.domain.cuthill_mckee import node_graph, reverse_cuthill_mckee
 from haloscope.domain.hexes import FACES
@@ -130,7 +131,7 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
     empty = np.flatnonzero(sizes == 0)
     if len(empty):
         raise InputError(
-            f"rank {empty[0]} of {ranks} has no elements ({len(empty)} such ranks), since the "
+            f"rank {empty[0]} of {ranks} has no elements ({counted(len(empty), 'such rank')}), since the "
             f"partition leaves {'it' if len(empty) == 1 else 'them'} empty; start fewer ranks or "
             "partition the mesh anew"
         )

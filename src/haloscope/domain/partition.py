@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import FACES, Floats, HexMesh, Integers
 from haloscope.errors import InputError, MachineError
 
@@ -68,7 +69,7 @@ class Partition:
     def describe(self) -> str:
         """One line for a report."""
         return (
-            f"{self.whole} elements in {self.count} parts by {self.method}: "
+            f"{self.whole} elements in {counted(self.count, 'part')} by {self.method}: "
             f"{self.edge_cut} faces cut, load {100 * self.imbalance:.1f} % above the mean at most"
         )
 

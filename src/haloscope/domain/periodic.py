@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import (
     FACE_CORNERS,
     Floats,
@@ -142,7 +143,7 @@ def join_periodic(
     if len(wrong):
         face = wrong[0]
         raise InputError(
-            f"{what}: {len(wrong)} faces differ in shape from their partners, the first on "
+            f"{what}: {counted(len(wrong), 'face')} of another shape than the partner, the first on "
             f"element {here[face, 0]} at {point_text(centres[face])} and element "
             f"{joined[face, 0]}; the surfaces must be translated copies of each other"
         )
@@ -183,7 +184,7 @@ def _require_partners(
     if len(missing):
         face = missing[0]
         raise InputError(
-            f"{what}: {len(missing)} of {len(partner)} faces have no partner, the first on "
+            f"{what}: no partner for {len(missing)} of {counted(len(partner), 'face')}, the first on "
             f"element {faces[0][face, 0]} at {point_text(centres[face])}; no face is at "
             f"{point_text(centres[face] + shift)}, the translation being {point_text(shift)}; mesh "
             "the second surface as a translated copy of the first"
@@ -193,8 +194,8 @@ def _require_partners(
     if len(alone):
         face = alone[0]
         raise InputError(
-            f"{what}: {len(alone)} of {len(other_centres)} faces of the second have "
-            f"{'no' if uses[face] == 0 else 'several'} partners, the first on element "
+            f"{what}: {'no' if uses[face] == 0 else 'several'} partners for {len(alone)} of "
+            f"{counted(len(other_centres), 'face')} of the second, the first on element "
             f"{faces[1][face, 0]} at {point_text(other_centres[face])}; mesh the second surface as a "
             "translated copy of the first"
         )

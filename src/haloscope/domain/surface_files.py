@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.domain.surfaces import Floats, Surface, make_surface
 from haloscope.errors import InputError
 
@@ -62,7 +63,8 @@ def read_surface(path: Path | str, scale: float = 1.0, tolerance: float | None =
     usable = (np.abs(corners) <= _LARGEST).all(axis=(1, 2))
     if not usable.all():
         raise InputError(
-            f"surface file {path}: {int((~usable).sum())} triangles have coordinates that are not "
+            f"surface file {path}: "
+            f"{counted((~usable).sum(), 'triangle has', 'triangles have')} coordinates that are not "
             f"finite numbers up to {_LARGEST:g}, the first is number {int(usable.argmin())}; save "
             "the file again"
         )

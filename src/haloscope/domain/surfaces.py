@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.connected_parts import connected_parts, spread
 from haloscope.domain.hexes import point_text
 from haloscope.errors import InputError
@@ -142,7 +143,7 @@ def make_surface(
     if not whole.all():
         lost = int((~whole).sum())
         notices.append(
-            f"{lost} triangles whose corners fall together were dropped, the first at "
+            f"dropped {counted(lost, 'triangle')} whose corners fall together, the first at "
             f"{point_text(corners[~whole][0, 0])}"
         )
     surface = Surface(points, triangles[whole].astype(np.int32), groups[whole], names)
@@ -240,25 +241,25 @@ def check(surface: Surface) -> SurfaceCheck:
         if not bad.any():
             return []
         place = point_text(middle[bad.argmax()])
-        return [f"{int(bad.sum())} edges {what}, the first at {place}; {remedy}"]
+        return [f"{counted(bad.sum(), 'edge')} {what}, the first at {place}; {remedy}"]
 
     leaks = told(
-        met == 1, "have a triangle on one side only", "close the holes, as with a mesh repair tool"
+        met == 1, "with a triangle on one side only", "close the holes, as with a mesh repair tool"
     )
     leaks += told(
         (met > 2) & (met % 2 == 1),
-        "are met by an odd number of triangles",
+        "met by an odd number of triangles",
         "remove the inner or doubled sheets",
     )
     faults = told(
         (met > 2) & (met % 2 == 0),
-        "are met by four or more triangles",
+        "met by four or more triangles",
         "separate the parts that touch there",
     )
     balance = np.bincount(inverse, np.where(tail < head, 1.0, -1.0), len(edges))
     faults += told(
         (balance != 0) & (met == 2),
-        "join triangles that face opposite ways",
+        "between triangles that face opposite ways",
         "orient all triangles outward",
     )
     corners = surface.corners
@@ -266,7 +267,7 @@ def check(surface: Surface) -> SurfaceCheck:
     flat = 2 * np.linalg.norm(surface.normals, axis=1) <= _FLATTEST * sides**2
     if flat.any():
         faults.append(
-            f"{int(flat.sum())} triangles have no area, the first at "
+            f"{counted(flat.sum(), 'triangle')} without area, the first at "
             f"{point_text(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
         )
     part = connected_parts(count, tail, head)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import point_text
 from haloscope.domain.tet_geometry import (
     CORNERS,
@@ -89,8 +90,8 @@ class Faces:
         if len(torn):
             one, other = triangles.numbers[torn[0]], name[run[torn[0]]]
             raise InputError(
-                f"{len(torn)} faces belong to two surfaces, the first to '{triangles.names[one]}' "
-                f"and '{triangles.names[other]}' at {self._place(self._first[run[torn[0]]])}; "
+                f"{counted(len(torn), 'face belongs', 'faces belong')} to two surfaces, the first to "
+                f"'{triangles.names[one]}' and '{triangles.names[other]}' at {self._place(self._first[run[torn[0]]])}; "
                 "leave each in one physical group"
             )
         return name
@@ -110,7 +111,7 @@ class Faces:
             sharing = self._order[start : start + self._sides[crowded[0]]] // CORNERS
             raise InputError(
                 f"{len(sharing)} elements share one face, but a face has two sides: "
-                f"{tets_text(self._nodes, self._tets, sharing)} ({len(crowded)} such faces); remove "
+                f"{tets_text(self._nodes, self._tets, sharing)} ({counted(len(crowded), 'such face')}); remove "
                 "duplicate and overlapping elements"
             )
         one, other = self._pairs()
@@ -138,8 +139,8 @@ class Faces:
         if len(unnamed):
             given = ", ".join(self._triangles.names) or "none"
             raise InputError(
-                f"{len(unnamed)} faces at the edge of the mesh have no boundary name, the first at "
-                f"{self._place(unnamed[0])} on element {unnamed[0] // CORNERS}; put every outer "
+                f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
+                f"first at {self._place(unnamed[0])} on element {unnamed[0] // CORNERS}; put every outer "
                 f"surface in a named (physical) group (there are: {given}). If the place lies "
                 "inside, the elements there do not share nodes: merge duplicate nodes"
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.connected_parts import connected_parts
 from haloscope.domain.hexes import point_text
 from haloscope.domain.tet_faces import Faces, NamedTriangles, check_strays, named_triangles
@@ -176,13 +177,13 @@ def make_tet_mesh(
 def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> None:
     if not 0 < len(tets) <= MOST_ELEMENTS:
         raise InputError(f"the mesh has {len(tets)} tetrahedra; 1 to {MOST_ELEMENTS} are needed")
-    for what, rows in (("elements", tets), ("named triangles", triangles.corners)):
+    for what, rows in (("element", tets), ("named triangle", triangles.corners)):
         wrong = np.flatnonzero((rows.min(axis=1) < 0) | (rows.max(axis=1) >= len(nodes)))
         if len(wrong):
             row = rows[wrong[0]]
             node = row.min() if row.min() < 0 else row.max()
             raise InputError(
-                f"{len(wrong)} {what} use nodes that are not in the mesh, the first is number "
+                f"{counted(len(wrong), what)} with nodes that are not in the mesh, the first is number "
                 f"{wrong[0]} with node {node} of {len(nodes)} (both counted from 0); save the mesh "
                 "anew"
             )
@@ -190,8 +191,8 @@ def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> 
     bad = np.flatnonzero(~usable[tets].all(axis=1))
     if len(bad):
         raise InputError(
-            f"{len(bad)} elements have nodes whose coordinates are not finite numbers up to "
-            f"{LARGEST_COORDINATE:g}, the first is element {bad[0]}"
+            f"{counted(len(bad), 'element has', 'elements have')} nodes whose coordinates "
+            f"are not finite numbers up to {LARGEST_COORDINATE:g}, the first is element {bad[0]}"
         )
     ordered = np.sort(tets, axis=1)
     collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
@@ -208,7 +209,7 @@ def _without(
     """Drop unused nodes; triangles that have some are no faces."""
     unused = np.flatnonzero(~used)
     note = (
-        f"{len(unused)} nodes that no element uses are dropped, the first is number {unused[0]} "
+        f"dropped {counted(len(unused), 'node')} that no element uses, the first is number {unused[0]} "
         f"at {point_text(nodes[unused[0]])}"
     )
     numbers = np.where(used, np.cumsum(used) - 1, -1)
@@ -238,7 +239,7 @@ def _upright(nodes: Floats, tets: Integers) -> tuple[Integers, str]:
     # The fewer are taken for those that are wrong.
     inverted = np.flatnonzero(negative if 2 * count <= len(tets) else ~negative)
     raise InputError(
-        f"{len(inverted)} of {len(tets)} elements are inside out against the others: "
+        f"{len(inverted)} of {len(tets)} elements inside out against the others: "
         f"{tets_text(nodes, tets, inverted)}; mesh the place anew, or mend the order of their nodes"
     )
 
@@ -254,6 +255,6 @@ def _check_parts(nodes: Floats, tets: Integers, neighbours: Numbers) -> None:
         element = np.flatnonzero(part == smallest)
         raise InputError(
             f"the mesh falls into {len(sizes)} parts that share no face; the smallest has "
-            f"{sizes[smallest]} elements, the first is {tets_text(nodes, tets, element[:1])}; leave "
+            f"{counted(sizes[smallest], 'element')}, the first is {tets_text(nodes, tets, element[:1])}; leave "
             "one part, or, where they ought to touch, merge duplicate nodes (in Gmsh: Coherence)"
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.blocks import Triple
 from haloscope.domain.hexes import point_text
 from haloscope.domain.lattice_runs import Flags, Runs, unraster
@@ -282,7 +283,7 @@ def _connected(runs: Runs, grid: Grid, openings: tuple[Opening, ...]) -> tuple[R
         why = "without an opening" if openings else "apart from the largest"
         place = grid.origin + grid.spacing * unraster(grid.shape, runs.first[~keep[part]][:1])
         notices.append(
-            f"{int((~keep).sum())} parts of the fluid {why} were left out, with "
+            f"left out {counted((~keep).sum(), 'part')} of the fluid {why}, with "
             f"{int(sizes[~keep].sum())} of {int(sizes.sum())} points, the first at "
             f"{point_text(place[0])}"
         )

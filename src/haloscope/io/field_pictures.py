@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.pictures import (
     INK,
@@ -206,7 +207,8 @@ def _checked_panels(
         infinite = int(np.isinf(values).sum())
         if infinite:
             raise SolutionError(
-                f"slices: field {label!r} has {infinite} values that are inf; a picture needs "
+                f"slices: field {label!r} has "
+                f"{counted(infinite, 'value that is', 'values that are')} inf; a picture needs "
                 f"finite values: look for where the solution broke"
             )
         if np.isnan(values).all():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.atomic import atomic_path
 
@@ -286,7 +287,8 @@ class _Plane:
             broken = int(np.count_nonzero(~np.isfinite(values)))
             if broken:
                 raise SolutionError(
-                    f"plane: field {name} has {broken} values that are nan or inf; a picture "
+                    f"plane: field {name} has "
+                    f"{counted(broken, 'value that is', 'values that are')} nan or inf; a picture "
                     f"needs finite values: look for where the solution broke"
                 )
         spacing = np.spacing(np.max(np.abs(fields["scalar"])))

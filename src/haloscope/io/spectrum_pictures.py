@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.pictures import (
     HISTORY_SIZE,
@@ -237,7 +238,8 @@ def _checked(what: str, places: Floats, series: Mapping[str, ArrayLike]) -> dict
         broken = int(np.count_nonzero(~np.isfinite(values)))
         if broken:
             raise SolutionError(
-                f"{what}: series {name!r} has {broken} values that are nan or inf; a picture "
+                f"{what}: series {name!r} has "
+                f"{counted(broken, 'value that is', 'values that are')} nan or inf; a picture "
                 f"needs finite values: look for where the solution broke"
             )
     return lines

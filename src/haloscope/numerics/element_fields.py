@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import Floats, Integers
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.exchange.block_fields import arrays_of
@@ -81,7 +82,7 @@ class ElementFields:
     def describe(self) -> str:
         """What there is, for people."""
         whole = self.shape[0]
-        return f"{whole} elements of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
+        return f"{counted(whole, 'element')} of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
 
     def describe_parts(self) -> str:
         """How it is shared out, for people."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import FACES, Floats, HexMesh, Integers, elements_text, face_nodes
 from haloscope.errors import InputError
 from haloscope.numerics.basis import derivative_matrix, equispaced_to_gll, gll_nodes, gll_weights
@@ -159,10 +160,14 @@ def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBI
         return
     inverted = int((ratios[bad] <= 0).sum())
     worst = ratios[bad].min()
-    what = f"{inverted} of them are negative" if inverted else "none of them is negative"
+    what = (
+        counted(inverted, "of them is negative", "of them are negative")
+        if inverted
+        else "none of them is negative"
+    )
     least = "an element is inside out" if np.isneginf(worst) else f"the least is {worst:.3g}"
     raise InputError(
-        f"{len(bad)} of {mesh.count} elements have a Jacobian determinant below {smallest:g} of "
-        f"their mean at order {order} ({what}; {least}): {elements_text(bad, mesh.centres)}; "
-        "mesh these places anew"
+        f"the Jacobian determinant is below {smallest:g} of its mean at order {order} in {len(bad)} "
+        f"of {counted(mesh.count, 'element')} ({what}; {least}): "
+        f"{elements_text(bad, mesh.centres)}; mesh these places anew"
     )

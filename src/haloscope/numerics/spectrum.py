@@ -255,7 +255,7 @@ def _checked(values: ArrayLike, interval: float, shortest: int) -> Floats:
     broken = int(np.count_nonzero(~np.isfinite(series)))
     if broken:
         raise SolutionError(
-            f"spectrum: {broken} of {len(series)} samples are nan or inf; a spectrum needs finite "
+            f"spectrum: nan or inf in {broken} of {len(series)} samples; a spectrum needs finite "
             f"values: look for where the solution broke"
         )
     return series

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.world import World
 from haloscope.folders import make_folder, new_folder
@@ -29,6 +30,8 @@ from haloscope.study.point import run_points
 from haloscope.study.sweep import Point, Row, Sweep, sweep
 
 Tell = Callable[[str], None]
+
+_POINTS = "points.jsonl"
 
 
 @dataclass(frozen=True)
@@ -200,22 +203,24 @@ def scale(
         points = [Point(**point) for point in task["points"]]
         run_points(points, Ledger(Path(task["ledger"])), world, point_seconds=task["limit"])
         return {}
-    if world is not None and ranks not in (None, world.size):
-        raise InputError(
-            f"--ranks {ranks} was given but the launcher started {world.size} rank(s); they run "
-            "the points for as many ranks as they are"
-        )
+    _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     tables = [table.read_table(Path(folder), planned.study.solver) for folder in merge]
     others = [row for rows in tables for row in rows if row["status"] == "done"]
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
-    ledger = Ledger(folder / "points.jsonl")
+    ledger = Ledger(folder / _POINTS)
     ledger.repair()
     ledger.read()
     ledger.started.clear()  # by ranks that were killed with their study
-    pending = _pending(planned, ranks if world is None else world.size, ledger, tell)
+    passed = _passed_over(planned, ranks, world)
+    pending = _pending(planned, passed, ledger.records)
+    chosen = len(planned.points()) - len(passed)
+    if len(pending) < chosen:
+        tell(f"done before: {chosen - len(pending)} of {counted(chosen, 'point')}")
+    if planned.left_out:
+        tell(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
     if world is None:
         stopped = _run_here(planned, pending, ledger, tell)
     else:
@@ -233,21 +238,90 @@ def scale(
     return result
 
 
-def listing(planned: Plan) -> list[dict[str, Any]]:
-    """The rows of the table before anything is run: what would be, and what is left out."""
-    return table.table(planned.rows, planned.sweep.references, planned.left_out, {})
+def listing(
+    path: Path,
+    *,
+    out: Path | None = None,
+    device: str | None = None,
+    only: str = "",
+    ranks: int | None = None,
+    hosts: str = "",
+    world: World | None = None,
+) -> dict[str, Any]:
+    """What :func:`scale` would do, of which nothing is done: nothing is run or written.
+
+    Parameters
+    ----------
+    path, out, device, only, ranks, hosts, world
+        As for :func:`scale`; of a world rank 0 alone calls this.
+
+    Returns
+    -------
+    dict
+        ``points``, rows of the table: of status ``waiting`` are those that would be run, with what
+        became of them before as the reason; ``skipped`` are those that would not be run now.
+        ``to_run``, how many points would be run, with those of one rank to compare with.
+    """
+    _check_world(ranks, world)
+    planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
+    records: dict[str, Record] = {}
+    if out is not None and out.exists():
+        make_folder(out)
+        _check_folder(path, out)
+        ledger = Ledger(out / _POINTS)
+        ledger.read()
+        records = ledger.records
+    passed = _passed_over(planned, ranks, world)
+    pending = {point.id for point in _pending(planned, passed, records)}
+    rows = table.table(planned.rows, planned.sweep.references, planned.left_out, records)
+    for row in rows:
+        if row["id"] in pending:
+            known = row["id"] in records
+            row["reason"] = f"{row['status']} before: {row['reason']}" if known else "to be run"
+            row["status"] = "waiting"
+        elif row["id"] in passed and row["status"] != "done":
+            row |= {"status": "skipped", "reason": passed[row["id"]]}
+    return {"points": rows, "to_run": len(pending)}
 
 
-def _pending(planned: Plan, ranks: int | None, ledger: Ledger, tell: Tell) -> list[Point]:
+def _check_world(ranks: int | None, world: World | None) -> None:
+    """Refuse another rank count than that of the ranks that a launcher has started."""
+    if world is not None and ranks not in (None, world.size):
+        raise InputError(
+            f"--ranks {ranks} was given but the launcher started {counted(world.size, 'rank')}; "
+            "they run the points for as many ranks as they are"
+        )
+
+
+def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[str, str]:
+    """Why points that fit this machine are not run by this command, by id."""
+    found = {}
+    points = planned.points()
+    if world is None:
+        given = f"--ranks {ranks} was given"
+        return {point.id: given for point in points if ranks not in (None, point.ranks)}
+    here = Path(sys.executable).parent
+    mpis: set[str | None] = {
+        name
+        for name, mpi in planned.study.mpi.items()
+        if python_of(mpi, planned.path.parent).parent == here
+    }
+    for point in points:
+        if point.ranks != world.size:
+            found[point.id] = f"the launcher started {counted(world.size, 'rank')}"
+        elif point.mpi not in mpis | {None}:
+            found[point.id] = f"the launcher did not start the Python of MPI {point.mpi}"
+        elif point.ranks_per_node not in (None, world.local_size):
+            found[point.id] = f"the launcher started {counted(world.local_size, 'rank')} a node"
+    return found
+
+
+def _pending(
+    planned: Plan, passed: Mapping[str, str], records: Mapping[str, Record]
+) -> list[Point]:
     """Points that have not been done; those that failed before come last of their group."""
-    points = [point for point in planned.points() if ranks in (None, point.ranks)]
-    records = ledger.records
-    done = {key for key, record in records.items() if record["status"] == "done"}
-    pending = [point for point in points if point.id not in done]
-    if len(pending) < len(points):
-        tell(f"{len(points) - len(pending)} of {len(points)} points were done before")
-    if planned.left_out:
-        tell(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
+    ended = {key for key, record in records.items() if record["status"] == "done"} | passed.keys()
+    pending = [point for point in planned.points() if point.id not in ended]
     return sorted(pending, key=lambda point: (point.group, point.id in records))
 
 
@@ -277,27 +351,16 @@ def _run_inside(
     planned: Plan, pending: Sequence[Point], ledger: Ledger, world: World, tell: Tell
 ) -> None:
     """Run the points for the ranks that a launcher has started; rank 0 calls this."""
-    here = Path(sys.executable).parent
-    mpis: set[str | None] = {
-        name
-        for name, mpi in planned.study.mpi.items()
-        if python_of(mpi, planned.path.parent).parent == here
-    }
-    points = [
-        point
-        for point in pending
-        if point.mpi in mpis | {None} and point.ranks_per_node in (None, world.local_size)
-    ]
     limit = planned.study.limits.point_seconds
     task = {
-        "points": [dataclasses.asdict(point) for point in points],
+        "points": [dataclasses.asdict(point) for point in pending],
         "ledger": str(ledger.path),
         "limit": limit,
     }
     _share(world, json.dumps(task))
-    progress = _Progress(planned, ledger, len(points), tell)
+    progress = _Progress(planned, ledger, len(pending), tell)
     run_points(
-        points,
+        pending,
         Ledger(ledger.path),
         world,
         point_seconds=limit,
@@ -324,6 +387,15 @@ def _open_folder(path: Path, out: Path | None) -> Path:
     """The folder for results, with a copy of the study file in it."""
     folder = new_folder(Path("runs"), path.stem) if out is None else out
     make_folder(folder)
+    _check_folder(path, folder)
+    copy = folder / "study.toml"
+    if not copy.exists():
+        write_text(copy, path.read_text(encoding="utf-8"))
+    return folder
+
+
+def _check_folder(path: Path, folder: Path) -> None:
+    """Refuse a folder of something else than this study."""
     copy = folder / "study.toml"
     text = path.read_text(encoding="utf-8")
     if not copy.exists():
@@ -331,14 +403,11 @@ def _open_folder(path: Path, out: Path | None) -> Path:
             raise InputError(
                 f"the folder {folder} is not empty and holds no study; give another --out"
             )
-        write_text(copy, text)
-        return folder
-    if tomllib.loads(copy.read_text(encoding="utf-8")) != tomllib.loads(text):
+    elif tomllib.loads(copy.read_text(encoding="utf-8")) != tomllib.loads(text):
         raise InputError(
             f"{folder} holds another study, or another state of it: {copy} differs from {path}; "
             "give another --out"
         )
-    return folder
 
 
 def _share(world: World, text: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from haloscope.counted import counted
 from haloscope.device import open_device
 from haloscope.device.cpu import available_cores
 from haloscope.errors import InputError, MachineError
@@ -72,8 +73,8 @@ class Machine:
             return self._lacks_gpus(point, limits)
         if point.ranks * point.threads > limits.oversubscribe * self.cores:
             return (
-                f"{point.ranks} ranks of {_counted(point.threads, 'thread')} are more than "
-                f"{limits.oversubscribe:g} times the {_counted(self.cores, 'core')} here "
+                f"{counted(point.ranks, 'rank')} of {counted(point.threads, 'thread')} take more than "
+                f"{limits.oversubscribe:g} times the {counted(self.cores, 'core')} here "
                 "(limits.oversubscribe)"
             )
         return ""
@@ -94,7 +95,7 @@ class Machine:
         if limits.share_gpus:
             return ""
         return (
-            f"{point.ranks} ranks are more than the {_counted(self.gpus, 'GPU')} here; with "
+            f"{point.ranks} ranks are more than the {counted(self.gpus, 'GPU')} here; with "
             "limits.share_gpus = true they would share"
         )
 
@@ -103,15 +104,15 @@ class Machine:
             return self.no_gpu
         slots = sum(count for _, count in self.hosts)
         if point.ranks > slots:
-            return f"{point.ranks} ranks are more than the {slots} slots of --hosts"
+            return f"{point.ranks} ranks are more than the {counted(slots, 'slot')} of --hosts"
         if point.ranks_per_node is not None:
             needed = -(-point.ranks // point.ranks_per_node)
             share = min(point.ranks, point.ranks_per_node)
             fitting = sum(count >= share for _, count in self.hosts)
             if fitting < needed:
                 return (
-                    f"{point.ranks} ranks with {point.ranks_per_node} a node need {needed} hosts "
-                    f"of {share} slots; --hosts names {fitting}"
+                    f"{point.ranks} ranks with {point.ranks_per_node} a node need "
+                    f"{counted(needed, 'host')} of {counted(share, 'slot')}; --hosts names {fitting}"
                 )
         return ""
 
@@ -214,7 +215,3 @@ def _asked(python: str, program: str) -> subprocess.CompletedProcess[str]:
 def _last_line(says: subprocess.CompletedProcess[str]) -> str:
     lines = (says.stderr.strip() or says.stdout.strip()).splitlines()
     return lines[-1].strip() if lines else f"exit code {says.returncode}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from haloscope.counted import counted
 from haloscope.exchange.world import World
 from haloscope.io.atomic import write_text
 from haloscope.scope.regions import Profile
@@ -120,7 +121,7 @@ def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
     for row, phases in told:
         whole = sum(phases.values())
         line = line_of(row)
-        ranks = f"{row.point.ranks} rank{'s' if row.point.ranks > 1 else ''}"
+        ranks = counted(row.point.ranks, "rank")
         moved = sum(phases.get(name, 0.0) for name in MOVEMENT)
         shares = [moved, *(phases.get(name, 0.0) for name in names)]
         label = ", ".join(filter(None, (row.series, line, ranks)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from haloscope.counted import counted
 from haloscope.io.atomic import write_text
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns
@@ -42,7 +43,7 @@ def progress(row: Row | None, record: Record, base: Record | None) -> str:
     if row is None:
         what = "reference on one rank"
     else:
-        ranks = f"{row.point.ranks} rank{'s' if row.point.ranks > 1 else ''}"
+        ranks = counted(row.point.ranks, "rank")
         line = line_of(row)
         series = f"{row.series}: {line}" if line else row.series
         what = ", ".join([series, ranks, row.layout.description])
@@ -150,7 +151,7 @@ def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
     """How and where it was measured."""
     lines = [
         f"Study `{path.name}`, solver {study.solver}. Each time is the median of {study.repeats} "
-        f"blocks of {study.steps} steps, on the slowest rank; spread is the slowest block less the "
+        f"blocks of {counted(study.steps, 'step')}, on the slowest rank; spread is the slowest block less the "
         f"fastest, over the median. {registry.sweeping(study.solver).COLUMNS.meaning}"
     ]
     machines = sorted({(row["host"], row["device_name"]) for row in done})
@@ -246,7 +247,9 @@ def _verdict(rows: Sequence[Values], study: Study) -> str:
         what = "have the bits of one rank"
     else:
         what = "are those of one rank to the solver's tolerance"
-    lines = [f"After {steps} steps the fields of {same} of {len(done)} rows {what}."]
+    lines = [
+        f"After {counted(steps, 'step')} the fields of {same} of {counted(len(done), 'row')} {what}."
+    ]
     for row in done:
         if row["ok"] is False:
             lines.append(f"- {_name(row)}: **its fields are others than those of one rank**")
@@ -267,7 +270,7 @@ def _reasons(rows: Sequence[Values]) -> Iterator[str]:
 def _name(row: Values) -> str:
     """A row in few words."""
     line = f" ({row['line']})" if row["line"] else ""
-    return f"{row['series']}{line}, {row['ranks']} rank{'s' if row['ranks'] > 1 else ''}"
+    return f"{row['series']}{line}, {counted(row['ranks'], 'rank')}"
 
 
 def _published(seed: Sequence[Values]) -> str:
@@ -275,6 +278,14 @@ def _published(seed: Sequence[Values]) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(_shown(key, row[key]) for key in columns) + " |" for row in seed]
     return "\n".join(lines)
+
+
+def listing(listed: Values) -> str:
+    """What :func:`haloscope.study.campaign.listing` gives, for a terminal."""
+    rows = {row["id"] for row in listed["points"] if row["status"] == "waiting"}
+    others = listed["to_run"] - len(rows)
+    beside = f", {others} of them on one rank to compare with" if others else ""
+    return f"{text(listed['points'])}\nto be run: {counted(listed['to_run'], 'point')}{beside}"
 
 
 def text(rows: Sequence[Values]) -> str:

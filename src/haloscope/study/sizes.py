@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haloscope.counted import counted
 from haloscope.io.pictures import PADDING
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (
@@ -41,7 +42,7 @@ def lines_over_sizes(rows: Sequence[Values], own: Columns) -> dict[str, list[Val
             continue
         options = [part for part in (row["line"] or "").split(", ") if not part.endswith(_AXIS)]
         label = ": ".join(filter(None, (row["series"], ", ".join(options))))
-        label += f", {row['ranks']} rank{'s' if row['ranks'] > 1 else ''}"
+        label += f", {counted(row['ranks'], 'rank')}"
         if len(machines) > 1:
             label += f" ({row['device_name']} on {row['host']})"
         found.setdefault(label, {})[row[own.size]] = row

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import MachineError
 from haloscope.exchange.world import World
 from haloscope.io.atomic import write_text
@@ -374,7 +375,7 @@ def _line(name: str, found: Mapping[str, float | int]) -> str:
     if not found["count"]:
         return f"{name}: no cells"
     return (
-        f"{name}: {found['count']} cells, deformation {found['deformation_mean']:.3g} "
+        f"{name}: {counted(found['count'], 'cell')}, deformation {found['deformation_mean']:.3g} "
         f"({found['deformation_least']:.3g} to {found['deformation_largest']:.3g}), mean speed "
         f"{found['speed_mm_s_mean']:.3g} mm/s, volumes within "
         f"{100 * found['volume_change_largest']:.2g} % of that at rest"

@@ -155,8 +155,7 @@ class Holders:
         for given, count in zip(kinds, owned.tolist(), strict=True):
             if count != given.total:
                 raise SolutionError(
-                    f"{given.total - count} of {given.total} cells of kind {given.kind.name} are "
-                    "lost"
+                    f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
                 )
         each = zip(kinds, arrivals, shares, needed.tolist(), strict=True)
         for given, arrival, shared, anew in each:

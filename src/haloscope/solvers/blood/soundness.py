@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
@@ -170,7 +171,8 @@ def report(table: BloodTable) -> list[str]:
         A speed is beyond what the method bears.
     """
     units, found = table.units, scales(table)
-    line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time {table.tau:.4g} steps"
+    line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time "
+    line += counted(f"{table.tau:.4g}", "step")
     mach = 0.0
     # A file's vessel and what goes through it are known only from its run.
     if found.speed and not (isinstance(table.vessel, SurfaceFile) and not table.openings):

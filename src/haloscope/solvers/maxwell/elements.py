@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.numerics.basis import gll_nodes
@@ -85,7 +86,7 @@ def geometry(
     if len(bad):
         raise InputError(
             f"element {bad[0]} is turned inside out at a node of order {order} "
-            f"({len(bad)} such elements); repair the mesh or raise its geometric order"
+            f"({counted(len(bad), 'such element')}); repair the mesh or raise its geometric order"
         )
     if mode == AFFINE:
         return _same_everywhere(coordinates)

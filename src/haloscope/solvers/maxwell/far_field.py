@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.hexes import HexMesh, Integers, face_nodes
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
@@ -126,7 +127,7 @@ def enclosing_faces(
         at_edge = int(world.sum(np.array([(here & ~behind).sum()]))[0])
         if at_edge:
             raise InputError(
-                f"the surface for the far field has {at_edge} faces at the edge of the mesh, "
+                f"the surface for the far field has {counted(at_edge, 'face')} at the edge of the mesh, "
                 f"with nothing outside; enclose a region that lies within the mesh"
             )
         found = np.argwhere(~here & other)

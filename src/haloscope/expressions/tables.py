@@ -1,0 +1,141 @@
+"""Functions of one coordinate or of time that a file gives as two columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import stat
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from haloscope.errors import InputError
+from haloscope.expressions.operations import FloatArray
+from haloscope.expressions.quoting import shown
+
+MAXIMUM_TABLE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values along time or one coordinate, linear between rows and constant beyond the ends.
+
+    Attributes
+    ----------
+    coordinate : numpy.ndarray
+        (rows,) float64, strictly increasing, in s or m.
+    value : numpy.ndarray
+        (rows,) float64, in the unit of the quantity that it stands for.
+    """
+
+    coordinate: FloatArray
+    value: FloatArray
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> Table:
+        """Read a table from a file of two comma-separated columns.
+
+        Parameters
+        ----------
+        path : str or Path
+            A UTF-8 file of at most 64 MiB. The first line may be a header; blank lines are
+            skipped. The first column is strictly increasing.
+
+        Returns
+        -------
+        Table
+            At least two rows, every number finite.
+
+        Raises
+        ------
+        InputError
+            The file is missing, unreadable, too large or not such a table; the message names
+            the line.
+        """
+        coordinate, value = array("d"), array("d")
+        may_be_header = True
+        for line, row in _csv_rows(path):
+            if len(row) != 2:
+                raise InputError(
+                    f"table {path}, line {line}: has {len(row)} column"
+                    f"{'' if len(row) == 1 else 's'}; allowed are 2, separated by a comma: "
+                    f"correct the line"
+                )
+            first, second = _number(row[0]), _number(row[1])
+            if may_be_header and first is None and second is None:
+                may_be_header = False
+                continue
+            may_be_header = False
+            if first is None or second is None or not np.isfinite([first, second]).all():
+                raise InputError(
+                    f"table {path}, line {line}: {shown(','.join(row))} is not two finite "
+                    f"numbers: correct the line"
+                )
+            if coordinate and not first > coordinate[-1]:
+                raise InputError(
+                    f"table {path}, line {line}: {first:.9g} follows {coordinate[-1]:.9g}; the "
+                    f"first column must be strictly increasing: sort it and remove repeats"
+                )
+            coordinate.append(first)
+            value.append(second)
+        if len(coordinate) < 2:
+            raise InputError(
+                f"table {path}: has {len(coordinate)} row{'' if len(coordinate) == 1 else 's'} of "
+                f"numbers; at least 2 are needed: add rows or give a number instead of a table"
+            )
+        return cls(np.array(coordinate), np.array(value))
+
+    def __call__(self, at: ArrayLike) -> FloatArray:
+        """Interpolate linearly; beyond the ends the end values hold.
+
+        Parameters
+        ----------
+        at : array_like
+            Times or coordinates, any shape, in the unit of the first column.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, of the shape of `at`.
+        """
+        points = np.asarray(at, dtype=np.float64)
+        return np.array(np.interp(points, self.coordinate, self.value), dtype=np.float64)
+
+
+def _csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, cells) of every line that is not blank, the size checked first."""
+    try:
+        status = Path(path).stat()
+        # A pipe or a device has no size to check and may never end.
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"table {path}: is not a regular file: give the path of a CSV file")
+        if status.st_size > MAXIMUM_TABLE_BYTES:
+            raise InputError(
+                f"table {path}: has {status.st_size / 2**20:.1f} MiB; at most "
+                f"{MAXIMUM_TABLE_BYTES // 2**20} MiB are allowed: thin it out"
+            )
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"table {path}: cannot be read ({error.strerror}): check the path and its permissions"
+        ) from None
+    try:
+        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield reader.line_num, row
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"table {path}: is not CSV text in UTF-8 ({error}): export it as CSV"
+        ) from None
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None

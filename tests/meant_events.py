@@ -1,0 +1,48 @@
+"""Events of a trace with the numbers of their rank put into what they mean, to compare traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haloscope.scope.measurement import Measurement
+from haloscope.scope.trace import NOBODY, Kind, iterate, read_events
+
+
+def word(low: int, high: int) -> int:
+    """Two numbers as one word of an event."""
+    return low | high << 32
+
+
+def canonical(measurement: Measurement, rank: int, path: Path) -> list[tuple[Any, ...]]:
+    """Events with numbers of the rank's own put into what they mean."""
+    said = measurement.ranks[rank]
+    events = read_events(path)
+    assert events.whole
+    comms = [measurement.comms[number].members for number in said.comms.tolist()]
+    remotes = [measurement.comms[number].remote for number in said.comms.tolist()]
+    found: list[tuple[Any, ...]] = []
+    for _, kind, payload, words in iterate(events):
+        what: Any = payload
+        if kind in (Kind.ENTER, Kind.LEAVE):
+            node = int(said.nodes[payload])
+            what = (measurement.path_of(node), measurement.nodes[node].site)
+        elif kind in (Kind.COLLECTIVE, Kind.ICOLLECTIVE):
+            what = (comms[payload], remotes[payload])
+        elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE):
+            about = (comms[words[0] & NOBODY], remotes[words[0] & NOBODY], words[0] >> 32)
+            found.append((kind.name, what, about, *words[1:]))
+            continue
+        elif kind in (Kind.POST, Kind.START):
+            found.append((kind.name, what, said.groups[words[0]]))
+            continue
+        found.append((kind.name, what, *words))
+    return found
+
+
+def seconds(measurement: Measurement, rank: int, path: Path) -> np.ndarray:
+    """Times of the events of a file on the clock of the run."""
+    rate, zero = measurement.ticks_to_seconds(rank)
+    return read_events(path).ticks * rate + zero

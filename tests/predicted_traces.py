@@ -1,0 +1,27 @@
+"""Predicts for traces that are written as text, sure that their own time comes out unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trace_text import parse, write
+
+from haloscope.scope.measurement import open_measurement
+from haloscope.scope.whatif import Prediction, predict
+
+PING = """
+ranks 2
+span 0 10
+0 1..2 MPI_Send : send 1 bytes=16
+1 0..3 MPI_Recv : recv 0 bytes=16
+"""
+
+
+def predicted(folder: Path, text: str, name: str, value: str | None = None) -> Prediction:
+    """Predict a change of a trace whose measured time the replay gives exactly."""
+    write(parse(text), folder)
+    found = predict(open_measurement(folder), name, value)
+    assert found.baseline == pytest.approx(found.measured)
+    assert found.model_error == pytest.approx(0)
+    return found

@@ -1,0 +1,170 @@
+"""What messages, operations, files, threads and GPUs cost by themselves is told with its place."""
+
+from __future__ import annotations
+
+import pytest
+from made_results import Made, all_pairs, of_metric
+
+from haloscope.scope.diagnosis import answer, diagnose
+from haloscope.scope.measurement import Location
+
+
+def test_empty_messages_come_first_with_their_number_pairs_and_call_path() -> None:
+    found = diagnose(all_pairs(16, 3.0).result())[0]
+    assert found.metric == "p2p_synchronisation"
+    assert found.seconds == pytest.approx(48.0)
+    assert found.ranks == list(range(16))
+    assert found.call_path == ("program", "scatter", "MPI_Sendrecv")
+    assert "2,080 of 2,400 messages carry nothing" in found.figure
+    assert found.title == "87 % of all messages are empty"
+    assert "87 % of the pairs of ranks exchange nothing" in found.cause
+    assert "only where there is data" in found.remedy
+
+
+def test_waits_that_empty_messages_cause_are_told_with_them() -> None:
+    made = all_pairs(4, 3.0)
+    call = 2
+    barrier = made.mpi("MPI_Barrier", "barrier")
+    made.wait("wait_at_barrier", barrier, 1, 4.0, cause=0, at=call)
+    made.delay(call, 0, 4.0)
+    findings = diagnose(made.result())
+    assert not of_metric(findings, "delay")
+    assert not of_metric(findings, "wait_at_barrier")
+    assert "4 s of waiting, in these calls and others, comes of them" in findings[0].cause
+
+
+@pytest.mark.parametrize(
+    ("synchronising", "words"),
+    [(11, "holds every rank until all have entered"), (2, "takes time by itself")],
+)
+def test_scan_that_synchronises_on_exit_is_flagged(synchronising: int, words: str) -> None:
+    made = Made(4, scans=11, scans_synchronising=synchronising)
+    scan = made.mpi("MPI_Scan", "scan", made.node("update"))
+    for rank in range(4):
+        made.spend(0, rank, 5.0)
+        made.spend(scan, rank, 3.0, "scan_completion")
+    findings = of_metric(diagnose(made.result()), "scan_completion")
+    assert words in findings[0].title
+    assert ("11 of 11" in findings[0].figure) == (synchronising == 11)
+
+
+@pytest.mark.parametrize(("size", "words"), [(64, "small messages"), (1 << 20, "Moving data")])
+def test_messages_are_told_as_small_or_as_data(size: int, words: str) -> None:
+    made = Made(2)
+    send = made.mpi("MPI_Send", "send")
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(send, rank, 2.0)
+        made.send(send, rank, 1 - rank, 1000, size)
+    (found,) = diagnose(made.result())
+    assert words in found.title
+    assert found.metric == "p2p_communication"
+    assert found.seconds == pytest.approx(4.0)
+
+
+def test_small_messages_beside_large_ones_are_not_told_as_what_takes_the_time() -> None:
+    made = Made(2)
+    send, bulk = (made.mpi(f"MPI_{name}", "send") for name in ("Send", "Ssend"))
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(send, rank, 0.2)
+        made.spend(bulk, rank, 1.8)
+        made.send(send, rank, 1 - rank, 1000, 64)
+        made.send(bulk, rank, 1 - rank, 30, 1 << 21)
+    (found,) = diagnose(made.result())
+    assert "Moving data" in found.title
+
+
+def test_asking_again_and_again_is_not_told_as_the_time_of_messages() -> None:
+    made = Made(2)
+    send, test = made.mpi("MPI_Isend", "isend"), made.mpi("MPI_Testany", "test")
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(send, rank, 0.5)
+        made.spend(test, rank, 3.0)
+        made.put("visits", test, rank, 100_000)
+        made.send(send, rank, 1 - rank, 100, 1 << 20)
+    polling, moving = diagnose(made.result())
+    assert polling.seconds == pytest.approx(6.0)
+    assert polling.call_path[-1] == "MPI_Testany"
+    assert polling.figure.startswith("200,000 calls for 400 sends and receives take 6 s")
+    assert moving.seconds == pytest.approx(1.0)
+    assert "Moving data" in moving.title
+
+
+def test_file_input_output_of_one_rank_is_told_as_serial() -> None:
+    made = Made(4)
+    write = made.mpi("MPI_File_write", "io")
+    for rank in range(4):
+        made.spend(0, rank, 5.0)
+    made.spend(write, 0, 5.0)
+    (found,) = diagnose(made.result())
+    assert found.title == "Rank 0 alone does the file I/O"
+    assert found.ranks == [0]
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "role", "metric"),
+    [
+        ("measurement", "flush", "overhead"),
+        ("openmp", "barrier", "omp_barrier_wait"),
+        ("cuda", "sync", "gpu_wait"),
+        ("cuda", "launch", "gpu_launch"),
+        ("mpi", "comm", "mpi_management"),
+        ("mpi", "allreduce", "collective_communication"),
+        ("mpi", "barrier", "collective_synchronisation"),
+        ("mpi", "rma", "rma_communication"),
+    ],
+)
+def test_other_costs_are_told_with_metric_and_place(paradigm: str, role: str, metric: str) -> None:
+    made = Made(2)
+    node = made.node("call", made.node("step"), paradigm, role)
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(node, rank, 2.0)
+    (found,) = diagnose(made.result())
+    assert found.metric == metric
+    assert found.seconds == pytest.approx(4.0)
+    assert found.call_path == ("program", "step", "call")
+    assert found.remedy
+
+
+def test_making_windows_is_not_told_as_moving_data() -> None:
+    made = Made(2)
+    for name, seconds in (("MPI_Win_create", 2.0), ("MPI_Win_flush", 1.0)):
+        node = made.mpi(name, "rma_sync")
+        for rank in range(2):
+            made.spend(node, rank, seconds)
+    making, moving = diagnose(made.result())
+    assert making.call_path[-1] == "MPI_Win_create"
+    assert "windows once" in making.remedy
+    assert moving.call_path[-1] == "MPI_Win_flush"
+
+
+def test_a_host_that_waits_while_kernels_run_loses_nothing() -> None:
+    made = Made(2)
+    sync = made.node("cudaStreamSynchronize", 0, "cuda", "sync")
+    for rank in range(2):
+        made.spend(0, rank, 1.0)
+        made.spend(sync, rank, 9.0)
+        made.put("gpu_wait_kernels", sync, rank, 8.99)
+    result = made.result()
+    assert diagnose(result) == []
+    assert "90 % is waiting while kernels run" in answer(result, [])[0]
+    made.spend(sync, 0, 2.0)
+    (found,) = diagnose(made.result())
+    assert (found.metric, found.call_path[-1]) == ("gpu_wait", "cudaStreamSynchronize")
+    assert found.seconds == pytest.approx(2.02)
+
+
+@pytest.mark.parametrize(("number", "several"), [(0, False), (1, True)])
+def test_times_of_several_threads_of_a_rank_are_called_a_sum(number: int, several: bool) -> None:
+    made = Made(2)
+    reduce = made.mpi("MPI_Allreduce", "all_to_all")
+    for place in range(2):
+        made.spend(reduce, place, 8.0)
+    result = made.result()
+    result.locations = [Location(0, 0), Location(1 - number, number)]
+    found = diagnose(result)[0]
+    assert found.seconds == pytest.approx(16.0)
+    assert ("(sum over threads)" in found.figure) is several
