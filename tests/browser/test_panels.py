@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 from explorer_samples import write_sample
 
+from haloscope.scope.diagnosis import answer
+from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.metrics import BY_NAME, METRICS
 from haloscope.scope.result import Result
@@ -206,6 +209,95 @@ def test_without_findings_the_greatest_losses_are_listed(show: Show, tmp_path: P
     assert BY_NAME[greatest].title in first.inner_text()
     first.click()
     assert _item(page, "Metrics", BY_NAME[greatest].title).get_attribute("aria-selected") == "true"
+
+
+def _diagnose(folder: Path, result: Result, recording: float) -> tuple[str, str]:
+    """Give a measurement a diagnosis that finds nothing; its answer, and what measuring took."""
+    told = replace(Intrusion.of(result), writing=0.0, preparing=0.0, is_at_least=False)
+    told = replace(told, recording=recording * told.time)
+    sentences = answer(result, [])
+    (folder / "findings.json").write_text(
+        json.dumps({"answer": sentences, "measuring": told.as_json(), "findings": []})
+    )
+    return " ".join(sentences), told.sentence
+
+
+def _looks(page: Any, text: str) -> tuple[str, str]:
+    """Colour of a line, and the style sheet's of warnings as the browser writes it."""
+    line = page.get_by_text(text, exact=True)
+    assert line.is_visible()
+    colour = "line => getComputedStyle(line).color"
+    warning = """line => {
+        const one = Object.assign(document.createElement("p"), { className: "warn" });
+        const colour = getComputedStyle(line.parentNode.appendChild(one)).color;
+        one.remove();
+        return colour;
+    }"""
+    return line.evaluate(colour), line.evaluate(warning)
+
+
+def test_diagnosis_that_finds_nothing_shows_its_answer(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    told, _ = _diagnose(tmp_path / "run", result, 0.0)
+    page = show(tmp_path / "run")
+    assert "Nothing stands out" in told
+    assert page.get_by_text(told, exact=True).is_visible()
+    assert page.get_by_text("There is no diagnosis").count() == 0
+    # Neither does the page name anything to be changed.
+    assert page.locator(".finding").count() == 0
+
+
+@pytest.mark.parametrize(("share", "is_large"), [(0.02, False), (0.07, True)])
+def test_what_measuring_took_stands_below_the_answer_as_in_the_terminal(
+    show: Show, tmp_path: Path, share: float, is_large: bool
+) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    told, took = _diagnose(tmp_path / "run", result, share)
+    assert ("; " in took) == is_large  # what to do about it
+    page = show(tmp_path / "run")
+    lines = page.locator(".findings > *").all_inner_texts()
+    assert lines == [told, took]
+    colour, warning = _looks(page, took)
+    assert (colour == warning) == is_large
+
+
+def test_no_line_ends_within_an_option_of_a_command(show: Show, tmp_path: Path) -> None:
+    result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    _, took = _diagnose(tmp_path / "run", result, 0.07)
+    page = show(tmp_path / "run")
+    lines_at_each_width = """text => {
+        const panel = document.querySelector(".findings");
+        const line = [...panel.children].find(one => one.textContent === text);
+        const walk = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+        const ranges = [];
+        for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+            for (const { 0: option, index } of node.data.matchAll(/--[a-z]+/g)) {
+                const range = new Range();
+                range.setStart(node, index);
+                range.setEnd(node, index + option.length);
+                ranges.push(range);
+            }
+        }
+        const widths = Array.from({ length: 60 }, (_, step) => 300 + 10 * step);
+        return ranges.map(range => widths.map(width => {
+            line.style.width = `${width}px`;
+            return new Set([...range.getClientRects()].map(one => one.top)).size;
+        }));
+    }"""
+    found = page.evaluate(lines_at_each_width, took)
+    assert len(found) == took.count("--") > 1
+    assert {lines for option in found for lines in option} == {1}
+
+
+def test_both_of_a_comparison_tell_what_measuring_took(show: Show, tmp_path: Path) -> None:
+    told = []
+    for name, share in (("first", 0.02), ("second", 0.07)):
+        result = write_sample(tmp_path / name, ranks=4, steps=1, trace=False)
+        told.append(_diagnose(tmp_path / name, result, share)[1])
+    page = show(tmp_path / "first", tmp_path / "second")
+    lines = page.locator(".findings > *").all_inner_texts()
+    assert lines.index(told[0]) == lines.index("First: first") + 2
+    assert lines.index(told[1]) == lines.index("Second: second") + 2
 
 
 def _is_below(name: str, above: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ def test_names_in_a_file_are_text(show: Show, tmp_path: Path) -> None:
     assert _item(page, "Call paths", HOSTILE).is_visible()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0
+
+
+def test_file_has_the_answer_and_what_measuring_took(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    measuring = {"share": 0.07, "text": "Measuring took about 7 %."}
+    (tmp_path / "run" / "findings.json").write_text(
+        json.dumps({"answer": ["Nothing stands out."], "measuring": measuring, "findings": []})
+    )
+    write_page(Report(tmp_path / "run"), tmp_path / "page.html")
+    page = show.at((tmp_path / "page.html").as_uri(), offline=True)  # type: ignore[attr-defined]
+    lines = page.locator(".findings > *").all_inner_texts()
+    assert lines == ["Nothing stands out.", "Measuring took about 7 %."]
 
 
 def test_what_a_file_leaves_out_is_told_on_its_page(show: Show, tmp_path: Path) -> None:

@@ -327,14 +327,32 @@ def test_kept_sums_that_do_not_fit_are_not_used(tmp_path: Path, nodes: Any) -> N
     assert Stored(tmp_path).row("time", inside).tolist() == [299.0, 299.0]
 
 
-@pytest.mark.parametrize("content", ["{", "[1, {}]", '{"findings": 3}', "[" * 5000, '"x"'])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[1, {}]", '{"findings": 3}', '{"measuring": 3}', '{"measuring": {"text": 3}}',
+     "[" * 5000, '"x"'],
+)  # fmt: skip
 def test_findings_that_are_none_leave_the_report_readable(
     sample: tuple[Path, Result], content: str
 ) -> None:
     folder, _ = sample
     (folder / "findings.json").write_text(content)
-    findings = Report(folder).meta()["sides"][0]["findings"]
-    assert all(finding["metric"] == -1 for finding in findings)
+    side = Report(folder).meta()["sides"][0]
+    assert all(finding["metric"] == -1 for finding in side["findings"])
+    assert side["measuring"] is None
+
+
+@pytest.mark.parametrize(
+    ("share", "is_large"), [("0.049", False), ("0.05", True), ("NaN", False), ('"1"', False)]
+)
+def test_what_measuring_took_is_large_from_the_share_of_the_terminal(
+    sample: tuple[Path, Result], share: str, is_large: bool
+) -> None:
+    folder, _ = sample
+    told = f'{{"measuring": {{"text": "Measuring took it.", "share": {share}}}}}'
+    (folder / "findings.json").write_text(told)
+    measuring = Report(folder).meta()["sides"][0]["measuring"]
+    assert measuring == {"text": "Measuring took it.", "is_large": is_large}
 
 
 def test_findings_name_metric_call_path_and_ranks_of_the_page(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.diagnosis.intrusion import LARGE
 from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.explorer.topologies import topologies
@@ -237,6 +238,7 @@ class Report:
             "size": side.result.size,
             "notes": side.stored.notes,
             "answer": side.stored.answer,
+            "measuring": _measuring(side.stored.measuring),
             "findings": [self._finding(one, number) for one in side.stored.findings],
             "gpus": _gpus(side.stored),
         }
@@ -361,6 +363,14 @@ def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
         seen[kind] = seen.get(kind, -1) + 1
         keys[index] = *kind, seen[kind]
     return [keys[index] for index in range(len(result.locations))]
+
+
+def _measuring(told: dict[str, Any]) -> dict[str, Any] | None:
+    """What the measurement itself took, and whether that is much; None where it is not told."""
+    text, share = told.get("text"), told.get("share")
+    if not isinstance(text, str) or not text:
+        return None
+    return {"text": text, "is_large": isinstance(share, (int, float)) and share >= LARGE}
 
 
 def _gpus(stored: Stored) -> dict[str, Any] | None:

@@ -47,7 +47,7 @@ class Stored:
         Without values.
     notes
         What was left out of it because it does not fit.
-    answer, findings
+    answer, measuring, findings
         Content of ``findings.json``, as far as it is one; empty where there is none.
 
     Raises
@@ -72,6 +72,7 @@ class Stored:
         _check_tree(path, self.result)
         self._drop_what_does_not_fit()
         self.answer: list[str] = []
+        self.measuring: dict[str, Any] = {}
         self.findings = self._read_findings()
         self.shape = (len(self.result.nodes), len(self.result.locations))
         self._lock = threading.Lock()
@@ -240,6 +241,9 @@ class Stored:
             answer = content.get("answer")
             if isinstance(answer, list):
                 self.answer = [str(sentence) for sentence in answer[:_MOST_FINDINGS]]
+            measuring = content.get("measuring")
+            if isinstance(measuring, dict):
+                self.measuring = measuring
             content = content.get("findings", [])
         found = content if isinstance(content, list) else []
         return [finding for finding in found if isinstance(finding, dict)][:_MOST_FINDINGS]

@@ -40,10 +40,12 @@ export class Findings {
 
   /** The diagnosis of one measurement. */
   ofSide(side, label) {
-    const about = this.model.sides[side];
+    const { answer, measuring, findings } = this.model.sides[side];
     const total = this.total(side);
-    if (!about.findings.length) {
+    const took = measuring ? element("p", { class: measuring.is_large ? "warn" : "quietly" }, ...coded(measuring.text)) : null;
+    if (!answer.length && !findings.length) {
       return [
+        took,
         element(
           "p",
           { class: "quietly" },
@@ -54,12 +56,15 @@ export class Findings {
       ];
     }
     return [
-      about.answer.length ? element("p", {}, ...coded(about.answer.join(" "))) : null,
-      element(
-        "ol",
-        { "aria-label": label },
-        ...about.findings.map((finding, number) => this.item(finding, number, total, side)),
-      ),
+      answer.length ? element("p", {}, ...coded(answer.join(" "))) : null,
+      took,
+      findings.length
+        ? element(
+            "ol",
+            { "aria-label": label },
+            ...findings.map((finding, number) => this.item(finding, number, total, side)),
+          )
+        : null,
     ];
   }
 
@@ -199,7 +204,12 @@ function signed(seconds) {
 
 /** Text in which what stands between backticks is code. */
 function coded(text) {
-  return text.split("`").map((part, place) => (place % 2 ? element("code", {}, part) : part));
+  return text.split("`").flatMap((part, place) => (place % 2 ? [element("code", {}, part)] : unbroken(part)));
+}
+
+/** Text in which no line ends within an option of a command, such as --filter. */
+function unbroken(text) {
+  return text.split(/(--[\w-]+)/).map((part, place) => (place % 2 ? element("span", { class: "option" }, part) : part));
 }
 
 function sentence(text) {
