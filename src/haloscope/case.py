@@ -315,6 +315,9 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     """One line on the first fault that pydantic found."""
     fault = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     location = _shown_key(fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        # Its last part is a key, whatever it looks like: "cells[0]".
+        location = (*_shown_key(fault["loc"][:-1]), fault["loc"][-1])
     key = ".".join(str(part) for part in location)
     keys = {_shown_key(e["loc"]) for e in error.errors()}
     more = f" ({len(keys)} keys are wrong in all)" if len(keys) > 1 else ""

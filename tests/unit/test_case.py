@@ -308,6 +308,21 @@ def test_a_number_in_place_of_a_name_is_refused_with_the_names_that_there_are(re
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
+        ("output.probes[0].name=b", "unknown key output.probes[0]; the nearest is probes; "),
+        ("cavity[0].nodes=3", "unknown key cavity[0]; the nearest is cavity; "),
+        ("[=1", "unknown key [; allowed here: "),
+        ("cavity.float=1", "unknown key cavity.float; "),
+    ],
+)
+def test_keys_with_brackets_or_names_of_types_are_unknown_keys_as_others(refusal, setting, told):
+    message = refusal(_PROBES, setting)
+    assert told in message
+    assert "allowed here: " in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
         ("output.probes.1.nam=c", "unknown key output.probes.1.nam; the nearest is name"),
         ("output.probes.1.name='a b'", "output.probes.1.name = 'a b': "),
         ("output.probes.1.position.2=x", "output.probes.1.position.2 = 'x': "),

@@ -94,6 +94,28 @@ def test_rows_of_another_machine_are_merged_and_not_run(study, call, ranks, monk
     assert "nowhere" in err
 
 
+def test_a_measurement_is_merged_once_and_machines_of_one_name_are_told_apart(study, call, ranks):
+    path = study(HEAD, STRONG)
+    for folder in ("there", "out"):
+        assert call("scale", path, "--out", folder)[0] == 0
+
+    def merge(*folders: str) -> tuple[list[str], str]:
+        given = [word for folder in folders for word in ("--merge", folder)]
+        code, out, err = call("scale", path, "--out", "out", *given, "--json")
+        assert code == 0
+        return [row["host"] for row in json.loads(out)["points"]], err
+
+    hosts, err = merge("out")  # the same table as that of this folder
+    assert hosts == ["here"] * 4
+    assert "nothing was merged: out holds no finished row that is not here" in err
+    points = path.parent / "there" / "points.jsonl"
+    points.write_text(points.read_text().replace("2026-01-02", "2026-02-03"))
+    assert call("scale", path, "--out", "there")[0] == 0
+    assert merge("there", "there")[0] == ["here"] * 4 + ["here (there)"] * 4
+    assert merge("out")[0] == ["here"] * 4 + ["here (there)"] * 4  # kept by a table of a merge
+    assert "on here (there)" in (path.parent / "out" / "report.md").read_text()
+
+
 def test_progress_names_series_ranks_time_efficiency_and_what_is_left(study, call, ranks):
     code, out, err = call("scale", study(HEAD, STRONG), "--out", "out", "--json")
     assert code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 import weakref
@@ -396,12 +397,16 @@ class CudaDevice:
 
     def graph(self, work: Callable[[], None]) -> CudaGraph:
         """Capture what `work` launches into a CUDA graph."""
+        runtime = self.xp.cuda.runtime
         self.stream.begin_capture()
         try:
             work()
-        finally:
-            captured = self.xp.cuda.runtime.streamEndCapture(self.stream.ptr)
-        return CudaGraph(captured, self.stream, self.xp.cuda.runtime)
+        except BaseException:
+            # A capture that broke has no graph, and says so.
+            with contextlib.suppress(Exception):
+                runtime.graphDestroy(runtime.streamEndCapture(self.stream.ptr))
+            raise
+        return CudaGraph(runtime.streamEndCapture(self.stream.ptr), self.stream, runtime)
 
     def synchronise(self) -> None:
         """Wait for the main stream."""

@@ -205,8 +205,7 @@ def scale(
         return {}
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
-    tables = [table.read_table(Path(folder), planned.study.solver) for folder in merge]
-    others = [row for rows in tables for row in rows if row["status"] == "done"]
+    tables = {str(name): table.read_table(Path(name), planned.study.solver) for name in merge}
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
@@ -229,7 +228,10 @@ def scale(
     ledger.read()
     rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
     told = phases.describe(planned.rows, ledger.records)
-    result = report.write(folder, planned.study, path, rows + others, told)
+    merged = table.merged(rows, tables)
+    if len(merged) == len(rows) and tables:
+        tell(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
+    result = report.write(folder, planned.study, path, merged, told)
     if told:
         result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
     result["stopped_by"] = stopped and stopped.name

@@ -228,6 +228,39 @@ def read_table(folder: Path, solver: str) -> list[Values]:
     return _read_csv(folder / NAME, columns(solver))
 
 
+def merged(rows: Sequence[Values], others: Mapping[str, Sequence[Values]]) -> list[Values]:
+    """Rows of this machine, then those that others have measured, each measurement once.
+
+    A host of the same name and device as one before, as containers have, gets its folder's name:
+    without it two machines would be one line.
+
+    Parameters
+    ----------
+    rows
+        Of this machine.
+    others
+        The rows of other tables, by folder.
+    """
+    found = list(rows)
+    known = {_measurement(row) for row in rows}
+    for folder, theirs in others.items():
+        new = [r for r in theirs if r["status"] == "done" and _measurement(r) not in known]
+        here = {(row["host"], row["device_name"]) for row in found}
+        for row in new:
+            if (row["host"], row["device_name"]) in here:
+                row = {**row, "host": f"{row['host']} ({folder})"}
+            found.append(row)
+        known |= {_measurement(row) for row in new}
+    return found
+
+
+def _measurement(row: Values) -> tuple[str, ...]:
+    """What a row shares with no other measurement, and with itself in a table that was merged."""
+    keys = ("series", "line", "id", "date", "seconds_per_step")
+    host = row["host"] and row["host"].partition(" (")[0]  # less the folder that a merge added
+    return (_cell(host), *(_cell(row[key]) for key in keys))
+
+
 def read_seed(path: Path) -> list[Values]:
     """Published numbers: rows of label, decomposition, ranks, ssspnt, efficiency.
 
