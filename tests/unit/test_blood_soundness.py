@@ -87,3 +87,17 @@ def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
         report(_table(tube=tube, openings=openings))
     step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
     report(_table(tube=tube, openings=openings, time_step_us=step))
+
+
+def test_signals_count_with_their_largest_value():
+    tube = {"radius_um": 10.0, "length_um": 20.0, "periodic": False}
+    openings = [
+        {"name": "inlet", "kind": "velocity", "value": 0.1, "signal": "1 + 49*sin(1e3*t)**2"},
+        {"name": "outlet", "kind": "pressure"},
+    ]
+    table = _table(tube=tube, openings=openings)
+    assert scales(table).speed == pytest.approx(0.2)
+    with pytest.raises(InputError, match="inlet, where its signal is largest, of 10 m/s is Mach"):
+        report(table, 0.01)
+    driven = scales(_table(drive="1 + 2e3*t"), 1e-3)
+    assert driven.speed == pytest.approx(3 * 1.2e5 * 1e-10 / 4 / 1.2e-3)

@@ -74,6 +74,16 @@ def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
         if traffic.left[0]:
             break
     assert (suspension.kinds[0].total, traffic.left, traffic.entered) == (1, [1], [0])
+    told = solver.finish(None, {})
+    assert told.summary["cells_through_openings"] == {
+        "red-cell": {
+            "came_in": 0,
+            "left": 1,
+            "left_through": {"inlet": 0, "outlet": 1},
+            "waiting": 0,
+        }
+    }
+    assert "red-cell: 0 came in, 1 left (inlet 0, outlet 1)" in told.lines
     # It was still whole within the vessel, at its end.
     assert outlet.plane - 4 < before[1, :, 0].max() < outlet.plane
     # The other one stays, and goes on.
@@ -177,18 +187,24 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
     two.advance(120)
     assert one.traffic.entered[0] > state["traffic counts"][2, 0] > 0
     assert (two.traffic.left, two.traffic.entered) == (one.traffic.left, one.traffic.entered)
+    assert np.array_equal(two.traffic.left_through, one.traffic.left_through)
     ids, places = one.suspension.table(0)
     assert np.array_equal(two.suspension.table(0)[0], ids)
     assert np.array_equal(two.suspension.table(0)[1], places)
     for change, words in (
         ({"traffic counts": None}, "does not say how many cells"),
         ({"traffic counts": np.zeros((3, 2))}, "does not say how many cells"),
+        ({"traffic out": np.zeros((3, 1), np.int64)}, "at 3 openings and the case has 2"),
         ({"feeder inlet moved": None}, "no feeder 'inlet'"),
         ({"feeder inlet waiting": np.zeros((1, 7))}, "no feeder 'inlet'"),
     ):
         changed = {key: value for key, value in (state | change).items() if value is not None}
         with pytest.raises(InputError, match=words):
             two.traffic.restore(changed)
+    # A checkpoint from before openings were told apart.
+    del state["traffic out"]
+    two.traffic.restore(state)
+    assert not two.traffic.left_through.any()
 
 
 def test_no_cell_is_lost_in_a_bifurcation():
@@ -211,3 +227,8 @@ def test_no_cell_is_lost_in_a_bifurcation():
         assert ((vertices > -1) & (vertices < shape)).all()
     assert traffic.left[0] > 3
     assert traffic.entered[0] > 3
+    # Both daughters take cells.
+    through = traffic.left_through[:, 0].tolist()
+    assert through[0] == 0
+    assert min(through[1:]) > 0
+    assert sum(through) == traffic.left[0]

@@ -20,6 +20,7 @@ from haloscope.solvers.blood.fluid import Carreau, Fluid
 from haloscope.solvers.blood.profile_files import profile_results
 from haloscope.solvers.blood.profiles import Profiles
 from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
 from haloscope.solvers.blood.wall_stress import WallStress
@@ -43,6 +44,8 @@ class RunResults:
         The parts of a rank's solver, all set up.
     cell_outputs
         What is written of cells, if there are any.
+    traffic
+        Counts cells that pass openings, if there are any.
     world, device
         The ranks, and where the fluid is.
     law
@@ -67,10 +70,11 @@ class RunResults:
         world: World,
         device: Device,
         cell_outputs: CellOutputs | None = None,
+        traffic: Traffic | None = None,
         law: Carreau | None = None,
     ) -> None:
         self._case, self._units, self._world = case, units, world
-        self._cell_outputs = cell_outputs
+        self._cell_outputs, self._traffic = cell_outputs, traffic
         table = case.blood
         self._drive = table.drive_signal()
         self._gradient = np.array(table.pressure_gradient_pa_m) / units.force_density
@@ -134,6 +138,8 @@ class RunResults:
         found = []
         if self._cell_outputs is not None:
             found.append(self._cell_outputs.finish(out, step))
+        if self._traffic is not None:
+            found.append(self._traffic.results())
         found.append(self._finish_walls(out, step))
         if self.profiles is not None:
             means = self.profiles.means()

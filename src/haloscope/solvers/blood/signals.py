@@ -14,6 +14,8 @@ from haloscope.expressions import Expression, Table, parse_quantity_or_expressio
 Floats = NDArray[np.float64]
 
 _TABLE = ".csv"
+_LOOKED_AT = 1001
+"""Times at which an expression is taken to find its largest value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,16 @@ class Signal:
         if isinstance(self.source, Expression):
             return float(self.source.evaluate_finite(self.key, t=t))
         return float(self.source(t))
+
+    def largest(self, until: float) -> float:
+        """Largest size of its values from 0 to a time in s; those of an expression at some times."""
+        end = until if self.period is None else min(until, self.period)
+        if isinstance(self.source, Expression):
+            values = self.source(t=np.linspace(0.0, end, _LOOKED_AT))
+        else:
+            rows = self.source.coordinate
+            values = self.source(np.append(rows[(rows > 0.0) & (rows < end)], [0.0, end]))
+        return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def is_table(given: str | float) -> bool:

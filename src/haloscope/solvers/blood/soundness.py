@@ -88,8 +88,15 @@ def require_bearable(table: BloodTable, speed: float) -> None:
         )
 
 
-def scales(table: BloodTable) -> Scales:
+def scales(table: BloodTable, until: float = 0.0) -> Scales:
     """Estimate the flow: from inflow, walls that move, and the pressure gradient in plasma.
+
+    Parameters
+    ----------
+    table
+        The case's.
+    until
+        Time in s up to which signals count with their largest value.
 
     Raises
     ------
@@ -101,12 +108,14 @@ def scales(table: BloodTable) -> Scales:
     for each in table.openings:
         if each.kind == "velocity":
             # Twice the mean in the middle of a tube.
-            speeds.append(2 * abs(each.value))
-            check_mach(table, speeds[-1], f"the inflow {each.name}")
+            peak = each.time_signal().largest(until)
+            speeds.append(2 * abs(each.value) * peak)
+            when = "" if each.time_signal().steady else ", where its signal is largest,"
+            check_mach(table, speeds[-1], f"the inflow {each.name}{when}")
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
         check_mach(table, speed, f"the wall {side}")
-    gradient = math.hypot(*table.pressure_gradient_pa_m)
+    gradient = math.hypot(*table.pressure_gradient_pa_m) * table.drive_signal().largest(until)
     if math.isfinite(width):
         # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
         factor = 8 if isinstance(table.vessel, Channel) else 16
@@ -162,15 +171,22 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     return lines
 
 
-def report(table: BloodTable) -> list[str]:
+def report(table: BloodTable, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
+
+    Parameters
+    ----------
+    table
+        The case's.
+    until
+        When the run ends, in s.
 
     Raises
     ------
     InputError
         A speed is beyond what the method bears.
     """
-    units, found = table.units, scales(table)
+    units, found = table.units, scales(table, until)
     line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time "
     line += counted(f"{table.tau:.4g}", "step")
     mach = 0.0

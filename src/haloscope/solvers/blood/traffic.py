@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.openings import Opening
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
@@ -20,6 +21,7 @@ from haloscope.solvers.blood.filling import Filling
 from haloscope.solvers.blood.packing import rotations
 from haloscope.solvers.blood.present_cells import Present
 from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.interface import Results
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +69,8 @@ class Traffic:
     ----------
     left, entered
         Cells of each kind that went out and came in.
+    left_through
+        The first by opening, (openings, kinds).
     """
 
     def __init__(
@@ -81,7 +85,9 @@ class Traffic:
         self._world, self._suspension, self._lattice = world, suspension, lattice
         self._names = [table.name for table in openings]
         self._next = [given.total for given in suspension.kinds]
+        self._kinds = [kind.name for kind in kinds]
         self.left, self.entered = [0] * len(kinds), [0] * len(kinds)
+        self.left_through = np.zeros((len(openings), len(kinds)), np.int64)
         self._inlets: list[_Inlet] = []
         for opening, table in zip(lattice.openings, openings, strict=True):
             if table.feeds:
@@ -122,26 +128,33 @@ class Traffic:
             By opening: how far in m the mean flow into the vessel has gone since the last look.
         """
         for number, given in enumerate(self._suspension.kinds):
-            gone = self._going(given, carried)
-            if self._world.any(len(gone) > 0):
-                self.left[number] += self._suspension.remove(number, gone)
+            through = self._going(given, carried)
+            gone = through >= 0
+            if self._world.any(bool(gone.any())):
+                counts = np.bincount(through[gone], minlength=len(self._names)).astype(np.int64)
+                self.left_through[:, number] += self._world.sum(counts)
+                self.left[number] += self._suspension.remove(number, given.ids[gone])
         for inlet in self._inlets:
             distance = max(0.0, carried[inlet.table.name]) / MICRO
             self._queue(inlet, distance)
             self._let_in(inlet)
 
     def _going(self, given: Present, carried: Mapping[str, float]) -> np.ndarray:
-        """Own cells that touch the plane of an opening from within, unless the flow comes in."""
+        """By cell the opening whose plane it touches from within, unless the flow comes in there.
+
+        -1: none, or it is another rank's.
+        """
         m, lattice = given.membranes, self._lattice
-        gone = np.zeros(given.count, bool)
+        through = np.full(given.count, -1)
         if not given.count:
-            return given.ids
+            return through
         cells = m.positions.reshape(3, m.capacity, m.vertices)[:, : given.count]
         low, high = (
             np.asarray(self._suspension.device.to_host(found))
             for found in (cells.min(axis=2), cells.max(axis=2))
         )
-        for name, opening in zip(self._names, lattice.openings, strict=True):
+        openings = zip(self._names, lattice.openings, strict=True)
+        for number, (name, opening) in enumerate(openings):
             if carried.get(name, 0.0) > 0.0:
                 continue
             axis, plane = opening.axis, opening.plane
@@ -153,9 +166,8 @@ class Traffic:
                     begin, end = places[:, other].min(), places[:, other].max()
                     middle = (low[other] + high[other]) / 2
                     near &= (middle > begin - _BESIDE) & (middle < end + _BESIDE)
-            gone |= near
-        result: np.ndarray = given.ids[gone & given.own]
-        return result
+            through[near & given.own & (through < 0)] = number
+        return through
 
     def _queue(self, inlet: _Inlet, distance: float) -> None:
         """Cells that a further distance in um brings."""
@@ -198,10 +210,32 @@ class Traffic:
         result: Floats = centre + turned @ frame.T
         return result
 
+    def results(self) -> Results:
+        """How many cells passed openings since step 0, on rank 0; without numbers elsewhere."""
+        if not self._world.is_root:
+            return Results()
+        waiting = np.zeros(len(self._kinds), np.int64)
+        for inlet in self._inlets:
+            waiting += np.bincount(inlet.waiting[:, 0].astype(int), minlength=len(waiting))
+        summary, lines = {}, []
+        for kind, name in enumerate(self._kinds):
+            by = dict(zip(self._names, self.left_through[:, kind].tolist(), strict=True))
+            summary[name] = {
+                "came_in": self.entered[kind],
+                "left": self.left[kind],
+                "left_through": by,
+                "waiting": int(waiting[kind]),
+            }
+            line = f"{name}: {self.entered[kind]} came in, {self.left[kind]} left"
+            if self.left[kind]:
+                line += f" ({', '.join(f'{opening} {count}' for opening, count in by.items())})"
+            lines.append(line + (f", {waiting[kind]} found no room yet" if waiting[kind] else ""))
+        return Results({"cells_through_openings": summary}, {}, lines)
+
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, the same on every rank."""
         counts = np.array([self._next, self.left, self.entered], np.float64)
-        found = {"traffic counts": counts}
+        found = {"traffic counts": counts, "traffic out": self.left_through}
         for inlet in self._inlets:
             found[f"feeder {inlet.table.name} moved"] = np.array([inlet.feeder.moved])
             found[f"feeder {inlet.table.name} waiting"] = inlet.waiting
@@ -222,6 +256,14 @@ class Traffic:
                 "it is from"
             )
         self._next, self.left, self.entered = counts.astype(int).tolist()
+        # Checkpoints of before have none: openings are then counted from here on.
+        out = state.get("traffic out", np.zeros_like(self.left_through))
+        if out.shape != self.left_through.shape:
+            raise InputError(
+                f"the checkpoint counts cells at {counted(len(out), 'opening')} and the case has "
+                f"{len(self.left_through)}; restart with the case it is from"
+            )
+        self.left_through = np.array(out, np.int64)
         for inlet in self._inlets:
             name = inlet.table.name
             moved, waiting = (state.get(f"feeder {name} {what}") for what in ("moved", "waiting"))
