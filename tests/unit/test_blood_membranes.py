@@ -340,6 +340,42 @@ def test_a_cells_forces_have_the_same_bits_with_any_threads_and_company(elements
     assert (forces(roomy, x[5:]) == alone[5:]).all()
 
 
+@pytest.mark.parametrize("elements", KINDS)
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 19])
+def test_springs_give_way_alike_whatever_cells_go_side_by_side(elements, count):
+    """Once a call, cells of the part alone, in whatever order they stand, and with any threads."""
+    mesh = red_cell(42)
+    law = MembraneLaw(1.0, viscosity=0.4, viscous_stiffness=0.1)
+    rng = np.random.default_rng(count)
+    order = rng.permutation(22)
+    made = [
+        membranes(
+            mesh, law, elements=elements, count=22, device=open_device("cpu", threads=threads)
+        )
+        for threads in (1, 2)
+    ]
+    for cells in made:
+        cells.set_cells(0, disturbed(mesh, 22))
+    now = np.array([made[0].on_host(array, 22) for array in made[0].natural])
+    start = now + 0.3 * rng.standard_normal(now.shape)
+    for cells in made:
+        for array, values in zip(cells.natural, start, strict=True):
+            array[...] = np.moveaxis(values, 2, 0).ravel()
+    together, alone = made[1], made[0]
+    together.divide(order[count:], order[:count])
+    together.relax(1)
+    for one in order[:count]:
+        alone.divide(np.array([one]))
+        alone.relax(0)
+    found, wanted = (np.array([c.on_host(a, 22) for a in c.natural]) for c in (together, alone))
+    assert (found == wanted).all()
+    assert (found[:, order[count:]] == start[:, order[count:]]).all()
+    given_way = now + 0.8 * (start - now)
+    some, used = order[:count], len(mesh.triangles) - mesh.vertices.shape[0]
+    assert found[0, some] == pytest.approx(given_way[0, some], abs=1e-12)
+    assert found[1, some, :used] == pytest.approx(given_way[1, some, :used], abs=1e-12)
+
+
 def test_shapes_are_those_of_a_turned_ellipsoid_far_away():
     mesh, axes, angle = sphere(2562, 1.0), np.array([3.0, 1.0, 2.0]), 0.4
     c, s = np.cos(angle), np.sin(angle)

@@ -122,25 +122,27 @@ KERNEL advance(double *positions, const double *velocities, const int *rows, con
   }
 }
 
+// The metric of an element; x gives its vertices' positions.
+template <typename T, typename Positions>
+INLINE Metric<T> metric_now(const double *weights, Positions x) {
+#if LOOP
+  Vec<T> d[2];
+  derivatives<2>(x, weights, d);
+  const Response<T> r = response_of(d[0], d[1]);
+#else
+  const Triangle<T> t = triangle(x(0), x(1), x(2));
+  const Response<T> r = response_of(t.Ec, Vec<T>{} - t.Eb);
+#endif
+  return {r.a11, r.a12, r.a22};
+}
+
 // Springs give way for a step: h' = a + keep (h - a), so that a steady rate of deformation D leaves
 // a - h = 2 D mu / kv, with steps of 1, whatever mu and kv are.
-KERNEL relax(const double *positions, double *first, double *second, const int *elements, const double *weights,
-             Law law, const int *rows, const int *span, long capacity, long V, long E, long regular) {
-  FOR_EACH(i, (span[1] - span[0]) * E) {
-    const long c = rows[span[0] + i / E], e = i % E;
-    const OneCell cell = cell_of(positions, capacity, V, c);
-#if LOOP
-    Vec<double> d[2];
-    derivatives<2>([&](long k) { return at(cell, elements[k * E + e]); }, weights + (e < regular ? 0 : 60), d);
-    const Response<double> r = response_of(d[0], d[1]);
-#else
-    const Triangle<double> t = triangle_of(cell, elements, E, e);
-    const Response<double> r = response_of(t.Ec, Vec<double>{} - t.Eb);
-#endif
-    double *to = (e < V ? first + e : second + (e - V)) + c * V;
-    const double now[3] = {r.a11, r.a12, r.a22};
-    for (long j = 0; j < 3; j++, to += capacity * V) *to = fused(law.keep, *to - now[j], now[j]);
-  }
+template <typename T>
+INLINE T given_way(Law law, T h, T a) { return fused(all<T>(law.keep), h - a, a); }
+template <typename T>
+INLINE Metric<T> given_way(Law law, Metric<T> h, Metric<T> a) {
+  return {given_way(law, h.h11, a.h11), given_way(law, h.h12, a.h12), given_way(law, h.h22, a.h22)};
 }
 
 #if ON_GPU

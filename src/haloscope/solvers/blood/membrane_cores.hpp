@@ -1,5 +1,6 @@
-// Forces on cores: as many cells as a vector has lanes go side by side, so that what the elements
-// share is read once and a vertex is three aligned vectors. Lanes past the last cell repeat it.
+// Forces on cores, and springs that give way: as many cells as a vector has lanes go side by side, so
+// that what the elements share is read once and a vertex is three aligned vectors. Lanes past the last
+// cell repeat it.
 
 struct Side {  // of the cells side by side
   const int *rows;
@@ -113,6 +114,29 @@ KERNEL forces(const double *positions, const double *first_natural, const double
 #endif
       }
       take_away(f, side, result);
+    }
+  }
+}
+
+// scratch: as that of forces. A cell that several lanes repeat is read by all of them before they write.
+KERNEL relax(const double *positions, double *first_natural, double *second_natural, const int *elements,
+             const double *weights, Law law, const int *rows, const int *span, long capacity, long V, long E,
+             long regular, double *scratch, long slots, long room) {
+  BLOCKS(slot, slots) {
+    Lanes *x = (Lanes *)(scratch + slot * room);
+    for (long first = span[0] + slot * LANES; first < span[1]; first += slots * LANES) {
+      const Side side = {rows, capacity, V, first, span[1] - 1};
+      bring(positions, side, x);
+      for (long e = 0; e < E; e++) {
+        const auto place = [&](long k) { return load(x + 3 * (long)elements[k * E + e]); };
+        const Metric<Lanes> now = metric_now<Lanes>(weights + (e < regular ? 0 : 60), place);
+        const Metric<Lanes> h = given_way(law, metrics_of(first_natural, second_natural, side, e), now);
+        double *to = e < V ? first_natural + e : second_natural + (e - V);
+        for (long l = 0; l < LANES; l++) {
+          double *one = to + rows[smaller(first + l, side.last)] * V;
+          one[0] = h.h11[l], one[capacity * V] = h.h12[l], one[2 * capacity * V] = h.h22[l];
+        }
+      }
     }
   }
 }

@@ -3,6 +3,20 @@
 // block's part of the scratch array where it does not fit: of each element its volume and area, (Loop)
 // a Response in pairs and (guard) what it says against folds; of each vertex (linear) what it bends.
 
+// Springs give way element by element.
+KERNEL relax(const double *positions, double *first, double *second, const int *elements, const double *weights,
+             Law law, const int *rows, const int *span, long capacity, long V, long E, long regular) {
+  FOR_EACH(i, (span[1] - span[0]) * E) {
+    const long c = rows[span[0] + i / E], e = i % E;
+    const OneCell cell = cell_of(positions, capacity, V, c);
+    const auto place = [&](long k) { return at(cell, elements[k * E + e]); };
+    const Metric<double> now = metric_now<double>(weights + (e < regular ? 0 : 60), place);
+    double *to = (e < V ? first + e : second + (e - V)) + c * V;
+    const double values[3] = {now.h11, now.h12, now.h22};
+    for (long j = 0; j < 3; j++, to += capacity * V) *to = given_way(law, *to, values[j]);
+  }
+}
+
 struct alignas(16) Pair {
   double first, second;
 };

@@ -484,9 +484,11 @@ class Membranes:
     def _bind_relax(self, rows: Array, span: Array) -> Launch:
         elements, weights, *_ = self._tables
         count = len(self.mesh.triangles)
+        on_cores = self._device.kind == "cpu"
         return self._kernel("relax").bind(
             *(self.positions, *self.natural, elements, weights, self._law, rows, span),
             *(self.capacity, self.vertices, count, self._regular),
+            *((self._scratch, self._slots, self._room) if on_cores else ()),
             extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
         )
 
