@@ -197,16 +197,20 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
         if not equals or not all(keys):
             raise InputError(f"--set {setting!r} is not of the form table.key=value")
         try:
-            value = tomllib.loads(f"value = {text.strip()}")["value"]
-        except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-            value = text.strip()
+            read = tomllib.loads(f"value = {text.strip()}")
+        except (tomllib.TOMLDecodeError, RecursionError):
+            read = {"value": text.strip()}
+        if len(read) > 1:
+            raise InputError(
+                f"--set {setting!r} gives more than one value; give each key a --set of its own"
+            )
         place: Any = data
         for depth in range(len(keys) - 1):
             name = _name_in(place, keys, depth)
             if isinstance(place, dict):
                 place.setdefault(name, {})
             place = place[name]
-        place[_name_in(place, keys, len(keys) - 1)] = value
+        place[_name_in(place, keys, len(keys) - 1)] = read["value"]
 
 
 def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from haloscope import case as cases
-from haloscope.case import CaseTable, describe, read_case, read_toml
+from haloscope.case import CaseTable, describe, override, read_case, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.case import CavityCase, Flow
@@ -448,3 +448,13 @@ def test_a_key_of_very_many_parts_is_refused_before_it_eats_the_memory(tmp_path)
 def test_a_folder_in_place_of_a_case_file_is_named_as_one(tmp_path):
     with pytest.raises(InputError, match="is a folder"):
         read_toml(tmp_path)
+
+
+@pytest.mark.parametrize("more", ["y=2", "[run]", "cavity.nodes=9"])
+def test_a_setting_gives_one_value(more):
+    with pytest.raises(InputError, match="gives more than one value") as refused:
+        override({}, [f"cavity.cfl=0.3\n{more}"])
+    assert "\n" not in str(refused.value)
+    data = {}
+    override(data, ["cavity.nodes=[9,\n 8]", "title=a\nb"])
+    assert data == {"cavity": {"nodes": [9, 8]}, "title": "a\nb"}
