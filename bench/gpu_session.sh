@@ -1,17 +1,88 @@
 #!/bin/bash
-# Everything that a machine with a GPU is asked for in one call: tests, verification, rates.
+# Checks and times all that needs GPUs, in one call: bench/gpu_session.sh [tests|verify|rates|energy|several] ...
+#
+# Without a part it does all of them, which takes some 15 minutes; each command has a time limit of its
+# own. `several` needs two GPUs or more. The packages of pyproject.toml must be there, or on PYTHONPATH.
 set -u
+cd "$(dirname "$0")/.." || exit
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export HALOSCOPE_CACHE=${HALOSCOPE_CACHE:-$(mktemp -d)}
-nvidia-smi -L
-python3 -m pytest tests/gpu -q -p no:cacheprovider 2>&1 | tail -25
-python3 -m haloscope verify --all --device cuda 2>&1 | grep -E "MISS|hold|error"
-python3 -m haloscope bench cavity --device cuda
-python3 - <<'PY'
-import haloscope
+GPUS=$(nvidia-smi -L | wc -l)
+LANES=5 # test processes for each GPU
 
-settings = ["cavity.nodes=1024", "run.diagnostics_interval=100", 'cavity.time_step="global"']
-simulation = haloscope.load("cases/cavity-demo.toml", settings=settings, device="cuda")
-summary = simulation.run(steps=100)
-print("1024^3:", summary["rate"], "ssspnt", summary["ssspnt"], "GB", summary["memory_bytes"] / 1e9)
+tests() {
+  local ids lane
+  mapfile -t ids < <(python3 -m pytest tests/gpu -q --collect-only -p no:cacheprovider | grep ::)
+  for ((lane = 0; lane < LANES * GPUS; lane++)); do
+    local own=()
+    for ((n = lane; n < ${#ids[@]}; n += LANES * GPUS)); do own+=("${ids[n]}"); done
+    CUDA_VISIBLE_DEVICES=$((lane % GPUS)) timeout 400 \
+      python3 -m pytest -q -p no:cacheprovider "${own[@]}" 2>&1 | grep -E "^FAILED|^ERROR|passed|failed" &
+  done
+  wait
+}
+
+verify() {
+  timeout 600 python3 -m haloscope verify --all --device cuda 2>&1 | grep -E "MISS|hold|error"
+}
+
+rates() {
+  timeout 120 python3 -m haloscope bench cavity --device cuda
+  timeout 60 python3 bench/cavity_steps.py --nodes 512
+  timeout 200 python3 bench/blood_gpu.py --sections fluid cells
+  timeout 60 python3 bench/blood_steps.py --points 128 --phases
+  timeout 60 python3 bench/blood_steps.py --points 128 --delta linear
+}
+
+# Joules of runs, as their summaries tell them.
+energy() {
+  local out
+  out=$(mktemp -d)
+  timeout 100 python3 -m haloscope run cases/cavity-demo.toml --device cuda --out "$out/cavity" \
+    --set cavity.nodes=256 --set run.steps=5000 --set run.tolerance=0 | tail -3
+  timeout 100 python3 -m haloscope run cases/blood-red-cell.toml --device cuda --out "$out/blood" | tail -3
+  python3 - "$out" <<'PY'
+import json, pathlib, sys
+
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*/summary.json")):
+    print(path.parent.name, json.loads(path.read_text())["energy"])
 PY
+}
+
+# ranks N SCRIPT ARGUMENTS: a script on N ranks, started with the mpiexec of mpi4py's MPI.
+ranks() {
+  local command
+  mapfile -t command < <(python3 - "$@" <<'PY'
+import os, sys
+
+from haloscope.exchange.launch import find_mpiexec, start_command
+
+given = {name: os.environ[name] for name in ("PYTHONPATH", "HALOSCOPE_CACHE")}
+program = [sys.executable, *sys.argv[2:]]
+print(*start_command(find_mpiexec(), int(sys.argv[1]), program, given), sep="\n")
+PY
+  )
+  ((${#command[@]})) && timeout 120 "${command[@]}"
+}
+
+several() {
+  local n=$GPUS cut
+  ((n >= 2)) || { echo "several: one GPU alone"; return; }
+  ranks "$n" bench/exchange_links.py
+  for cut in "[$n,1,1]" "[1,$n,1]" "[1,1,$n]"; do
+    ranks "$n" bench/cavity_steps.py --nodes 256 --set "machine.decomposition=$cut"
+  done
+  ranks "$n" bench/cavity_steps.py --nodes 256 256 $((256 * n)) --set "machine.decomposition=[1,1,$n]"
+  ranks "$n" bench/blood_steps.py --points 128 128 $((128 * n)) --phases
+  ranks "$n" bench/blood_steps.py --points 128 128 $((128 * n)) --delta linear
+}
+
+nvidia-smi -L
+for part in "${@:-tests verify rates energy several}"; do
+  for each in $part; do
+    case $each in
+      tests | verify | rates | energy | several) echo "== $each" && "$each" ;;
+      *) echo "bench/gpu_session.sh: '$each' is no part; give some of tests, verify, rates, energy, several" >&2 && exit 2 ;;
+    esac
+  done
+done
