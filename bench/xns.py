@@ -40,7 +40,7 @@ from xns_steps import FLOWS  # noqa: E402
 from haloscope.device.cpu import available_cores  # noqa: E402
 from haloscope.domain.node_parts import partition_tets, share_nodes  # noqa: E402
 from haloscope.errors import HaloscopeError  # noqa: E402
-from haloscope.exchange.launch import find_mpiexec, start_command  # noqa: E402
+from haloscope.exchange.mpiexec import find_mpiexec, start_command  # noqa: E402
 from haloscope.numerics.shared_node_messages import Messages  # noqa: E402
 from haloscope.scope.analyze import analyze, as_json  # noqa: E402
 from haloscope.scope.maps import receivers  # noqa: E402

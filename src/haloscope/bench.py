@@ -127,7 +127,7 @@ def table(result: dict[str, Any]) -> str:
 def machine() -> dict[str, Any]:
     """What this machine offers, as text and numbers; what is missing is said, not raised."""
     from haloscope.device.jit import find_compiler
-    from haloscope.exchange.launch import find_mpiexec
+    from haloscope.exchange.mpiexec import find_mpiexec
     from haloscope.provenance import version
 
     def tried(call: Any) -> Any:

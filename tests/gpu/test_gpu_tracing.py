@@ -17,7 +17,7 @@ import pytest
 from measuring import haloscope, run
 
 from haloscope.errors import MachineError
-from haloscope.exchange.launch import find_mpiexec, start_command
+from haloscope.exchange.mpiexec import find_mpiexec, start_command
 from haloscope.scope.gpu.breakdown import breakdown
 from haloscope.scope.measurement import Measurement, open_measurement
 from haloscope.scope.result import Result

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from haloscope.device.jit import find_compiler
-from haloscope.exchange.launch import descendants, find_mpiexec
+from haloscope.exchange.launch import descendants
+from haloscope.exchange.mpiexec import find_mpiexec
 from haloscope.scope.measurement import Measurement, open_measurement
 from haloscope.scope.trace import Kind, iterate, read_events
 

@@ -11,7 +11,7 @@ from measuring import haloscope, run
 from replay_reference import random_trace
 from trace_text import parse, write
 
-from haloscope.exchange.launch import find_mpiexec, start_command
+from haloscope.exchange.mpiexec import find_mpiexec, start_command
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.replay import analyse
 from haloscope.scope.result import Result

@@ -20,7 +20,8 @@ import pytest
 from parallel_runs import run_job
 from small_cavities import TEXT
 
-from haloscope.exchange.launch import descendants, find_mpiexec, start_command
+from haloscope.exchange.launch import descendants
+from haloscope.exchange.mpiexec import find_mpiexec, start_command
 from haloscope.exchange.world import World
 from haloscope.io.checkpoint import list_checkpoints
 

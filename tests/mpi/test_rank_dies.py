@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from small_cavities import TEXT
 
-from haloscope.exchange.launch import descendants, find_mpiexec, start_command
+from haloscope.exchange.launch import descendants
+from haloscope.exchange.mpiexec import find_mpiexec, start_command
 
 pytestmark = pytest.mark.timeout(120)
 
