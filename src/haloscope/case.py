@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
 from haloscope.errors import InputError
+from haloscope.utf8 import decoded, insist_on_utf8
 
 _LARGEST_FILE = 1 << 20
 _MOST_DOTS = 500
@@ -140,7 +141,7 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
     Raises
     ------
     InputError
-        It cannot be read, is larger than 1 MiB, or is no TOML.
+        It cannot be read, is larger than 1 MiB, is not UTF-8, or is no TOML.
     """
     try:
         if path.is_dir():
@@ -157,7 +158,7 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
             raise InputError(
                 f"{kind} file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
             )
-        text = path.read_text(encoding="utf-8")
+        text = decoded(path.read_bytes(), f"{kind} file {path}")
         # The parser's memory grows with the square of the dots in a key.
         for number, line in enumerate(text.splitlines(), 1):
             if line.count(".") > _MOST_DOTS:
@@ -168,8 +169,6 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not TOML: it is not UTF-8 text") from error
     except RecursionError as error:
         raise InputError(
             f"{path} is nested too deeply; a {kind} has tables of tables only"
@@ -188,10 +187,11 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
     Raises
     ------
     InputError
-        A setting has no ``=``, or its path goes through something that is neither table nor list,
-        or names no item of a list.
+        A setting is not UTF-8, has no ``=``, or its path goes through something that is neither
+        table nor list, or names no item of a list.
     """
     for setting in settings:
+        insist_on_utf8(setting, f"--set {setting!r}")
         path, equals, text = setting.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):

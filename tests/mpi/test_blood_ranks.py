@@ -52,6 +52,7 @@ _TUBE = {
         }
     ],
     "cell_interval": 20,
+    "profile": {"start": 10, "interval": 7},
     "seed": 3,
 }
 

@@ -8,8 +8,10 @@ import pytest
 
 from haloscope.case import check
 from haloscope.errors import InputError
+from haloscope.exchange.world import World
+from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.soundness import report, scales
+from haloscope.solvers.blood.vessels import open_vessel
 
 _CELL = {"hematocrit": 0.2}
 
@@ -25,6 +27,14 @@ def _table(**changes):
     case = check({"solver": "blood", "blood": blood}, BloodCase, "test")
     assert isinstance(case, BloodCase)
     return case.blood
+
+
+def scales(table, until=0.0):
+    return soundness.scales(table, open_vessel(table, World()), until)
+
+
+def report(table, until=0.0):
+    return soundness.report(table, open_vessel(table, World()), until)
 
 
 def test_numbers_of_a_tube_are_those_of_poiseuille_flow():
@@ -101,3 +111,57 @@ def test_signals_count_with_their_largest_value():
         report(table, 0.01)
     driven = scales(_table(drive="1 + 2e3*t"), 1e-3)
     assert driven.speed == pytest.approx(3 * 1.2e5 * 1e-10 / 4 / 1.2e-3)
+
+
+def _inflow(profile, value=0.1, **keys):
+    return _table(
+        tube={"radius_um": 10.0, "length_um": 20.0, "periodic": False},
+        openings=[
+            {"name": "inlet", "kind": "velocity", "value": value, "profile": profile, **keys},
+            {"name": "outlet", "kind": "pressure"},
+        ],
+    )
+
+
+def _jet(kind, tmp_path):
+    """A profile that is 30 at the opening's middle and 0 from 2 um on."""
+    if kind == "expression":
+        return "30*max(0, 1 - sqrt(y**2 + z**2)/2e-6)"
+    path = tmp_path / "jet.csv"
+    # What lies beyond the opening does not count.
+    path.write_text("0,30\n2e-6,0\n1.5e-5,0\n1.6e-5,500\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["expression", "table"])
+def test_profiles_count_with_their_largest_velocity_times_the_peak_of_the_signal(kind, tmp_path):
+    profile = _jet(kind, tmp_path)
+    # Points lie half a spacing, 0.25 um, off the axis along y and z.
+    relative = 30 * (1 - 2**0.5 * 0.25 / 2)
+    assert scales(_inflow(profile)).speed == pytest.approx(0.1 * relative)
+    beating = _inflow(profile, 0.01, signal="1 + 9*sin(1e3*t)**2")
+    assert scales(beating, 0.01).speed == pytest.approx(0.1 * relative, rel=1e-4)
+    lines = report(_inflow(profile, 0.1))
+    mach = scales(_inflow(profile)).speed / _inflow(profile).units.velocity * 3**0.5
+    assert f"expected Mach number {mach:.2g}" in lines[0]
+    assert any("errors of compressibility" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize("kind", ["expression", "table"])
+def test_a_profile_whose_largest_velocity_is_beyond_the_method_is_refused(kind, tmp_path):
+    profile = _jet(kind, tmp_path)
+    with pytest.raises(InputError, match="inflow inlet, where its profile is largest, of ") as told:
+        report(_inflow(profile, 0.4))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    assert "\n" not in str(told.value)
+    sound = _inflow(profile, 0.4).model_copy(update={"time_step_us": step})
+    report(sound)
+    with pytest.raises(InputError, match="where its profile and its signal are largest, of "):
+        report(_inflow(profile, 0.04, signal="1 + 9*sin(1e3*t)**2"), 0.01)
+
+
+def test_a_flat_profile_counts_as_the_parabola_that_it_becomes():
+    assert scales(_inflow("1 + 0*y")).speed == pytest.approx(0.2)
+    assert scales(_inflow("uniform")).speed == pytest.approx(0.2)
+    with pytest.raises(InputError, match="the inflow inlet of 6 m/s is Mach"):
+        report(_inflow("1 + 0*y", 3.0))

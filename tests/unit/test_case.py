@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,16 +156,86 @@ def test_long_values_are_shortened(refusal):
         ("solver = ", "not TOML"),
         ("just words", "not TOML"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "TOML"),
-        (b'solver = "\xff\xfe"', "UTF-8"),
         ('solver = "cavity"\nsolver = "cavity"\n', "not TOML"),
         ("# " + "x" * (1 << 20), "1048576"),
         ("a = " + "[" * 100_000, "nested"),
         ("a." * 2000 + "a = 1\n" + _CAVITY, "holds 2000 dots"),
     ],
-    ids=["half a line", "words", "a picture", "no UTF-8", "twice", "large", "brackets", "dots"],
+    ids=["half a line", "words", "a picture", "twice", "large", "brackets", "dots"],
 )
 def test_a_file_that_is_no_case_is_refused(refusal, text, words):
     assert words in refusal(text)
+
+
+_LINES = f"{_CAVITY}title = 'a'\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "fault"),
+    [
+        (b'solver = "cavity"\ntitle = "caf\xe9"\n', "line 2, byte 13", "0xe9 is not UTF-8"),
+        (b'solver = "cavity"\n[run]\nst\xe9ps = 3\n', "line 3, byte 3", "0xe9 is not UTF-8"),
+        (b'\r\n\r\n"st\xe9ps" = 3\r\n', "line 3, byte 4", "0xe9 is not UTF-8"),
+        (b'\r\r"st\xe9ps" = 3\r', "line 3, byte 4", "0xe9 is not UTF-8"),
+        ("# é ".encode() + b"M\xfcller", "line 1, byte 7", "0xfc is not UTF-8"),
+        (b'title = "\xed\xa0\x80"', "line 1, byte 10", "0xed is not UTF-8"),
+        (_LINES.encode() + b"# \xe2\x82", "line 3, byte 3", "0xe2 is not UTF-8"),
+        (_LINES.encode() + b"\0\0\0", "line 3, byte 1", "a byte of value zero"),
+        (b"ti\0tle = 3\n\xe9", "line 1, byte 3", "a byte of value zero"),
+        (_LINES.encode("utf-16-le"), "line 1, byte 2", "a byte of value zero"),
+        (_LINES.encode("utf-16-be"), "line 1, byte 1", "a byte of value zero"),
+        (b"\xff\xfe" + _LINES.encode("utf-16-le"), "line 1, byte 1", "mark of UTF-16 (ff fe)"),
+        (b"\xfe\xff" + _LINES.encode("utf-16-be"), "line 1, byte 1", "mark of UTF-16 (fe ff)"),
+        (_LINES.encode("utf-32"), "line 1, byte 1", "mark of UTF-32 (ff fe 00 00)"),
+    ],
+)
+def test_a_file_that_is_not_utf_8_is_told_with_the_line_the_byte_and_how_to_save_it(
+    refusal, content, place, fault
+):
+    message = refusal(content)
+    assert f"my-case.toml, {place}: " in message
+    assert fault in message
+    assert re.search(r"; save (it|the file) as UTF-8\b", message)
+
+
+def test_letters_beyond_ascii_and_line_ends_of_all_kinds_are_read(read):
+    for end in ("\n", "\r\n", "\r"):
+        text = f"{_CAVITY}title = 'Müller, 水, \N{GRINNING FACE}'\n[run]\nsteps = 3\n"
+        case = read(text.replace("\n", end))
+        assert (case.title, case.run.steps) == ("Müller, 水, \N{GRINNING FACE}", 3)
+
+
+def test_the_byte_order_mark_that_some_editors_put_before_utf_8_is_passed_over(tmp_path):
+    path = tmp_path / "marked.toml"
+    path.write_bytes('title = "Müller"\n'.encode("utf-8-sig"))
+    assert read_toml(path) == {"title": "Müller"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "number"),
+    [
+        (b"title=caf\xe9", 10),
+        (b"run.st\xe9ps=3", 7),
+        (b"\xe9", 1),
+        (b"solver=\xe9", 8),
+        (b'output.probes=[{name="\xe9"}]', 23),
+        ("title=é".encode() + b"\xe9", 8),
+    ],
+)
+def test_a_setting_that_is_not_utf_8_is_told_with_its_byte(read, setting, number):
+    given = setting.decode("utf-8", "surrogateescape")  # as Python decodes a command line
+    with pytest.raises(InputError) as caught:
+        read(_CAVITY, given)
+    message = str(caught.value)
+    assert message.startswith(f"--set {given!r} is not UTF-8: its character {number} is the byte")
+    assert "0xe9; give it as UTF-8" in message
+    assert message.isascii() or "é" in given
+    assert "\n" not in message
+
+
+def test_half_a_pair_of_surrogates_in_a_setting_is_told_as_such(read):
+    with pytest.raises(InputError, match=r"its character 7 is half a pair, U\+D800; give it as"):
+        read(_CAVITY, "title=\ud800")
 
 
 def test_an_empty_file_and_one_without_a_solver_say_what_to_write(refusal):

@@ -151,6 +151,28 @@ def test_wrong_input_is_told_the_same_way_by_the_command_itself(case):
     _assert_one_line(done.stderr)
 
 
+@pytest.mark.parametrize("command", ["run", "build", "scale"])
+def test_files_that_are_not_utf_8_are_told_in_one_line_by_every_command(case, call, command):
+    before = sorted(case.parent.iterdir())
+    case.write_bytes(case.read_bytes() + b"# M\xfcller\n")
+    number = case.read_bytes().count(b"\n")
+    code, out, err = call(command, case)
+    assert (code, out) == (2, "")
+    _assert_one_line(err)
+    assert f"{case}, line {number}, byte 4: the byte 0xfc is not UTF-8" in err
+    assert sorted(case.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["run", "build"])
+def test_bytes_of_a_command_line_that_are_not_utf_8_are_told_in_one_line(case, command):
+    setting = os.fsdecode(b"title=caf\xe9")
+    done = _haloscope(command, case, "--set", setting, cwd=case.parent, PYTHONUTF8="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    _assert_one_line(done.stderr)
+    assert r"--set 'title=caf\udce9' is not UTF-8" in done.stderr
+    assert "the byte 0xe9" in done.stderr
+
+
 def test_a_machine_without_a_compiler_is_told_with_exit_code_3(case):
     if importlib.util.find_spec("ziglang") is not None:
         pytest.skip("the compiler of the ziglang wheel is always found")

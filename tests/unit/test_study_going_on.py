@@ -136,6 +136,21 @@ def test_a_folder_of_another_study_or_of_something_else_is_refused(study, call, 
     assert "not empty" in err
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"# M\xfcller\n", "line 1, byte 4: the byte 0xfc"), (b"steps = [", "is not TOML")],
+)
+def test_a_damaged_copy_of_the_study_file_is_told_in_one_line(study, call, ranks, content, words):
+    path = study(HEAD, STRONG)
+    assert call("scale", path, "--out", "out")[0] == 0
+    (path.parent / "out" / "study.toml").write_bytes(content)
+    for arguments in (("--out", "out"), ("--out", "out", "--list"), ("--merge", "out")):
+        code, out, err = call("scale", path, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "out/study.toml" in err
+        assert words in err
+
+
 def test_a_point_whose_ranks_die_has_failed_and_the_others_go_on(study, call, ranks):
     path = study(HEAD, STRONG, WEAK)
     dying = next(row.point.id for row in sweep_file(path).rows if row.parts == (2, 1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from small_studies import (  # noqa: F401
 
 from haloscope.study import campaign, table
 from haloscope.study.machine import Machine
+
+_STUDIES = Path(__file__).parents[2] / "studies"
 
 
 def test_every_column_is_filled_and_follows_from_the_times(study, call, ranks):
@@ -114,6 +117,180 @@ def test_a_measurement_is_merged_once_and_machines_of_one_name_are_told_apart(st
     assert merge("there", "there")[0] == ["here"] * 4 + ["here (there)"] * 4
     assert merge("out")[0] == ["here"] * 4 + ["here (there)"] * 4  # kept by a table of a merge
     assert "on here (there)" in (path.parent / "out" / "report.md").read_text()
+
+
+_HOT = HEAD.replace("nodes = 16", "nodes = 16\nrayleigh = 1e6")  # which no column shows
+# The same measurements under other words, on a machine with other things.
+_TOLD_OTHERWISE = (
+    HEAD.replace("A study for tests", "Another title").replace("Nothing but", "More than"),
+    '[limits]\noversubscribe = 3\n[mpi.x]\npython = "x"\n[seed]\nfile = "seed.csv"\n',
+    STRONG,
+)
+
+
+@pytest.fixture(name="ran")
+def fixture_ran(study, call, ranks) -> Callable[..., Path]:
+    """Run a study of a name into a folder of that name, as if on another machine."""
+
+    def run(name: str, *parts: str) -> Path:
+        assert call("scale", study(*parts, name=f"{name}.toml"), "--out", name)[0] == 0
+        table_file = Path(name, "table.csv")
+        table_file.write_text(table_file.read_text().replace(",here,", ",there,"))
+        return Path(name)
+
+    return run
+
+
+@pytest.fixture(name="merge")
+def fixture_merge(call) -> Callable[..., tuple[list[str], str]]:
+    """Merge a folder into a study: the hosts of the rows, and what was told."""
+
+    def merge(path: Path, folder: Path | str, *more: str) -> tuple[list[str], str]:
+        code, out, err = call("scale", path, "--out", "out", "--merge", folder, "--json", *more)
+        assert code == 0, err
+        return [row["host"] for row in json.loads(out)["points"]], err
+
+    return merge
+
+
+@pytest.fixture(name="refused")
+def fixture_refused(call, ranks) -> Callable[..., str]:
+    """Merge the folder of another study: the one line that is told; nothing is run or written."""
+
+    def refuse(path: Path, folder: Path | str) -> str:
+        starts, before = len(ranks.starts), sorted(Path().rglob("*"))
+        code, out, err = call("scale", path, "--out", "out", "--merge", folder)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert (len(ranks.starts), sorted(Path().rglob("*"))) == (starts, before)
+        assert f"--merge {folder}: " in err
+        return err
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("other", "differing"),
+    [
+        ((_HOT, STRONG), "case"),
+        ((HEAD.replace("steps = 4", "steps = 5"), STRONG), "steps"),
+        ((HEAD.replace("repeats = 3", "repeats = 2"), STRONG), "repeats"),
+        ((HEAD, WEAK), "series"),
+        ((_HOT, STRONG, WEAK), "case, series"),
+        ((HEAD, STRONG.replace("strong", "sturdy")), "series"),
+    ],
+    ids=["case", "steps", "repeats", "series", "both", "name"],
+)
+def test_rows_of_another_study_are_not_merged(study, ran, refused, other, differing):
+    there = ran("there", *other)
+    told = refused(study(HEAD, STRONG), there)
+    assert "there/table.csv has rows of no point of " in told
+    assert f"there/study.toml differs from that study in {differing}; give the folder of a" in told
+    (there / "study.toml").unlink()
+    told = refused(study(HEAD, STRONG), there)
+    assert "there/study.toml, which tells of what study they are, is missing; give" in told
+
+
+def test_the_cavity_s_small_study_is_not_merged_into_figure_4(study, call, ran, refused):
+    there = ran("there", (_STUDIES / "cavity-small.toml").read_text())
+    assert "there/study.toml differs from that study in " in refused(
+        _STUDIES / "figure-04.toml", there
+    )
+
+
+def test_the_table_of_another_solver_is_told_as_such(study, ran, refused):
+    there = ran("there", HEAD, STRONG)
+    path = _STUDIES / "maxwell-small.toml"
+    assert f"is a study of the solver cavity, {path} one of maxwell; give" in refused(path, there)
+
+
+@pytest.mark.parametrize("left", ["all files", "the table alone"])
+def test_a_study_is_the_same_whatever_its_title_and_what_it_says_of_machines(
+    study, ran, merge, left
+):
+    study("label,decomposition,ranks,ssspnt,efficiency\n", name="seed.csv")
+    there = ran("there", *_TOLD_OTHERWISE)
+    if left == "the table alone":
+        (there / "study.toml").unlink()
+    hosts, err = merge(study(HEAD, STRONG), there)
+    assert hosts == ["here"] * 4 + ["there"] * 4
+    assert "version" not in err
+
+
+def test_machines_with_fewer_cores_and_with_gpus_are_merged(study, ran, merge, monkeypatch):
+    parts = (HEAD.replace('"cpu"', '"auto"'), STRONG.replace("[1, 2]", "[1, 2, 4]"))
+    parts = (parts[0].replace("nodes = 16", "nodes = 32"), parts[1])
+    monkeypatch.setattr(campaign, "find_machine", lambda *a, **k: Machine(cores=1, gpus=4))
+    gpus = ran("gpus", *parts)
+    monkeypatch.setattr(campaign, "find_machine", lambda *a, **k: Machine(cores=1))
+    few = ran("few", *parts)
+    monkeypatch.setattr(campaign, "find_machine", lambda *a, **k: Machine(cores=8))
+    for folder in (gpus, few):
+        (folder / "study.toml").unlink()  # the ids alone tell
+    hosts, _ = merge(study(*parts), few)
+    assert hosts == ["here"] * 6 + ["there"] * 4
+    hosts, _ = merge(study(*parts), gpus)
+    assert hosts == ["here"] * 6 + ["there"] * 6
+
+
+def test_series_that_were_not_chosen_here_are_merged_all_the_same(study, ran, merge):
+    there = ran("there", HEAD, STRONG, WEAK)
+    hosts, _ = merge(study(HEAD, STRONG, WEAK), there, "--only", "weak")
+    assert hosts == ["here"] * 2 + ["there"] * 6
+
+
+def test_a_study_that_has_got_more_points_takes_its_earlier_results_but_not_the_other_way_round(
+    study, ran, merge, refused
+):
+    few, more = ran("few", HEAD, STRONG), ran("more", HEAD, STRONG, WEAK)
+    told = refused(study(HEAD, STRONG), more)
+    assert "more/table.csv has rows of no point of " in told
+    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in told
+    assert merge(study(HEAD, STRONG, WEAK), few)[0] == ["here"] * 6 + ["there"] * 4
+
+
+def _with_other_ids(folder: Path) -> None:
+    """Make a table one of another version, whose points have other ids."""
+    file = folder / "table.csv"
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "id": row["id"][::-1]} for row in rows)
+
+
+def test_ids_of_another_version_are_taken_where_the_study_file_is_the_same(
+    study, ran, merge, refused
+):
+    study("label,decomposition,ranks,ssspnt,efficiency\n", name="seed.csv")
+    there = ran("there", *_TOLD_OTHERWISE)
+    _with_other_ids(there)
+    hosts, err = merge(study(HEAD, STRONG), there)
+    assert hosts == ["here"] * 4 + ["there"] * 4
+    assert "there/table.csv: the ids of 4 rows are those of another version of Haloscope" in err
+    (there / "study.toml").unlink()
+    assert "there/study.toml, which tells" in refused(study(HEAD, STRONG), there)
+
+
+def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, ran, refused):
+    there, foreign = ran("there", HEAD, STRONG), ran("foreign", _HOT, WEAK)
+    table_file = there / "table.csv"
+    lines = (foreign / "table.csv").read_text().splitlines(keepends=True)
+    table_file.write_text(table_file.read_text() + "".join(lines[1:]))
+    told = refused(study(HEAD, STRONG), there)
+    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in told
+    assert "so another was merged into that table; write it anew there with: " in told
+
+
+def test_a_table_without_a_finished_row_is_refused_too_if_it_is_of_another_study(
+    study, ran, merge, refused
+):
+    there, foreign = ran("there", HEAD, STRONG), ran("foreign", _HOT, STRONG)
+    for folder in (there, foreign):
+        table_file = folder / "table.csv"
+        table_file.write_text(table_file.read_text().replace(",done,", ",waiting,"))
+    assert "(4 of 4)" in refused(study(HEAD, STRONG), foreign)
+    assert "nothing was merged" in merge(study(HEAD, STRONG), there)[1]
 
 
 def test_progress_names_series_ranks_time_efficiency_and_what_is_left(study, call, ranks):

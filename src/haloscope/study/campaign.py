@@ -6,7 +6,6 @@ import dataclasses
 import json
 import signal
 import sys
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.case import read_toml
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.world import World
 from haloscope.folders import make_folder, new_folder
 from haloscope.interrupts import handled_by
 from haloscope.io.atomic import write_text
-from haloscope.study import phases, report, table
+from haloscope.study import merging, phases, report, table
 from haloscope.study.groups import Runner, Stop
 from haloscope.study.keys import Series, Study, read_study
 from haloscope.study.ledger import Ledger, Record
@@ -175,7 +175,8 @@ def scale(
         Folder for results; one that holds this study already is gone on with. By default a new
         one, ``runs/<study>-<n>``.
     merge
-        Folders of other machines whose rows are added to the table and the pictures.
+        Folders of other machines that ran this study, whose rows are added to the table and the
+        pictures.
     world
         The ranks that a launcher has started, all of which call this: they run the points for
         as many ranks as they are. By default the ranks of each point are started here.
@@ -192,7 +193,7 @@ def scale(
     Raises
     ------
     InputError
-        The study is wrong, or the folder is that of another.
+        The study is wrong, or a folder is that of another.
     MachineError
         Nothing of the study fits this machine, or its results cannot be written.
     """
@@ -205,7 +206,7 @@ def scale(
         return {}
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
-    tables = {str(name): table.read_table(Path(name), planned.study.solver) for name in merge}
+    tables = merging.read_others(merge, path, tell)
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
@@ -228,7 +229,7 @@ def scale(
     ledger.read()
     rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
     told = phases.describe(planned.rows, ledger.records)
-    merged = table.merged(rows, tables)
+    merged = merging.merged(rows, tables)
     if len(merged) == len(rows) and tables:
         tell(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
     result = report.write(folder, planned.study, path, merged, told)
@@ -390,7 +391,7 @@ def _open_folder(path: Path, out: Path | None) -> Path:
     folder = new_folder(Path("runs"), path.stem) if out is None else out
     make_folder(folder)
     _check_folder(path, folder)
-    copy = folder / "study.toml"
+    copy = folder / merging.COPY
     if not copy.exists():
         write_text(copy, path.read_text(encoding="utf-8"))
     return folder
@@ -398,14 +399,13 @@ def _open_folder(path: Path, out: Path | None) -> Path:
 
 def _check_folder(path: Path, folder: Path) -> None:
     """Refuse a folder of something else than this study."""
-    copy = folder / "study.toml"
-    text = path.read_text(encoding="utf-8")
+    copy = folder / merging.COPY
     if not copy.exists():
         if any(folder.iterdir()):
             raise InputError(
                 f"the folder {folder} is not empty and holds no study; give another --out"
             )
-    elif tomllib.loads(copy.read_text(encoding="utf-8")) != tomllib.loads(text):
+    elif read_toml(copy, "study") != read_toml(path, "study"):
         raise InputError(
             f"{folder} holds another study, or another state of it: {copy} differs from {path}; "
             "give another --out"

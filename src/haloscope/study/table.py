@@ -207,11 +207,12 @@ def csv_text(rows: Sequence[Values], solver: str) -> str:
     writer = csv.writer(out, lineterminator="\n")
     known = columns(solver)
     writer.writerow(known)
-    writer.writerows([[_cell(row[key]) for key in known] for row in rows])
+    writer.writerows([[cell(row[key]) for key in known] for row in rows])
     return out.getvalue()
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as the table's file shows it."""
     if value is None:
         return ""
     return f"{value:.9g}" if isinstance(value, float) else spelled(value)
@@ -226,39 +227,6 @@ def read_table(folder: Path, solver: str) -> list[Values]:
         The folder holds no table, or one of another kind.
     """
     return _read_csv(folder / NAME, columns(solver))
-
-
-def merged(rows: Sequence[Values], others: Mapping[str, Sequence[Values]]) -> list[Values]:
-    """Rows of this machine, then those that others have measured, each measurement once.
-
-    A host of the same name and device as one before, as containers have, gets its folder's name:
-    without it two machines would be one line.
-
-    Parameters
-    ----------
-    rows
-        Of this machine.
-    others
-        The rows of other tables, by folder.
-    """
-    found = list(rows)
-    known = {_measurement(row) for row in rows}
-    for folder, theirs in others.items():
-        new = [r for r in theirs if r["status"] == "done" and _measurement(r) not in known]
-        here = {(row["host"], row["device_name"]) for row in found}
-        for row in new:
-            if (row["host"], row["device_name"]) in here:
-                row = {**row, "host": f"{row['host']} ({folder})"}
-            found.append(row)
-        known |= {_measurement(row) for row in new}
-    return found
-
-
-def _measurement(row: Values) -> tuple[str, ...]:
-    """What a row shares with no other measurement, and with itself in a table that was merged."""
-    keys = ("series", "line", "id", "date", "seconds_per_step")
-    host = row["host"] and row["host"].partition(" (")[0]  # less the folder that a merge added
-    return (_cell(host), *(_cell(row[key]) for key in keys))
 
 
 def read_seed(path: Path) -> list[Values]:

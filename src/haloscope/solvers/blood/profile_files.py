@@ -13,12 +13,11 @@ from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import MICRO
 from haloscope.solvers.blood.profiles import MeanProfiles
 from haloscope.solvers.blood.rheology import pries_viscosity
+from haloscope.solvers.blood.steadiness import Steadiness
 from haloscope.solvers.blood.straight_vessels import StraightVessel
 from haloscope.solvers.interface import Results
 
 TABLE, PICTURE = "profile.csv", "profile.png"
-# A gradient below this part of that which the flow would need as plasma is none.
-_NO_GRADIENT = 1e-6
 _LINE_POINTS = 101
 
 
@@ -30,7 +29,8 @@ def profile_numbers(
     ``apparent_viscosity`` is over that of plasma (``blood.viscosity_mpa_s``): the mean speed that
     plasma would have in the same vessel at the same pressure gradient, over the mean speed. With
     cells in a tube, ``pries_viscosity`` is what experiments gave at the measured discharge
-    hematocrit. Numbers that cannot be had are None.
+    hematocrit. Both mean something in a steady flow alone, which ``steady`` tells. Numbers that cannot
+    be had are None.
     """
     size = {"radius_um" if straight.across is None else "height_um": straight.height / MICRO}
     if math.isfinite(straight.width):
@@ -38,11 +38,10 @@ def profile_numbers(
     if straight.across is None:
         # The radius of the round tube through which plasma flows as fast.
         size["hydraulic_radius_um"] = math.sqrt(8 * straight.permeability) / MICRO
-    plasma = straight.plasma_speed(found.gradient, table.viscosity)
-    needed = abs(found.speed) * _NO_GRADIENT
     apparent = math.nan
-    if abs(plasma) > needed > 0 and not table.walls.velocity_m_s:
-        apparent = plasma / found.speed
+    driven = straight.has_gradient(found.gradient, found.speed, table.viscosity)
+    if driven and not table.walls.velocity_m_s:
+        apparent = straight.plasma_speed(found.gradient, table.viscosity) / found.speed
     numbers: dict[str, Any] = {
         "samples": found.samples,
         "first_step": found.first_step,
@@ -51,8 +50,9 @@ def profile_numbers(
         "mean_speed_m_s": found.speed,
         "flow_nl_s": found.speed * straight.area * 1e12,
         "pressure_gradient_pa_m": found.gradient,
-        "pseudo_shear_rate_1_s": abs(found.speed) / _across(straight),
+        "pseudo_shear_rate_1_s": abs(found.speed) / straight.diameter,
         "apparent_viscosity": apparent,
+        **_steadiness_numbers(found),
         "wall_stress_by_balance_pa": straight.wall_stress(found.gradient),
     }
     if found.hematocrit is not None:
@@ -73,8 +73,19 @@ def profile_numbers(
     }
 
 
-def _across(straight: StraightVessel) -> float:
-    return straight.height * (2 if straight.across is None else 1)
+def _steadiness_numbers(found: MeanProfiles) -> dict[str, Any]:
+    judged = found.steadiness
+    numbers = {
+        "steady": judged.steady,
+        "flow_change": judged.flow_change,
+        "gradient_change": judged.gradient_change,
+        "change_time_s": judged.change_time,
+        "drive_change": judged.drive_change,
+        "startup_time_s": judged.startup_time,
+    }
+    if judged.diameters is not None:
+        numbers["diameters_passed"] = judged.diameters
+    return numbers
 
 
 def profile_results(
@@ -97,7 +108,7 @@ def profile_results(
         if picture:
             files["profile picture"] = out / PICTURE
             _draw(files["profile picture"], found, straight, numbers, title)
-    return Results({"profile": numbers}, files, _lines(numbers, straight))
+    return Results({"profile": numbers}, files, _lines(numbers, straight, found.steadiness))
 
 
 def _samples(found: MeanProfiles) -> str:
@@ -114,20 +125,22 @@ def _no_samples(table: BloodTable) -> str:
     )
 
 
-def _lines(numbers: dict[str, Any], straight: StraightVessel) -> list[str]:
+def _lines(numbers: dict[str, Any], straight: StraightVessel, judged: Steadiness) -> list[str]:
     lines = []
     viscosity = numbers["apparent_viscosity"]
     if viscosity is not None:
         line = f"apparent viscosity {viscosity:.4g} times plasma's in a {straight.describe()}"
         if straight.across is not None:
             line = line.replace(" in a ", " between ", 1) if "apart" in line else line
+        if not judged.steady:
+            known = "that is not steady" if judged.steady is False else "not known to be steady"
+            line += f", of a flow {known}"
         expected = numbers.get("pries_viscosity")
         if expected is not None:
-            line += (
-                f"; experiments {expected:.4g} at the discharge hematocrit (Pries et al. 1992), "
-                f"{100 * numbers['over_pries']:+.2g} %"
-            )
-        lines.append(line)
+            line += f"; experiments {expected:.4g} at the discharge hematocrit (Pries et al. 1992)"
+            if judged.steady:
+                line += f", {100 * numbers['over_pries']:+.2g} %"
+        lines += [line, judged.describe()]
     if "tube_hematocrit" in numbers:
         parts = [f"hematocrit {numbers['tube_hematocrit']:.4g} in the vessel"]
         if numbers["discharge_hematocrit"] is not None:

@@ -6,6 +6,7 @@ within rounding of a cell's surface may count as inside on some ranks and not on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,13 @@ from haloscope.solvers.blood.coupling import OwnBox
 from haloscope.solvers.blood.fluid import Fluid
 from haloscope.solvers.blood.holders import raise_together
 from haloscope.solvers.blood.inside import ClosedCells, inside_flags
+from haloscope.solvers.blood.steadiness import (
+    STRETCHES,
+    Steadiness,
+    add_sample,
+    largest_change,
+    means_of_parts,
+)
 from haloscope.solvers.blood.straight_vessels import straight_vessel
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
@@ -60,6 +68,8 @@ class MeanProfiles:
         The same from the velocities of the points inside cells.
     free_layer
         Mean thickness of the layer free of cells, as :meth:`Profiles` has it; nan without cells.
+    steadiness
+        How far the flow is from being steady.
     """
 
     samples: int
@@ -76,6 +86,7 @@ class MeanProfiles:
     discharge_hematocrit: float
     discharge_by_points: float
     free_layer: float
+    steadiness: Steadiness
 
 
 class Profiles:
@@ -115,6 +126,7 @@ class Profiles:
         self._lattice, self._units, self._world = vessel.lattice, units, world
         self.vessel = straight = straight_vessel(table, vessel)
         self._drive = table.drive_signal()
+        self._signals = [each.time_signal() for each in table.openings if each.value]
         self._force = table.pressure_gradient_pa_m[straight.axis] / units.force_density
         coordinates = part.coordinates[: part.owned]
         first, stop = straight.planes
@@ -129,6 +141,8 @@ class Profiles:
         self._points = np.bincount(self._bins, minlength=bins).astype(np.int64)
         self._distances = exact_bin_sums(self._bins, distances / units.spacing, bins)
         planes = stop - first
+        # On every rank, which the sums are not.
+        self._taken = 0
         self._sums = {
             "steps": np.zeros(3, np.int64),
             "drive": np.zeros(2, np.int64),
@@ -139,6 +153,8 @@ class Profiles:
             "cells": np.zeros((2, 2), np.int64),
             "layer": np.zeros(2, np.int64),
             "views": np.zeros(1, np.int64),
+            "flows": np.zeros((2, STRETCHES), np.int64),
+            "slopes": np.zeros((2, STRETCHES), np.int64),
         }
 
     # Samples
@@ -163,11 +179,16 @@ class Profiles:
             self._suspension.require_sound()
         # Whole numbers, as sums are made of, have no infinity.
         raise_together(self._world, "" if np.isfinite(velocity).all() else _NOT_FINITE)
-        sums["speed"] += exact_bin_sums(self._bins, speed, bins)
+        speeds = exact_bin_sums(self._bins, speed, bins)
+        sums["speed"] += speeds
+        add_sample(sums["flows"], self._taken, speeds.sum(axis=1))
         if not self.vessel.closed:
             pressure = (density[self._chosen] - 1) * SOUND_SPEED**2
             planes = sums["pressure"].shape[1]
             sums["pressure"] += exact_bin_sums(self._planes, pressure, planes)
+            moment = exact_sum(pressure * (2 * self._planes - (planes - 1)))
+            add_sample(sums["slopes"], self._taken, moment)
+        self._taken += 1
         if self._world.is_root:
             sums["steps"] += [1, step if sums["steps"][0] == 0 else 0, 0]
             sums["steps"][2] = step
@@ -268,6 +289,7 @@ class Profiles:
         for name, values in self._sums.items():
             # Rank 0 has them for all.
             values[...] = kept[name] if alike and self._world.is_root else 0
+        self._taken = int(kept["steps"][0]) if alike else 0
         return alike
 
     # Means
@@ -291,6 +313,8 @@ class Profiles:
             each = points.sum() / (stop - first_plane) * samples
             pressure = total(sums["pressure"]) / each
             drive -= float(np.polyfit(np.arange(len(pressure)), pressure, 1)[0])
+        gradient = drive * units.force_density
+        mean_speed = flow / volume_of_all / samples * units.velocity
         moved, volume = total(sums["cells"])
         views = int(sums["views"][0])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -304,10 +328,58 @@ class Profiles:
                 distances / points,
                 speed / points / samples * units.velocity,
                 None if self._suspension is None else inside / points / samples,
-                flow / volume_of_all / samples * units.velocity,
-                drive * units.force_density,
+                mean_speed,
+                gradient,
                 float(volume) / volume_of_all / samples,
                 float(by_cells),
                 float(by_points),
                 float(total(sums["layer"])) / views * units.spacing if views else float("nan"),
+                self._steadiness(sums, int(points.sum()), mean_speed, gradient),
             )
+
+    def _steadiness(
+        self, sums: Mapping[str, Integers], points: int, speed: float, gradient: float
+    ) -> Steadiness:
+        """Judged from sums of all ranks over so many points.
+
+        Parameters
+        ----------
+        speed, gradient
+            Means over all samples in m/s and Pa/m.
+        """
+        table, straight, step = self._table, self.vessel, self._units.time_step
+        samples, first, last = (int(n) for n in sums["steps"])
+        viscosity = table.viscosity
+        if table.carreau is not None:
+            viscosity = min(viscosity, table.carreau.infinite_shear_mpa_s * 1e-3)
+        startup = straight.startup_time(viscosity / table.density_kg_m3)
+        flows, middles = means_of_parts(sums["flows"], samples)
+        times = middles * self._profile.interval * step
+        change, seconds = largest_change(flows, times, startup)
+        flow = float(total(sums["flows"]).sum()) / samples
+        steeper = 0.0
+        pressed = straight.has_gradient(gradient, speed, table.viscosity)
+        if pressed and not straight.closed:
+            # The slope of the line through means of planes, by least squares.
+            planes = sums["pressure"].shape[1]
+            moments = planes * (planes**2 - 1) / 6 * (points / planes)
+            slopes, _ = means_of_parts(sums["slopes"], samples)
+            slope = largest_change(slopes, times, startup)[0] / moments
+            steeper = -slope * self._units.force_density / gradient
+        signals = [*self._signals, *([self._drive] if self._force else [])]
+        driven = [each.change((first - 1) * step, (last - 1) * step) for each in signals]
+        open_length = math.inf
+        if not straight.closed:
+            open_length = self._lattice.shape[straight.axis] * self._units.spacing
+        age = last * step
+        gone = None if self._suspension is None else abs(speed) * age / straight.diameter
+        return Steadiness(
+            change / flow if flow else math.nan,
+            steeper,
+            seconds,
+            max(driven, default=0.0),
+            startup,
+            age,
+            gone,
+            open_length / straight.diameter,
+        )

@@ -57,13 +57,33 @@ class Signal:
 
     def largest(self, until: float) -> float:
         """Largest size of its values from 0 to a time in s; those of an expression at some times."""
-        end = until if self.period is None else min(until, self.period)
+        return float(np.abs(self._values(0.0, until)).max(initial=0.0))
+
+    def change(self, since: float, until: float) -> float:
+        """Largest less least value between two times in s, over the largest size."""
+        values = self._values(since, until)
+        largest = float(np.abs(values).max(initial=0.0))
+        return float(np.ptp(values)) / largest if largest else 0.0
+
+    def _values(self, since: float, until: float) -> Floats:
+        """Finite values between two times: of a table at its rows, of an expression at some times."""
+        begin, end = since, until
+        if self.period is not None:
+            whole = until - since >= self.period
+            begin = 0.0 if whole else since % self.period
+            end = self.period if whole else begin + until - since
         if isinstance(self.source, Expression):
-            values = self.source(t=np.linspace(0.0, end, _LOOKED_AT))
+            times = np.linspace(begin, end, _LOOKED_AT)
         else:
             rows = self.source.coordinate
-            values = self.source(np.append(rows[(rows > 0.0) & (rows < end)], [0.0, end]))
-        return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+            if self.period is not None:
+                rows = np.append(rows, rows + self.period)
+            times = np.append(rows[(rows > begin) & (rows < end)], [begin, end])
+        if self.period is not None:
+            times = np.where(times > self.period, times - self.period, times)
+        found = self.source(t=times) if isinstance(self.source, Expression) else self.source(times)
+        finite: Floats = found[np.isfinite(found)]
+        return finite
 
 
 def is_table(given: str | float) -> bool:

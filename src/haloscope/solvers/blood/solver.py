@@ -114,7 +114,7 @@ class BloodSolver:
         self.vessel = vessel = open_vessel(table, world)
         lattice = vessel.lattice
         self.notices += lattice.notices
-        self.notices += report(table, self.last_step * table.units.time_step)
+        self.notices += report(table, vessel, self.last_step * table.units.time_step)
         cells = self._starting_cells()
         work = None if cells is None else self._work_of(cells)
         boxes, self.part = share_out(world, lattice, table.halo, work)

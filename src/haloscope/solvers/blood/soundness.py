@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from haloscope.counted import counted
+from haloscope.domain.openings import Opening
+from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
-from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile
 from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.vessels import Vessel, relative_velocities
 
 _SOUND_TAU = (0.51, 2.0)
 # Below a flow is near instability, above walls are inaccurate.
@@ -88,12 +93,12 @@ def require_bearable(table: BloodTable, speed: float) -> None:
         )
 
 
-def scales(table: BloodTable, until: float = 0.0) -> Scales:
+def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     """Estimate the flow: from inflow, walls that move, and the pressure gradient in plasma.
 
     Parameters
     ----------
-    table
+    table, vessel
         The case's.
     until
         Time in s up to which signals count with their largest value.
@@ -105,13 +110,9 @@ def scales(table: BloodTable, until: float = 0.0) -> Scales:
     """
     width = _width(table)
     speeds = [0.0]
-    for each in table.openings:
+    for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
         if each.kind == "velocity":
-            # Twice the mean in the middle of a tube.
-            peak = each.time_signal().largest(until)
-            speeds.append(2 * abs(each.value) * peak)
-            when = "" if each.time_signal().steady else ", where its signal is largest,"
-            check_mach(table, speeds[-1], f"the inflow {each.name}{when}")
+            speeds.append(_inflow(table, each, points, vessel.lattice, until))
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
         check_mach(table, speed, f"the wall {side}")
@@ -123,6 +124,26 @@ def scales(table: BloodTable, until: float = 0.0) -> Scales:
     # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
     shear = max(4 * max(speeds), sum(moving)) / width
     return Scales(max([*speeds, *moving]), width, shear)
+
+
+def _inflow(
+    table: BloodTable, opening: OpeningTable, points: Opening, lattice: Lattice, until: float
+) -> float:
+    """Largest speed in m/s of what comes in at an opening, there or once its flow has developed."""
+    # Twice the mean in the middle of a tube.
+    relative, largest_are = 2.0, []
+    if opening.velocity_profile() is not None:
+        profile = relative_velocities(opening, points, lattice)
+        largest, developed = float(np.abs(profile).max()), 2 * abs(float(profile.mean()))
+        relative = max(largest, developed)
+        largest_are += ["its profile"] if largest > developed else []
+    signal = opening.time_signal()
+    largest_are += [] if signal.steady else ["its signal"]
+    verb = "is" if len(largest_are) == 1 else "are"
+    where = f", where {' and '.join(largest_are)} {verb} largest," if largest_are else ""
+    speed = relative * abs(opening.value) * signal.largest(until)
+    check_mach(table, speed, f"the inflow {opening.name}{where}")
+    return speed
 
 
 def _width(table: BloodTable) -> float:
@@ -171,12 +192,12 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     return lines
 
 
-def report(table: BloodTable, until: float = 0.0) -> list[str]:
+def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
     Parameters
     ----------
-    table
+    table, vessel
         The case's.
     until
         When the run ends, in s.
@@ -186,7 +207,7 @@ def report(table: BloodTable, until: float = 0.0) -> list[str]:
     InputError
         A speed is beyond what the method bears.
     """
-    units, found = table.units, scales(table, until)
+    units, found = table.units, scales(table, vessel, until)
     line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time "
     line += counted(f"{table.tau:.4g}", "step")
     mach = 0.0

@@ -19,6 +19,10 @@ Floats = NDArray[np.float64]
 
 # Ways in which the edge of the cells in a tube is looked at, over a full turn.
 _VIEWS = 32
+# A gradient below this part of that which the flow would need as plasma is none.
+_NO_GRADIENT = 1e-6
+# Square of the first zero of the Bessel function J0.
+_SLOWEST_IN_TUBE = 5.783185962946785
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,26 @@ class StraightVessel:
     planes: tuple[int, int]
     closed: bool
 
+    @property
+    def diameter(self) -> float:
+        """Of a tube, or the distance of a channel's nearer walls."""
+        return self.height * (2 if self.across is None else 1)
+
+    def startup_time(self, viscosity: float) -> float:
+        """Time in s in which the slowest part of what is left of a start-up falls by a factor of e.
+
+        R^2 / (5.78 nu) in a tube (P. Szymanski, J. Math. Pures Appl. 11 (1932) 67), h^2 / (pi^2 nu)
+        between plates.
+
+        Parameters
+        ----------
+        viscosity
+            Kinematic viscosity nu of the fluid in m^2/s.
+        """
+        if self.across is None:
+            return self.height**2 / (_SLOWEST_IN_TUBE * viscosity)
+        return 1 / (math.pi**2 * viscosity * (self.height**-2 + self.width**-2))
+
     def distances(self, positions: Floats) -> Floats:
         """Distances (n,) of positions (n, 3) from the tube's axis or the channel's first wall."""
         if self.across is not None:
@@ -70,6 +94,11 @@ class StraightVessel:
     def plasma_speed(self, gradient: float, viscosity: float) -> float:
         """Mean speed in m/s of a plain fluid driven by a pressure gradient in Pa/m."""
         return self.permeability * gradient / viscosity
+
+    def has_gradient(self, gradient: float, speed: float, viscosity: float) -> bool:
+        """Whether a flow with a mean speed has a pressure gradient beyond rounding."""
+        needed = abs(speed) * _NO_GRADIENT
+        return abs(self.plasma_speed(gradient, viscosity)) > needed > 0
 
     def wall_stress(self, gradient: float) -> float:
         """Mean shear stress on the walls in Pa that balances a pressure gradient in Pa/m."""

@@ -212,7 +212,7 @@ def fluid_openings(
         if table.kind == "pressure":
             openings.append(Opening(points.axis, -points.direction))
             continue
-        profile = _profile(table, points, lattice)
+        profile = relative_velocities(table, points, lattice)
         own = np.flatnonzero(part.openings[: part.owned] == number)
         at = np.searchsorted(points.numbers, part.numbers[own])
         velocity = np.zeros((len(own), 3))
@@ -221,7 +221,21 @@ def fluid_openings(
     return openings, areas
 
 
-def _profile(table: keys.OpeningTable, points: OpeningPoints, lattice: Lattice) -> Floats:
+def relative_velocities(
+    table: keys.OpeningTable, points: OpeningPoints, lattice: Lattice
+) -> Floats:
+    """Velocities into the vessel at an opening's points, over the value that the case gives.
+
+    Returns
+    -------
+    ndarray
+        (points,), in the order of the opening's numbers.
+
+    Raises
+    ------
+    InputError
+        An expression is not finite at a point.
+    """
     if table.profile == "uniform":
         return np.ones(len(points.numbers))
     if table.profile == "parabolic":
