@@ -181,7 +181,9 @@ class CpuDevice:
         self._allocated += 1
         if size >= _LARGE:
             try:
-                block = mmap.mmap(-1, size + shift + _LARGE)
+                # Private: few systems give shared memory huge pages, whatever is advised.
+                private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                block = mmap.mmap(-1, size + shift + _LARGE, flags=private)
             except (OSError, OverflowError) as error:
                 raise MemoryError(f"no {size:,} bytes are to be had") from error
             if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -14,8 +14,10 @@ constexpr int LANES = VECTOR_BYTES / sizeof(real);
 
 typedef real Lanes __attribute__((vector_size(VECTOR_BYTES)));
 typedef real AnyLanes __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
-typedef int AnyIndices __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef long long Addresses __attribute__((vector_size(8 * LANES)));
+// As many addresses as a vector holds: wider ones go lane by lane.
+constexpr int PLACES = VECTOR_BYTES / 8;
+typedef int AnyIndices __attribute__((vector_size(4 * PLACES), aligned(4), may_alias));
+typedef long long Places __attribute__((vector_size(VECTOR_BYTES), may_alias));
 
 template <typename V>
 INLINE V fused(V a, V b, V c) {
@@ -48,34 +50,35 @@ INLINE V raised(V a, real power) {
 }
 #endif
 
-INLINE Addresses indices(const int *p) {
-  return __builtin_convertvector(*(const AnyIndices *)p, Addresses);
+INLINE Places indices(const int *p) {
+  return __builtin_convertvector(*(const AnyIndices *)p, Places);
 }
 INLINE Lanes load(const real *p) { return *(const AnyLanes *)p; }
 INLINE void store(real *p, Lanes a) { *(AnyLanes *)p = a; }
 
 // The first `count` lanes from and to a row, or any addresses that all differ.
 #if defined(__AVX512VL__)
-typedef long long Eight __attribute__((vector_size(64)));
 typedef float Halves __attribute__((vector_size(32)));
-INLINE pd512_lanes gathered(const double *f, const Eight *at, int count) {
-  return __builtin_ia32_gatherdiv8df(pd512_lanes{}, f, *at, (1 << count) - 1, 8);
+INLINE pd512_lanes gathered(const double *f, const long long *at, int count) {
+  return __builtin_ia32_gatherdiv8df(pd512_lanes{}, f, *(const Places *)at, (1 << count) - 1, 8);
 }
-INLINE void scatter(double *f, const Eight *at, pd512_lanes a, int count) {
-  __builtin_ia32_scatterdiv8df(f, (1 << count) - 1, *at, a, 8);
+INLINE void scatter(double *f, const long long *at, pd512_lanes a, int count) {
+  __builtin_ia32_scatterdiv8df(f, (1 << count) - 1, *(const Places *)at, a, 8);
 }
-INLINE ps512_lanes gathered(const float *f, const Eight *at, int count) {
+INLINE ps512_lanes gathered(const float *f, const long long *at, int count) {
+  const Places *const parts = (const Places *)at;
   const int chosen = (1 << count) - 1;
-  const Halves low = __builtin_ia32_gatherdiv16sf(Halves{}, f, at[0], chosen, 4);
-  const Halves high = __builtin_ia32_gatherdiv16sf(Halves{}, f, at[1], chosen >> 8, 4);
+  const Halves low = __builtin_ia32_gatherdiv16sf(Halves{}, f, parts[0], chosen, 4);
+  const Halves high = __builtin_ia32_gatherdiv16sf(Halves{}, f, parts[1], chosen >> 8, 4);
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
-INLINE void scatter(float *f, const Eight *at, ps512_lanes a, int count) {
+INLINE void scatter(float *f, const long long *at, ps512_lanes a, int count) {
+  const Places *const parts = (const Places *)at;
   const int chosen = (1 << count) - 1;
   __builtin_ia32_scatterdiv16sf(
-      f, chosen, at[0], __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7), 4);
+      f, chosen, parts[0], __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7), 4);
   __builtin_ia32_scatterdiv16sf(
-      f, chosen >> 8, at[1], __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15), 4);
+      f, chosen >> 8, parts[1], __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15), 4);
 }
 #define PART_OF_ROW(type, name)                                                     \
   INLINE name##_lanes load(const type *p, int count) {                              \
@@ -87,7 +90,6 @@ INLINE void scatter(float *f, const Eight *at, ps512_lanes a, int count) {
 PART_OF_ROW(double, pd512)
 PART_OF_ROW(float, ps512)
 #else
-typedef Addresses Eight;
 INLINE Lanes load(const real *p, int count) {
   Lanes a = {};
   for (int l = 0; l < count; ++l) a[l] = p[l];
@@ -96,13 +98,13 @@ INLINE Lanes load(const real *p, int count) {
 INLINE void store(real *p, Lanes a, int count) {
   for (int l = 0; l < count; ++l) p[l] = a[l];
 }
-INLINE Lanes gathered(const real *f, const Eight *at, int count) {
+INLINE Lanes gathered(const real *f, const long long *at, int count) {
   Lanes a = {};
-  for (int l = 0; l < count; ++l) a[l] = f[(*at)[l]];
+  for (int l = 0; l < count; ++l) a[l] = f[at[l]];
   return a;
 }
-INLINE void scatter(real *f, const Eight *at, Lanes a, int count) {
-  for (int l = 0; l < count; ++l) f[(*at)[l]] = a[l];
+INLINE void scatter(real *f, const long long *at, Lanes a, int count) {
+  for (int l = 0; l < count; ++l) f[at[l]] = a[l];
 }
 #endif
 
@@ -123,20 +125,25 @@ CALLED void store(Stored *p, Lanes a, int count) {
   for (int l = 0; l < count; ++l) p[l] = kept(a[l]);
 }
 INLINE void store(Stored *p, Lanes a) { store(p, a, LANES); }
-CALLED Lanes gathered(const Stored *f, const Addresses *at, int count) {
+CALLED Lanes gathered(const Stored *f, const long long *at, int count) {
   Lanes a = {};
-  for (int l = 0; l < count; ++l) a[l] = number(f[(*at)[l]]);
+  for (int l = 0; l < count; ++l) a[l] = number(f[at[l]]);
   return a;
 }
-CALLED void scatter(Stored *f, const Addresses *at, Lanes a, int count) {
-  for (int l = 0; l < count; ++l) f[(*at)[l]] = kept(a[l]);
+CALLED void scatter(Stored *f, const long long *at, Lanes a, int count) {
+  for (int l = 0; l < count; ++l) f[at[l]] = kept(a[l]);
 }
-typedef Addresses Places;
 #else
 typedef real Stored;
 INLINE real number(Stored a) { return a; }
 INLINE Stored kept(real a) { return a; }
-typedef Eight Places;
+#endif
+
+// Whether a part of a vector takes no longer than a whole one: masks, or what goes lane by lane anyway.
+#if HALF || defined(__AVX512VL__)
+constexpr bool CHEAP_PARTS = true;
+#else
+constexpr bool CHEAP_PARTS = false;
 #endif
 
 // Forces and velocities that are shared with cells, of `count` lanes.

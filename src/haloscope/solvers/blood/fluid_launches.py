@@ -68,8 +68,8 @@ def orders(
                 order = rows_and_points(some, sources)
                 tables = (order.rows, order.row_sources, order.points, order.point_sources)
                 lists = tuple(give(table) for table in tables)
-                sizes = (len(order.points), int(sources is not None))
-                here.append((give(order.blocks), len(order.blocks) - 1, *lists, *sizes))
+                streamed = int(sources is not None)
+                here.append((give(order.blocks), len(order.blocks) - 1, *lists, streamed))
             taken.append(here)
         read = [one for order in taken[1] for one in order if np.ndim(one)]
         listed = sum(table.nbytes for table in read) / max(1, part.bulk)

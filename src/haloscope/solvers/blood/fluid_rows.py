@@ -30,8 +30,8 @@ class RowsAndPoints:
     points
         Single points, and as many more as fill a vector: kernels read whole ones.
     row_sources, point_sources
-        Sources of first points (rows, 18) and of single points (18, points); none where they are
-        not needed.
+        Sources of first points (rows, 18), and of single points, block after block (18, single
+        points of the block); none where they are not needed.
     """
 
     blocks: Indices
@@ -75,7 +75,14 @@ def rows_and_points(chosen: NDArray[np.int64], sources: Indices | None) -> RowsA
 
     padded = np.append(points, np.zeros(_LANES, np.int32))
     if sources is None:
-        none = np.empty((0, 18), np.int32)
-        return RowsAndPoints(blocks.astype(np.int32), rows, padded, none, none.T)
+        none = np.empty(0, np.int32)
+        return RowsAndPoints(blocks.astype(np.int32), rows, padded, none, none)
     of_rows = np.ascontiguousarray(sources[:, rows[:, 0]].T)
-    return RowsAndPoints(blocks.astype(np.int32), rows, padded, of_rows, sources[:, padded])
+    # A block's are together: kernels read no more of them than these, and all at once.
+    counts = np.diff(blocks[:, 1])
+    each, before = np.repeat(counts, counts), np.repeat(blocks[:-1, 1], counts)
+    place = len(sources) * before + np.arange(len(points)) - before
+    of_points = np.zeros(len(sources) * len(points) + _LANES, np.int32)
+    for number, row in enumerate(sources):
+        of_points[place + number * each] = row[points]
+    return RowsAndPoints(blocks.astype(np.int32), rows, padded, of_rows, of_points)
