@@ -8,12 +8,17 @@ Nothing is measured: times follow from a seed.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.analyze import _lack_of_cores
+from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.measurement import Communicator, Location, Node, Region, open_measurement
 from haloscope.scope.metrics import BY_NAME
 from haloscope.scope.replay import analyse
@@ -46,6 +51,34 @@ _TREE: tuple[tuple[str, str, str, str], ...] = (
     ("advect_kernel", "program", "cuda", "kernel"),
     ("copy_to_host", "program", "cuda", "copy"),
 )
+
+
+_CAUSES = {
+    # metric: title, cause, remedy
+    "p2p_synchronisation": (
+        "{share} of all messages are empty",
+        "Each rank sends to all others, also where it has no data for them.",
+        "Send only to ranks that have data to get.",
+    ),
+    "wait_at_nxn": (
+        "Ranks enter the operation at different times",
+        "`form_matrix` keeps the last ranks.",
+        "Balance `form_matrix`.",
+    ),
+    "late_sender": (
+        "Senders come late",
+        "They come from `form_matrix`, which is uneven.",
+        "Balance the work before the send.",
+    ),
+    "wait_at_barrier": ("The last rank is late", "", "Leave the barrier out."),
+    "mpi_management": (
+        "Starting and ending MPI takes a large part of the run",
+        "",
+        "Measure a longer run.",
+    ),
+}
+_RECORDING = 0.012  # of the time
+_WITHOUT_CORE = 0.08  # of the time
 
 
 class Play:
@@ -345,37 +378,38 @@ def _step(play: Play, load: NDArray[np.float64], neighbours_only: bool, streams:
 
 def write_findings(folder: Path, result: Result, *, hostile: bool = False) -> None:
     """The diagnosis as the analysis writes it: the greatest call path of a few metrics."""
-    told = {
-        "p2p_synchronisation": (
-            "{share:.0f} % of the messages carry nothing",
-            "Send only to ranks that have data to get.",
-        ),
-        "wait_at_nxn": (
-            "ranks enter the operation at different times",
-            "Balance form_matrix, which keeps the last ranks.",
-        ),
-        "late_sender": ("senders come late from form_matrix", "Balance the work before the send."),
-        "wait_at_barrier": ("the last rank is late", "Leave the barrier out."),
-    }
+    empty = result.total("empty_messages_sent") / result.total("messages_sent")
     found = []
-    for metric, (cause, remedy) in told.items():
+    for metric, (title, cause, remedy) in _CAUSES.items():
         values = result.value(metric)
         if not values.any():
             continue
         node = int(values.sum(axis=1).argmax())
+        path = result.path_of(node)
         ranks = np.argsort(-values[node])[:3]
-        empty = result.value("empty_messages_sent").sum() / result.value("messages_sent").sum()
         found.append(
-            {
-                "metric": metric,
-                "seconds": float(values.sum()),
-                "ranks": sorted(result.locations[int(place)].rank for place in ranks),
-                "call_path": list(result.path_of(node)),
-                "cause": HOSTILE if hostile else cause.format(share=100 * empty),
-                "remedy": remedy,
-                "text": f"{result.path_of(node)[-1]} in {result.path_of(node)[-2]} loses "
-                f"{1e3 * values[node].sum():.1f} ms: " + cause.format(share=100 * empty),
-            }
+            Finding(
+                metric,
+                float(values.sum()),
+                sorted(result.locations[int(place)].rank for place in ranks),
+                path,
+                title.format(share=wording.percent(empty)),
+                f"{wording.seconds(values[node].sum())} in `{path[-1]}` of `{path[-2]}`",
+                HOSTILE if hostile else cause,
+                remedy,
+                share=View.of(result).share(values.sum()),
+                once=metric == "mpi_management",
+            )
         )
-    found.sort(key=lambda one: -float(one["seconds"]))  # type: ignore[arg-type]
-    (folder / "findings.json").write_text(json.dumps(found))
+    found.sort(key=lambda one: (one.once, -one.seconds))
+    took = replace(
+        Intrusion.of(result), is_at_least=False, recording=_RECORDING * result.total("time")
+    )
+    without_core = _WITHOUT_CORE * result.by_rank("time")
+    told = {
+        "notes": _lack_of_cores(without_core.tolist(), result),
+        "answer": answer(result, found),
+        "measuring": took.as_json(),
+        "findings": [one.as_json() for one in found],
+    }
+    (folder / "findings.json").write_text(json.dumps(told))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from explorer_samples import write_sample
 
-from haloscope.scope.diagnosis import answer
+from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.metrics import BY_NAME, METRICS
@@ -61,12 +62,12 @@ def test_finding_selects_metric_call_path_and_ranks_and_goes_to_an_instance(
     show: Show, before: tuple[Path, Result]
 ) -> None:
     folder, result = before
-    findings = json.loads((folder / "findings.json").read_text())
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
     number = next(n for n, one in enumerate(findings) if one["metric"] == "late_sender")
     page = show(folder)
     buttons = page.get_by_role("list", name="Findings").get_by_role("button")
     assert buttons.count() == len(findings)
-    assert findings[number]["text"].rstrip(".") in buttons.nth(number).inner_text()
+    assert findings[number]["title"] in buttons.nth(number).inner_text()
     buttons.nth(number).click()
     chosen = _item(page, "Metrics", BY_NAME["late_sender"].title)
     assert chosen.get_attribute("aria-selected") == "true"
@@ -287,6 +288,92 @@ def test_no_line_ends_within_an_option_of_a_command(show: Show, tmp_path: Path) 
     found = page.evaluate(lines_at_each_width, took)
     assert len(found) == took.count("--") > 1
     assert {lines for option in found for lines in option} == {1}
+
+
+def _headings(page: Any) -> list[str]:
+    return page.locator(".findings").get_by_role("heading").all_inner_texts()
+
+
+def test_what_is_spent_once_stands_below_the_heading_of_the_terminal(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, _ = before
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    costly, last = findings[-2:]
+    # By seconds it would stand before.
+    assert (costly["once"], last["once"]) == (False, True)
+    assert last["seconds"] > costly["seconds"]
+    page = show(folder)
+    assert _headings(page) == [SPENT_ONCE]
+    above, below = page.get_by_role("list", name="Findings").all()
+    assert above.get_by_role("button").count() == len(findings) - 1
+    assert last["title"] in below.get_by_role("button").inner_text()
+    assert below.locator(".number").inner_text() == str(len(findings))
+    # Between the two, in reading order as on the screen.
+    heading = page.get_by_role("heading", name=SPENT_ONCE)
+    heading.scroll_into_view_if_needed()
+    tops = [one.bounding_box()["y"] for one in (above, heading, below)]
+    assert tops == sorted(tops)
+
+
+def test_microseconds_are_spelled_as_in_the_terminal(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, result = before
+    cost = wording.seconds(result.total("wait_at_nxn"))
+    assert cost.endswith(" us")
+    page = show(folder)
+    text = page.locator(".finding", has_text="Wait at N x N").inner_text().replace("\u202f", " ")
+    assert re.search(r"\d us · ", text)
+    assert "µ" not in text
+
+
+def test_findings_of_older_analyses_have_no_heading(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    path = tmp_path / "run" / "findings.json"
+    told = json.loads(path.read_text())
+    older = [{key: one[key] for key in one if key != "once"} for one in told["findings"]]
+    path.write_text(json.dumps({"answer": told["answer"], "findings": older}))
+    page = show(tmp_path / "run")
+    assert page.locator(".finding").count() == len(older)
+    assert _headings(page) == []
+    assert page.locator(".findings .warn").count() == 0
+
+
+def test_notes_of_the_terminal_stand_below_what_measuring_took(
+    show: Show, before: tuple[Path, Result]
+) -> None:
+    folder, _ = before
+    told = json.loads((folder / "findings.json").read_text())
+    (note,) = told["notes"]
+    page = show(folder)
+    lines = page.locator(".findings > p").all_inner_texts()
+    assert lines == [
+        " ".join(told["answer"]).replace("`", ""),
+        told["measuring"]["text"],
+        f"Note: {note}.",
+    ]
+    colour, warning = _looks(page, lines[2])
+    assert colour == warning
+
+
+def test_notes_are_shown_without_any_finding(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
+    (tmp_path / "run" / "findings.json").write_text(json.dumps({"notes": ["one <b>", "two"]}))
+    page = show(tmp_path / "run")
+    assert page.locator(".findings .warn").all_inner_texts() == ["Note: one <b>.", "Note: two."]
+
+
+def test_both_of_a_comparison_tell_their_notes_and_what_is_spent_once(
+    show: Show, before: tuple[Path, Result], after: tuple[Path, Result]
+) -> None:
+    folders = before[0], after[0]
+    notes = [json.loads((one / "findings.json").read_text())["notes"][0] for one in folders]
+    page = show(*folders)
+    assert _headings(page) == ["Second: after", SPENT_ONCE, "First: before", SPENT_ONCE]
+    assert page.get_by_role("heading", name=SPENT_ONCE, level=4).count() == 2
+    shown = page.locator(".findings .warn").all_inner_texts()
+    assert shown == [f"Note: {note}." for note in reversed(notes)]
 
 
 def test_both_of_a_comparison_tell_what_measuring_took(show: Show, tmp_path: Path) -> None:
@@ -637,7 +724,7 @@ def test_comparison_lists_what_changed_most_and_goes_there(
     assert chosen.get_attribute("aria-selected") == "true"
     assert _value(page, "Metrics", BY_NAME[greatest].title) == pytest.approx(change[greatest])
     # Both diagnoses follow, and keys go on from where the click was.
-    assert page.get_by_role("list", name="Findings of the first").is_visible()
+    assert page.get_by_role("list", name="Findings of the first").first.is_visible()
     assert changes.first.evaluate("button => button === document.activeElement")
     page.get_by_role("combobox", name="Measurement").select_option("0")
     assert page.get_by_role("list", name="Changes").count() == 0

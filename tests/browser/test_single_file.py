@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from explorer_samples import HOSTILE, write_sample
 
+from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.result import Result
@@ -120,6 +121,15 @@ def test_file_has_the_answer_and_what_measuring_took(show: Show, tmp_path: Path)
     page = show.at((tmp_path / "page.html").as_uri(), offline=True)  # type: ignore[attr-defined]
     lines = page.locator(".findings > *").all_inner_texts()
     assert lines == ["Nothing stands out.", "Measuring took about 7 %."]
+
+
+def test_file_has_notes_and_the_heading_of_what_is_spent_once(show: Show, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run", ranks=9, steps=3, trace=False)
+    (note,) = json.loads((tmp_path / "run" / "findings.json").read_text())["notes"]
+    write_page(Report(tmp_path / "run"), tmp_path / "page.html")
+    page = show.at((tmp_path / "page.html").as_uri(), offline=True)  # type: ignore[attr-defined]
+    assert page.locator(".findings .warn").all_inner_texts() == [f"Note: {note}."]
+    assert page.locator(".findings").get_by_role("heading").all_inner_texts() == [SPENT_ONCE]
 
 
 def test_what_a_file_leaves_out_is_told_on_its_page(show: Show, tmp_path: Path) -> None:

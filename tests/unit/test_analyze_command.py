@@ -12,6 +12,7 @@ import pytest
 from trace_text import parse, write
 
 from haloscope.commands import analyze as command
+from haloscope.errors import InputError
 from haloscope.scope.analyze import analyze
 from haloscope.scope.measurement import Node, Region
 from haloscope.scope.metrics import METRICS
@@ -270,6 +271,20 @@ def test_ranks_that_were_ready_but_had_no_core_are_told(tmp_path: Path) -> None:
         file.write('{"processor": 1.5, "preempted": 12, "without_core": 2.0}\n')
         file.write('{"without_core": "x"}\n')
     (note,) = analyze(tmp_path).notes
-    assert note.startswith("for 2 s, 25% of their time, ranks were ready to run but had no core")
+    assert note.startswith("for 2 s, 25 % of their time, ranks were ready to run but had no core")
     assert "(rank 1 most)" in note
     assert "had no core" in (tmp_path / "report.md").read_text()
+    assert json.loads((tmp_path / "findings.json").read_text())["notes"] == [note]
+
+
+def test_findings_json_tells_also_what_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("too large")
+
+    monkeypatch.setattr("haloscope.scope.analyze.write_cubex", refuse)
+    write(parse("ranks 2\nspan 0 4\n0 2..2 MPI_Send : send 1\n1 1..3 MPI_Recv : recv 0"), tmp_path)
+    (note,) = analyze(tmp_path).notes
+    assert note == "report.cubex is not written: too large"
+    assert json.loads((tmp_path / "findings.json").read_text())["notes"] == [note]

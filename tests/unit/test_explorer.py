@@ -22,6 +22,7 @@ from explorer_samples import write_sample
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.explorer import page as pages
 from haloscope.scope.explorer import traffic
 from haloscope.scope.explorer.embed import write_page
@@ -260,7 +261,7 @@ def test_pairs_and_waits_that_do_not_fit_are_left_out_and_told(
     stored = Stored(folder)
     assert len(stored.result.pairs) == len(pairs) - 1
     assert len(stored.result.waits) == len(waits) - 5
-    assert len(stored.notes) == 2
+    assert len(stored.left_out) == 2
 
 
 def test_sums_over_large_subtrees_are_kept_and_not_added_up_again(
@@ -330,7 +331,7 @@ def test_kept_sums_that_do_not_fit_are_not_used(tmp_path: Path, nodes: Any) -> N
 @pytest.mark.parametrize(
     "content",
     ["{", "[1, {}]", '{"findings": 3}', '{"measuring": 3}', '{"measuring": {"text": 3}}',
-     "[" * 5000, '"x"'],
+     '{"notes": "x"}', "[" * 5000, '"x"'],
 )  # fmt: skip
 def test_findings_that_are_none_leave_the_report_readable(
     sample: tuple[Path, Result], content: str
@@ -340,6 +341,7 @@ def test_findings_that_are_none_leave_the_report_readable(
     side = Report(folder).meta()["sides"][0]
     assert all(finding["metric"] == -1 for finding in side["findings"])
     assert side["measuring"] is None
+    assert side["notes"] == []
 
 
 @pytest.mark.parametrize(
@@ -360,13 +362,41 @@ def test_findings_name_metric_call_path_and_ranks_of_the_page(
 ) -> None:
     folder, result = sample
     report = Report(folder)
-    written = json.loads((folder / "findings.json").read_text())
+    written = json.loads((folder / "findings.json").read_text())["findings"]
     found = report.meta()["sides"][0]["findings"]
     assert len(found) == len(written) > 2
     for one, source in zip(found, written, strict=True):
         assert METRICS[one["metric"]].name == source["metric"]
         assert list(result.path_of(one["node"])) == source["call_path"]
         assert one["ranks"] == source["ranks"]
+
+
+@pytest.mark.parametrize(
+    ("once", "begin"),
+    [([False, False, True, True], 2), ([True, True], None), ([True, False], None),
+     ([False, "true"], None), ([None, None], None)],
+)  # fmt: skip
+def test_heading_of_the_terminal_stands_above_the_first_finding_that_is_spent_once(
+    sample: tuple[Path, Result], once: list[Any], begin: int | None
+) -> None:
+    folder, _ = sample
+    found = [{"metric": "mpi"} | ({} if one is None else {"once": one}) for one in once]
+    (folder / "findings.json").write_text(json.dumps({"findings": found}))
+    told = [one["heading"] for one in Report(folder).meta()["sides"][0]["findings"]]
+    assert told == [SPENT_ONCE if number == begin else "" for number in range(len(once))]
+
+
+def test_notes_of_the_analysis_reach_the_page_and_older_folders_have_none(
+    sample: tuple[Path, Result],
+) -> None:
+    folder, _ = sample
+    written = json.loads((folder / "findings.json").read_text())
+    assert Report(folder).meta()["sides"][0]["notes"] == written.pop("notes") != []
+    for older in (written, written["findings"]):
+        (folder / "findings.json").write_text(json.dumps(older))
+        side = Report(folder).meta()["sides"][0]
+        assert side["notes"] == side["left_out"] == []
+        assert len(side["findings"]) == len(written["findings"])
 
 
 def test_comparison_matches_call_paths_by_name_and_ranks_by_number(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from haloscope.scope import maps, report
 from haloscope.scope.categories import with_ancestors
 from haloscope.scope.diagnosis import diagnose, wording
+from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.maps.placement import suggest
 from haloscope.scope.measurement import Communicator, Location, Node, Region
 from haloscope.scope.metrics import NUMBER
@@ -190,6 +191,18 @@ def test_terminal_has_80_columns_and_all_findings(colour: bool) -> None:
 
 
 EVIL = "f`x|y\x1b]0;owned\x07\n# <img src=x onerror=alert(1)> [a](javascript:b) [bold]"
+
+
+def test_heading_stands_once_above_those_that_are_spent_once() -> None:
+    analysis = _analysis(_result())
+    assert len(analysis.findings) > 1
+    for page in (report.page(analysis), terminal.show(analysis, colour=False)):
+        assert SPENT_ONCE not in page
+    analysis.findings[-1].once = True
+    title = analysis.findings[-1].title
+    for page in (report.page(analysis), terminal.show(analysis, colour=False)):
+        below = page.split(f"\n\n{SPENT_ONCE}\n\n")[1]
+        assert title in below.split("\n", 1)[0]
 
 
 def test_names_of_a_hostile_trace_are_text_in_report_and_terminal() -> None:

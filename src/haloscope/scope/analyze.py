@@ -17,7 +17,7 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
-from haloscope.scope.diagnosis import diagnose
+from haloscope.scope.diagnosis import diagnose, wording
 from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps
@@ -238,9 +238,10 @@ def _lack_of_cores(without_core: Sequence[float], result: Result) -> list[str]:
         return []
     most = int(np.argmax(without_core))
     return [
-        f"for {lost:.3g} s, {min(lost / whole, 1):.0%} of their time, ranks were ready to run but had "
-        f"no core (rank {most} most): there are fewer cores than ranks, ranks are bound to the same "
-        "ones, or other programs run; waits, and the time that messages seem to take, contain this"
+        f"for {wording.seconds(lost)}, {wording.percent(min(lost / whole, 1))} of their time, ranks "
+        f"were ready to run but had no core (rank {most} most): there are fewer cores than ranks, "
+        "ranks are bound to the same ones, or other programs run; waits, and the time that messages "
+        "seem to take, contain this"
     ]
 
 
@@ -259,12 +260,6 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
     hosts = dict(enumerate(analysis.hosts)) if all(analysis.hosts) else None
     analysis.files = {"report": str(folder / REPORT)}
     result.save(folder / FILE)
-    told = {
-        "answer": analysis.answer,
-        "measuring": analysis.intrusion.as_json(),
-        "findings": [one.as_json() for one in analysis.findings],
-    }
-    write_json(folder / FINDINGS, told)
     analysis.pictures = write_maps(folder, analysis.traffic, analysis.routines, analysis.placement)
     analysis.files |= {"maps": str(folder / "maps"), "result": str(folder / FILE)}
     try:
@@ -274,6 +269,7 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
         # Nothing in it, or too large for the format: all else is written, and this is said.
         (folder / CUBEX).unlink(missing_ok=True)
         analysis.notes.append(f"{CUBEX} is not written: {error}")
+    write_json(folder / FINDINGS, _diagnosis(analysis))
     if earlier is not None:
         compared = comparison.compare(earlier, result, (name, str(folder)))
         analysis.comparison = compared
@@ -281,6 +277,16 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
         analysis.files["comparison"] = str(folder / COMPARISON)
     relative = {key: Path(path).name for key, path in analysis.files.items() if key != "report"}
     write_text(folder / REPORT, report.page(replace(analysis, files=relative)))
+
+
+def _diagnosis(analysis: Analysis) -> dict[str, Any]:
+    """What others read of the diagnosis, the explorer among them."""
+    return {
+        "notes": analysis.notes,
+        "answer": analysis.answer,
+        "measuring": analysis.intrusion.as_json(),
+        "findings": [one.as_json() for one in analysis.findings],
+    }
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
@@ -294,10 +300,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "seconds": result.about.get("span"),
         "partial": analysis.partial,
         "warnings": analysis.warnings,
-        "notes": analysis.notes,
-        "answer": analysis.answer,
-        "measuring": analysis.intrusion.as_json(),
-        "findings": [one.as_json() for one in analysis.findings],
+        **_diagnosis(analysis),
         "metrics": {
             one.name: {
                 "total": result.total(one.name),

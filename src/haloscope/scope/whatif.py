@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.scope import clocks
+from haloscope.scope.diagnosis import wording
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.recording import costs_of_recording
 from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
@@ -347,7 +348,7 @@ def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]
         )
     if name in _WITHOUT_CALLS and found.excess > _MUCH:
         notes.append(
-            f"{found.excess:.0%} of the ranks' time is in calls that need not wait and take longer "
+            f"{wording.percent(found.excess)} of the ranks' time is in calls that need not wait and take longer "
             "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
             "though less will go where computing fills the cores"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ _EVEN = 2.0
 _COUNTS_AS_TAKING_PART = 0.25  # of the mean
 _COUNTS_AS_THREAD = 0.05  # of the time of its rank
 SHORT_RUN = 10.0  # seconds: starting MPI takes some tenths of one by itself
-SPENT_ONCE = "Spent once, however long the run is"
+SPENT_ONCE = "Spent once, however long the run is:"
 
 
 @dataclass
@@ -81,9 +81,19 @@ class Finding:
         return wording.path(self.call_path) if self.call_path else ""
 
 
-def begins_once(findings: Sequence[Finding], index: int) -> bool:
-    """Tell whether those begin here that are spent once, after others."""
-    return index > 0 and findings[index].once and not findings[index - 1].once
+def headings(once: Iterable[bool]) -> list[str]:
+    """What stands above each finding; empty but where those begin that are spent once.
+
+    Parameters
+    ----------
+    once
+        Of each finding in its order: whether it is spent once. Above the first of all stands nothing.
+    """
+    told = list(once)
+    return [
+        SPENT_ONCE if number and is_once and not told[number - 1] else ""
+        for number, is_once in enumerate(told)
+    ]
 
 
 @dataclass

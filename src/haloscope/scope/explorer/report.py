@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.diagnosis.findings import headings
 from haloscope.scope.diagnosis.intrusion import LARGE
 from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
@@ -236,10 +237,11 @@ class Report:
             "about": told,
             "hosts": [str(host) for host in hosts] if fits and isinstance(hosts, list) else [],
             "size": side.result.size,
+            "left_out": side.stored.left_out,
             "notes": side.stored.notes,
             "answer": side.stored.answer,
             "measuring": _measuring(side.stored.measuring),
-            "findings": [self._finding(one, number) for one in side.stored.findings],
+            "findings": self._findings(number),
             "gpus": _gpus(side.stored),
         }
 
@@ -251,6 +253,15 @@ class Report:
         if folder.parent.name and (alike or folder.name == _RUNS_FOLDER):
             return f"{folder.parent.name}/{folder.name}"
         return folder.name
+
+    def _findings(self, number: int) -> list[dict[str, Any]]:
+        """The findings of a side, each with what stands above it."""
+        found = self.sides[number].stored.findings
+        above = headings(finding.get("once") is True for finding in found)
+        return [
+            {**self._finding(finding, number), "heading": heading}
+            for finding, heading in zip(found, above, strict=True)
+        ]
 
     def _finding(self, finding: dict[str, Any], number: int) -> dict[str, Any]:
         side = self.sides[number]

@@ -45,9 +45,9 @@ class Stored:
     ----------
     result
         Without values.
-    notes
+    left_out
         What was left out of it because it does not fit.
-    answer, measuring, findings
+    notes, answer, measuring, findings
         Content of ``findings.json``, as far as it is one; empty where there is none.
 
     Raises
@@ -59,7 +59,7 @@ class Stored:
     def __init__(self, folder: Path) -> None:
         folder = _measurement_in(folder)
         self.folder = folder
-        self.notes: list[str] = []
+        self.left_out: list[str] = []
         path = folder / FILE
         if not folder.is_dir():
             raise InputError(
@@ -71,6 +71,7 @@ class Stored:
         self.result = Result.load(path, values=False)
         _check_tree(path, self.result)
         self._drop_what_does_not_fit()
+        self.notes: list[str] = []
         self.answer: list[str] = []
         self.measuring: dict[str, Any] = {}
         self.findings = self._read_findings()
@@ -207,7 +208,7 @@ class Stored:
             & _within(pairs["receiver"], result.size)
         )
         if not good.all():
-            self.notes.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
+            self.left_out.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
             result.pairs = pairs[good]
         good = (
             _within(waits["metric"], len(METRICS))
@@ -220,10 +221,10 @@ class Stored:
             & np.isfinite(waits["end"])
         )
         if not good.all():
-            self.notes.append(f"left out {counted((~good).sum(), 'wait')} out of range")
+            self.left_out.append(f"left out {counted((~good).sum(), 'wait')} out of range")
             result.waits = waits[good]
         if result.sizes.ndim != 2 or result.sizes.shape[0] not in (0, nodes):
-            self.notes.append("message sizes do not fit and are left out")
+            self.left_out.append("message sizes do not fit and are left out")
             result.sizes = np.zeros((0, 66), np.int64)
 
     def _read_findings(self) -> list[dict[str, Any]]:
@@ -235,12 +236,11 @@ class Stored:
                 raise ValueError("too long")
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            self.notes.append(f"{FINDINGS} is not readable ({error}); findings are left out")
+            self.left_out.append(f"{FINDINGS} is not readable ({error}); findings are left out")
             return []
         if isinstance(content, dict):
-            answer = content.get("answer")
-            if isinstance(answer, list):
-                self.answer = [str(sentence) for sentence in answer[:_MOST_FINDINGS]]
+            self.notes = _lines(content.get("notes"))
+            self.answer = _lines(content.get("answer"))
             measuring = content.get("measuring")
             if isinstance(measuring, dict):
                 self.measuring = measuring
@@ -253,6 +253,11 @@ def _measurement_in(folder: Path) -> Path:
     """The measurement that is meant: the folder itself, or the one of a run in it."""
     inner = folder / "measurement"
     return inner if inner.is_dir() and not (folder / FILE).exists() else folder
+
+
+def _lines(told: Any) -> list[str]:
+    """Lines of text from a file; none where it holds something else."""
+    return [str(line) for line in told[:_MOST_FINDINGS]] if isinstance(told, list) else []
 
 
 def _finite(values: Any) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope import maps
 from haloscope.scope.diagnosis import answer, wording
-from haloscope.scope.diagnosis.findings import SPENT_ONCE, Finding, View, begins_once
+from haloscope.scope.diagnosis.findings import Finding, View, headings
 from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.diagnosis.waits import WAITS
 from haloscope.scope.maps import Distances, Traffic
@@ -67,7 +67,7 @@ class Analysis:
     files
         What was written, by name.
     notes
-        What was not, and why.
+        What to know when reading the figures; what was not written, and why.
     """
 
     name: str
@@ -139,9 +139,10 @@ def page(analysis: Analysis) -> str:
 
 def _findings(findings: Sequence[Finding], view: View) -> list[str]:
     lines = []
-    for number, one in enumerate(findings, 1):
-        if begins_once(findings, number - 1):
-            lines += [f"{SPENT_ONCE}:", ""]
+    above = headings(one.once for one in findings)
+    for number, (one, heading) in enumerate(zip(findings, above, strict=True), 1):
+        if heading:
+            lines += [heading, ""]
         lines += [
             f"### {number}. {one.title}",
             "",

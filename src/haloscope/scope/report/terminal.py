@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.diagnosis.findings import SPENT_ONCE, View, begins_once
+from haloscope.scope.diagnosis.findings import View, headings
 from haloscope.scope.report.comparison import sentences
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     if took.sentence:
         console.print(Text(took.sentence, style="yellow" if took.is_large else ""))
     view = View.of(result)
-    for number, one in enumerate(analysis.findings, 1):
+    above = headings(one.once for one in analysis.findings)
+    for number, (one, heading) in enumerate(zip(analysis.findings, above, strict=True), 1):
         console.print()
-        if begins_once(analysis.findings, number - 1):
-            console.print(Text(f"{SPENT_ONCE}:\n"))
+        if heading:
+            console.print(Text(f"{heading}\n"))
         head = Text(f"{number:>2}. ")
         head.append(one.title, style="bold")
         head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")

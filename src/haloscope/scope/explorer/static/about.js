@@ -55,7 +55,7 @@ export function aboutPanel(model) {
       element("h3", {}, `${model.comparing ? (number ? "Second: " : "First: ") : ""}${side.folder}`),
       element("dl", {}, ...rows.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
     );
-    list("Warnings", [...(side.about.warnings || []), ...side.notes]);
+    list("Warnings", [...(side.about.warnings || []), ...side.left_out]);
   });
   list("Left out of this file", model.meta.left_out || []);
   return panel;

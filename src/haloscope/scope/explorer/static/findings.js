@@ -26,46 +26,61 @@ export class Findings {
 
   contents() {
     const { view } = this.state;
-    if (view !== DIFFERENCE) return this.ofSide(Number(view), "Findings");
+    if (view !== DIFFERENCE) return this.ofSide(Number(view), "Findings", "h3");
     const heading = (side) => element("h3", {}, `${side ? "Second" : "First"}: ${this.model.sides[side].folder}`);
     return [
       element("p", {}, this.compared()),
       this.changed(),
       heading(1),
-      ...this.ofSide(1, "Findings"),
+      ...this.ofSide(1, "Findings", "h4"),
       heading(0),
-      ...this.ofSide(0, "Findings of the first"),
+      ...this.ofSide(0, "Findings of the first", "h4"),
     ];
   }
 
-  /** The diagnosis of one measurement. */
-  ofSide(side, label) {
-    const { answer, measuring, findings } = this.model.sides[side];
-    const total = this.total(side);
-    const took = measuring ? element("p", { class: measuring.is_large ? "warn" : "quietly" }, ...coded(measuring.text)) : null;
+  /** The diagnosis of one measurement; `level` is the element of the headings within it. */
+  ofSide(side, label, level) {
+    const { answer, findings } = this.model.sides[side];
+    const known = this.toKnow(side);
     if (!answer.length && !findings.length) {
       return [
-        took,
+        ...known,
         element(
           "p",
           { class: "quietly" },
           "There is no diagnosis beside this result (findings.json, which haloscope analyze writes). ",
           "The greatest losses by metric:",
         ),
-        this.greatest(side, total, label),
+        this.greatest(side, this.total(side), label),
       ];
     }
     return [
       answer.length ? element("p", {}, ...coded(answer.join(" "))) : null,
-      took,
-      findings.length
-        ? element(
-            "ol",
-            { "aria-label": label },
-            ...findings.map((finding, number) => this.item(finding, number, total, side)),
-          )
-        : null,
+      ...known,
+      ...this.lists(findings, side, label, level),
     ];
+  }
+
+  /** What measuring took, and the notes that the terminal prints. */
+  toKnow(side) {
+    const { measuring, notes } = this.model.sides[side];
+    return [
+      measuring ? element("p", { class: measuring.is_large ? "warn" : "quietly" }, ...coded(measuring.text)) : null,
+      ...notes.map((note) => element("p", { class: "warn" }, ...coded(sentence(`note: ${note}`)))),
+    ];
+  }
+
+  /** The findings, in one list up to the next heading; their numbers go on. */
+  lists(findings, side, label, level) {
+    const total = this.total(side);
+    const parts = [];
+    findings.forEach((finding, number) => {
+      const { heading } = finding;
+      if (heading) parts.push(element(level, {}, heading));
+      if (heading || !number) parts.push(element("ol", { "aria-label": heading ? `${label}: ${heading}` : label }));
+      parts.at(-1).append(this.item(finding, number, total, side));
+    });
+    return parts;
   }
 
   total(side) {

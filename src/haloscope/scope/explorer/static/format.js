@@ -4,7 +4,7 @@ const THIN = "\u202f";
 const STEPS = {
   s: [
     [1e-9, "ns"],
-    [1e-6, "µs"],
+    [1e-6, "us"],
     [1e-3, "ms"],
     [1, "s"],
   ],
