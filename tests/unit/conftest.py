@@ -1,4 +1,4 @@
-"""What several files of unit tests share: a small case file, and the command in this process."""
+"""What several files of unit tests share: a case, a measurement, the command in this process."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from explorer_samples import write_sample
 from small_cavities import TEXT
 
 from haloscope import cli
 from haloscope.commands import world as commands_world
+from haloscope.scope.result import Result
 
 
 @pytest.fixture
@@ -20,6 +22,12 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "box.toml"
     path.write_text(TEXT)
     return path
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> tuple[Path, Result]:
+    """A measurement of nine ranks without a trace."""
+    return tmp_path / "run", write_sample(tmp_path / "run", ranks=9, steps=2, trace=False)
 
 
 @pytest.fixture

@@ -1,0 +1,287 @@
+"""Claims about blood cells on a GPU: membranes, and how they meet fluid and walls, are as on cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.solvers.blood.cell_rows import CellRows
+from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.inside import Insides, Surfaces
+from haloscope.solvers.blood.membrane_meshes import red_cell
+from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.repulsion import (
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
+
+_DTYPES = [(np.float64, 1e-12), (np.float32, 1e-5)]
+_SAME_BITS = 0.0
+
+# Membranes
+
+
+@pytest.mark.parametrize("vertices", [42, 642, 2562])
+@pytest.mark.parametrize("elements", ["loop", "linear"])
+@pytest.mark.parametrize("kind", ["plain", "everything", "neo-hookean"])
+def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
+    bending = {"bending_modulus": 0.02, "spontaneous_curvature": 0.3}
+    controls = {"area_modulus": 0.7, "volume_modulus": 0.9}
+    law = {
+        "plain": MembraneLaw(2.5),
+        "everything": MembraneLaw(
+            2.5, dilation=10.0, viscosity=0.2, fold_guard=2.0, **bending, **controls
+        ),
+        "neo-hookean": MembraneLaw(2.5, "neo-hookean", bending_modulus=0.02, **controls),
+    }[kind]
+    mesh, count = red_cell(vertices), 5
+    random = np.random.default_rng(2)
+    size = 0.3 / np.sqrt(vertices)
+    # The first cells are folded so much that the guard acts.
+    sizes = size * np.array([3.0, 2.0, 1.0, 1.0, 1.0])[:, None, None]
+    places = mesh.vertices + sizes * random.standard_normal((count, vertices, 3)) + 100.0
+    speeds = 0.1 * size * random.standard_normal((3, count, vertices))
+    results = []
+    for device in (gpu, cores):
+        cells = Membranes(device, mesh, count + 2, law, elements=elements)
+        cells.set_cells(0, places)
+        moving = cells.velocities.reshape(3, count + 2, vertices)
+        moving[:, :count] = device.from_host(speeds)
+        cells.divide(np.arange(count))
+        cells.advance(0)
+        cells.relax(0)
+        cells.compute_forces(count)
+        shapes = cells.shapes(count)
+        forces = cells.on_host(cells.forces, count)
+        cells.divide(np.array([0]), np.array([3, 1]), np.array([4, 2]))
+        cells.forces.fill(9.0)
+        cells.compute_forces_of(1)
+        parts = cells.on_host(cells.forces, count)
+        results.append(
+            {
+                "forces": forces,
+                "forces of parts": parts,
+                **cells.energies(count),
+                **{
+                    f"natural {n}": cells.on_host(each, count)
+                    for n, each in enumerate(cells.natural)
+                },
+                "quality": shapes.quality,
+                "volume": shapes.volume,
+            }
+        )
+    assert_close(*results, _SAME_BITS)
+
+
+@pytest.mark.parametrize("viscosity", [0.0, 1.0])
+def test_rows_of_cells_agree(gpu, cores, assert_close, viscosity):
+    mesh, count = red_cell(162), 9
+    random = np.random.default_rng(8)
+    places, speeds, *springs = random.uniform(-90, 90, (4, 3, count, 162))
+    law = MembraneLaw(1.0, viscosity=viscosity)
+    came = random.standard_normal((2, 12 if viscosity else 6, 162))
+    rows = np.array([8, -1, 0, 3, -2, 3, 7, 6, 5, 4])
+    results = []
+    for device in (gpu, cores):
+        cells, wider = (Membranes(device, mesh, n, law) for n in (11, 13))
+        for array, values in zip(cells.state, (places, speeds, *springs), strict=False):
+            array.reshape(3, 11, 162)[:, :count] = device.from_host(values)
+        handler = CellRows(device)
+        found = {}
+        for step, (source, into) in enumerate(((cells, cells), (cells, wider))):
+            found |= {f"{name} {step}": v for name, v in vars(handler.outlines(cells, 9)).items()}
+            handler.rearrange(source, into, rows, came)
+            found[f"states {step}"] = handler.states(into, np.arange(len(rows)))
+        cells.positions[5], cells.velocities[162] = np.nan, np.inf
+        seen = handler.outlines(cells, 9).finite
+        assert seen.tolist() == [False, False] + 7 * [True]
+        results.append({name: values.astype(float) for name, values in found.items()})
+    assert_close(*results, _SAME_BITS)
+
+
+# How cells and fluid meet
+
+_SHAPE = (37, 22, 19)
+_PERIODIC = (True, False, True)
+_HALO = 2
+
+
+def _vessel() -> tuple[OwnBox, np.ndarray, int]:
+    """Box, table with its halo and number of points of a wavy channel."""
+    nx, ny, nz = _SHAPE
+    z, y, x = np.indices((nz, ny, nx))
+    fluid = (y - ny / 2 + np.sin(x)) ** 2 + 0.3 * (z - nz / 2) ** 2 < 80
+    index = np.full(fluid.shape, -1, np.int32)
+    index[fluid] = np.arange(fluid.sum())
+    table = np.full([n + 2 * _HALO for n in fluid.shape], -1, np.int32)
+    at = [np.arange(-_HALO, n + _HALO) for n in fluid.shape]
+    there = [
+        np.ones(len(a), bool) if again else (a >= 0) & (a < n)
+        for a, n, again in zip(at, fluid.shape, _PERIODIC[::-1], strict=True)
+    ]
+    wrapped = index[np.ix_(*(a % n for a, n in zip(at, fluid.shape, strict=True)))]
+    table[np.ix_(*there)] = wrapped[np.ix_(*there)]
+    box = OwnBox((0, 0, 0), _SHAPE, _SHAPE, _PERIODIC)
+    return box, table, int(fluid.sum())
+
+
+def _vertices(count: int) -> np.ndarray:
+    """Positions (3, count), crowded in places, some of them periods away, some outside."""
+    random = np.random.default_rng(3)
+    found = random.uniform(-0.5, 1, (3, count)) * np.reshape(_SHAPE, (3, 1))
+    crowd = count // 4
+    found[:, :crowd] = np.reshape([30.2, 11.1, 9.4], (3, 1)) + random.normal(0, 1.5, (3, crowd))
+    found[:, crowd : crowd + 50] = np.round(2 * found[:, crowd : crowd + 50]) / 2
+    periods = random.integers(-3, 4, (3, count)) * np.reshape(_SHAPE, (3, 1))
+    return found + periods * np.reshape(_PERIODIC, (3, 1))
+
+
+def _coupled(
+    device: Any, kernel: str, dtype: type, way: str, order: np.ndarray
+) -> dict[str, np.ndarray]:
+    box, table, points = _vessel()
+    stride, count = points + 5, len(order)
+    coupling = Coupling(device, box, _HALO, table, stride, kernel=kernel, dtype=dtype, way=way)
+    random = np.random.default_rng(4)
+    u, before, forces = (
+        random.standard_normal((3, n)).astype(dtype) for n in (stride, stride, count)
+    )
+    give = device.from_host
+    positions = give(np.ascontiguousarray(_vertices(count).astype(dtype)[:, order]))
+    forces = give(np.ascontiguousarray(forces[:, order]))
+    velocities = give(np.full((3, count), np.nan, dtype))
+    force = give(before.ravel())
+    coupling.interpolate(give(u.ravel()), positions, velocities, count)
+    coupling.spread(force, positions, forces, count)
+    some = give(np.full((3, count), np.nan, dtype))
+    cells = SomeCells(
+        give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
+    )
+    coupling.interpolate(give(u.ravel()), positions, some, count, cells)
+    anew = give(before.ravel())
+    coupling.spread(anew, positions, forces, count, afresh=True)
+    found = {
+        "velocities": velocities,
+        "force": force,
+        "of some": some,
+        "force alone": anew.reshape(3, stride)[:, :points],
+    }
+    return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in found.items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("dtype", "within"), _DTYPES)
+@pytest.mark.parametrize("kernel", list(KERNELS))
+def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, within, way):
+    every = np.arange(20000)
+    there, here = (_coupled(device, kernel, dtype, way, every) for device in (gpu, cores))
+    assert not np.array_equal(here["of some"], here["velocities"])
+    for name in ("velocities", "of some"):
+        assert_close({name: there[name]}, {name: here[name]}, _SAME_BITS)
+    assert not np.array_equal(here["force"], here["force alone"])
+    if way != "atomics":
+        again = [_coupled(gpu, kernel, dtype, way, every)["force"] for _ in range(10)]
+        assert [np.array_equal(one, there["force"]) for one in again] == [True] * 10
+    exact = within if way in ("fixed point", "atomics") else _SAME_BITS
+    for name in ("force", "force alone"):
+        assert_close({name: there[name]}, {name: here[name]}, exact)
+    if way == "fixed point":
+        turned = _coupled(gpu, kernel, dtype, way, every[::-1])
+        assert np.array_equal(turned["force"], there["force"])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype):
+    """While vertices move, by up to a spacing; from a graph, too."""
+    box, table, points = _vessel()
+    stride, count = points + 5, 20000
+    random = np.random.default_rng(8)
+    forces = random.standard_normal((3, count)).astype(dtype)
+    moves = random.uniform(-0.05, 0.15, (8, 3, count)).astype(dtype)
+    results = []
+    for device in (gpu, cores):
+        coupling = Coupling(device, box, _HALO, table, stride, kernel="peskin", dtype=dtype)
+        positions = device.from_host(_vertices(count).astype(dtype))
+        force, given = device.zeros((3 * stride,), dtype), device.from_host(forces)
+
+        def spread(coupling=coupling, force=force, positions=positions, given=given) -> None:
+            coupling.spread(force, positions, given, count)
+
+        spread()
+        graph = device.graph(spread)
+        for move in moves:
+            positions += device.from_host(move)
+            graph.replay()
+        results.append({"force": device.to_host(force)})
+    assert_close(*results, _SAME_BITS)
+
+
+@pytest.mark.parametrize(("dtype", "within"), _DTYPES)
+def test_repulsion_agrees(gpu, cores, assert_close, dtype, within):
+    box, table, points = _vessel()
+    law = RepulsionLaw(0.01, 1.2)
+    random = np.random.default_rng(6)
+    kinds = [(60, 42), (35, 12)]
+    centres = [random.uniform(0, 1, (3, n, 1)) * np.reshape(_SHAPE, (3, 1, 1)) for n, _ in kinds]
+    places = [
+        (at + random.uniform(-2, 2, (3, n, v))).reshape(3, -1).astype(dtype)
+        for at, (n, v) in zip(centres, kinds, strict=True)
+    ]
+    distances = np.where(random.random(points) < 0.7, random.uniform(0, 3, points), np.inf)
+    moves = [random.uniform(-1, 1, one.shape) for one in places]
+    results = []
+    for device in (gpu, cores):
+        arrays = [
+            CellsOfKind(device.from_host(x), device.zeros(x.shape, dtype), n, v)
+            for x, (n, v) in zip(places, kinds, strict=True)
+        ]
+        between = Repulsion(device, box, law, dtype=dtype)
+        walls = WallRepulsion(device, box, _HALO, table, distances, law, dtype=dtype)
+        walls.apply(arrays)
+        # Lists are new, kept, made anew, and too long in the end.
+        for move in (0.0, 0.05, 0.1, 0.2):
+            for one, moved in zip(arrays, moves, strict=True):
+                one.positions[:] += device.from_host((move * moved).astype(dtype))
+            between.apply(arrays)
+        for one in arrays:
+            one.positions[:] = 0.1 * one.positions + 8.0
+        between.apply(arrays)
+        forces = {str(k): device.to_host(one.forces) for k, one in enumerate(arrays)}
+        results.append(forces)
+    assert all(np.count_nonzero(force) > 100 for force in results[1].values())
+    assert_close(*results, _SAME_BITS)
+
+
+def test_insides_agree(gpu, cores, assert_close):
+    """Of cells of two kinds, time after time."""
+    box, table, points = _vessel()
+    random, meshes = np.random.default_rng(9), (red_cell(162), red_cell(42))
+    centres = [random.uniform(0, 1, (3, n, 1)) * np.reshape(_SHAPE, (3, 1, 1)) for n in (30, 40)]
+    places = [
+        (at + size * mesh.vertices.T[:, None, :]).reshape(3, -1)
+        for at, size, mesh in zip(centres, (1.0, 0.5), meshes, strict=True)
+    ]
+    found = []
+    for device, times in ((gpu, 20), (cores, 1)):
+        insides = Insides(device, box, _HALO, table)
+        surfaces = [
+            Surfaces(
+                device.from_host(x),
+                at.shape[1],
+                len(mesh.vertices),
+                device.from_host(mesh.triangles.astype(np.int32)),
+            )
+            for x, at, mesh in zip(places, centres, meshes, strict=True)
+        ]
+        for _ in range(times):
+            flags = device.zeros((points,), np.uint8)
+            insides.mark(surfaces, flags)
+            found.append({"flags": device.to_host(flags)})
+    for one in found:
+        assert_close(one, found[-1], _SAME_BITS)
+    marked = np.count_nonzero(found[-1]["flags"])
+    assert 100 < marked < points - 100, marked

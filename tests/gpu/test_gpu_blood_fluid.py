@@ -1,0 +1,141 @@
+"""Claims about blood's fluid on a GPU: all ways through its steps do what those of the cores do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from lattice_tables import Part, box_part
+
+from haloscope.solvers.blood.d3q19 import WEIGHTS
+from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid_gpu import Way
+
+_PRECISIONS = [("double", 1e-12), ("single", 1e-5)]
+_SAME_BITS = 0.0
+
+
+def _obstacles(shape: tuple[int, int, int]) -> np.ndarray:
+    return np.random.default_rng(5).random(shape) < 0.04
+
+
+def _walls(part: Part) -> WallLinks:
+    """All links to walls, some of them near, some far, all of them moving."""
+    directions, points = np.nonzero(part.sources == -1)
+    directions += 1
+    random = np.random.default_rng(7)
+    velocities = 1e-3 * random.standard_normal((len(points), 3))
+    return WallLinks(points, directions, random.uniform(0.05, 1, len(points)), velocities)
+
+
+def _open_at_both_ends(part: Part) -> tuple[Opening, Opening]:
+    inlet = int((part.sources[0, part.bulk : part.owned] == -2).sum())
+    return Opening(0, 1, np.tile([0.01, 0.001, 0.0], (inlet, 1))), Opening(0, -1)
+
+
+def _fluid_cases() -> dict[str, tuple[Part, dict[str, Any]]]:
+    dense = box_part((70, 33, 21))
+    shape = (43, 26, 15)
+    sparse = box_part(shape, (True, False, True), _obstacles(shape))
+    ended = box_part(shape, (False, False, True), _obstacles(shape), [(0, 0), (0, 1)])
+    cells = {"with_cells": True, "inside_tau": 1.1}
+    return {
+        "dense": (dense, {}),
+        "bgk": (dense, {"collision": "bgk"}),
+        "sparse": (sparse, {}),
+        "walls": (sparse, {"walls": _walls(sparse)}),
+        "openings": (ended, {"openings": _open_at_both_ends(ended)}),
+        "cells": (sparse, {"with_cells": True}),
+        "two viscosities": (sparse, cells),
+        "everything": (
+            ended,
+            {"openings": _open_at_both_ends(ended), "walls": _walls(ended), **cells},
+        ),
+        "Carreau": (sparse, {"carreau": Carreau(0.3, 0.02, 500.0, 0.4)}),
+    }
+
+
+def _stepped(device: Any, part: Part, steps: int, **options: Any) -> dict[str, np.ndarray]:
+    fluid = Fluid(device, part, **{"tau": 0.7, "body_force": (1e-4, -2e-4, 5e-5), **options})
+    random = np.random.default_rng(1)
+    fluid.set_populations(WEIGHTS[:, None] * 0.02 * random.standard_normal((19, part.owned)))
+    if options.get("with_cells"):
+        force = 1e-3 * random.standard_normal((3, part.owned))
+        fluid.force[:, : part.owned] = device.from_host(force.astype(fluid.force.dtype))
+    if options.get("inside_tau"):
+        inside = (random.random(part.owned) < 0.4).astype(np.uint8)
+        fluid.inside[: part.owned] = device.from_host(inside)
+    for number in range(steps):
+        if options.get("openings"):
+            fluid.drive(0, 1.0 + 0.1 * number)
+            fluid.drive(1, 1.0 - 0.001 * number)
+        fluid.step()
+    density, velocity = fluid.moments()
+    found = {"f": fluid.populations(), "density": density, "velocity": velocity}
+    if options.get("with_cells"):
+        found["kept"] = device.to_host(fluid.velocity)[:, : part.owned]
+    return found
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+@pytest.mark.parametrize(("real", "within"), _PRECISIONS)
+@pytest.mark.parametrize("case", list(_fluid_cases()))
+def test_the_fluid_agrees(gpu, cores, assert_close, case, real, within, steps):
+    part, options = _fluid_cases()[case]
+    there, here = (_stepped(device, part, steps, real=real, **options) for device in (gpu, cores))
+    power = case == "Carreau"  # powers differ in their last digits
+    moments = ("density", "velocity")  # summed up by the array modules
+    kernels = [{k: v for k, v in each.items() if k not in moments} for each in (there, here)]
+    assert_close(*kernels, within if power else _SAME_BITS)
+    assert_close(*({k: each[k] for k in moments} for each in (there, here)), within)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(kinds=False),
+        Way(together=2),
+        Way(together=4),
+        Way(threads=128, blocks=4),
+        Way(blocks=3, passing=True),
+        Way(buffers=2),
+        Way(buffers=2, together=2),
+        Way(buffers=2, kinds=False, threads=512, blocks=1),
+        Way(buffers=2, together=4, threads=128, passing=True),
+    ],
+)
+@pytest.mark.parametrize("kept", [("double", "full"), ("single", "full"), ("single", "half")])
+def test_all_ways_through_a_step_agree(gpu, cores, assert_close, way, kept):
+    for case in ("dense", "everything"):
+        part, options = _fluid_cases()[case]
+        options = {**options, "real": kept[0], "storage": kept[1]}
+        for steps in (1, 4, 5):
+            there = _stepped(gpu, part, steps, way=way, **options)
+            here = _stepped(cores, part, steps, **options)
+            assert_close({"f": there["f"]}, {"f": here["f"]}, _SAME_BITS)
+
+
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_steps_in_a_graph_are_those_without(gpu, assert_close, buffers):
+    part, options = _fluid_cases()["everything"]
+    fluids = [Fluid(gpu, part, tau=0.7, way=Way(buffers=buffers), **options) for _ in range(2)]
+    start = WEIGHTS[:, None] * 0.02 * np.random.default_rng(1).standard_normal((19, part.owned))
+
+    def pair() -> None:
+        for _ in range(2):
+            fluids[0].step()
+
+    for fluid in fluids:
+        fluid.set_populations(start)
+        # Then all steps are of kinds that come again.
+        fluid.step()
+        fluid.step()
+    graph = gpu.graph(pair)
+    for turn in range(3):
+        for fluid in fluids:
+            fluid.drive(0, 1.0 + 0.1 * turn)
+        graph.replay()
+        for _ in range(2):
+            fluids[1].step()
+    assert_close(*({"f": fluid.populations()} for fluid in fluids), _SAME_BITS)

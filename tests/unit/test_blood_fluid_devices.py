@@ -1,0 +1,250 @@
+"""Claims about the fluid on ranks, threads and GPUs: the same bits whatever way its steps go."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import pytest
+import small_fluids
+from fluid_on_one_thread import Compiled, compiled, passing_for_a_gpu
+from lattice_tables import box_part, split
+from small_fluids import obstacles, random_start
+
+from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import assemble
+from haloscope.solvers.blood import fluid_gpu, fluid_launches
+from haloscope.solvers.blood.fluid import SOURCE, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid_gpu import Way, neighbours
+from haloscope.solvers.blood.populations import stride_of
+
+device = small_fluids.device
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_slots_begin_at_lines_of_their_own(kind, itemsize):
+    line = {"cpu": 64, "cuda": 128}[kind]
+    for count in (1, 1000, 2048, 4096 // itemsize, 123457):
+        starts = stride_of(count, itemsize, kind) * itemsize * np.arange(19)
+        assert starts[1] >= count * itemsize
+        assert not (starts % line).any()
+        assert len(set(starts % 4096)) == 19
+
+
+def options_of_all_kinds(part):
+    """Everything at once: cells, walls that move, openings, two viscosities."""
+    directions, points = np.nonzero(part.sources == -1)
+    directions += 1
+    random = np.random.default_rng(7)
+    number = part.numbers[points]
+    fractions = 0.1 + 0.9 * ((number * 19 + directions) % 101) / 100
+    velocities = 1e-3 * (((number * 19 + directions) % 103)[:, None] - [50, 40, 30]) / 50
+    inlet = np.zeros((int((part.sources[0, part.bulk : part.owned] == -2).sum()), 3))
+    inlet[:, 0] = 0.01 * random.random(1)
+    return {
+        "tau": 0.7,
+        "inside_tau": 1.0,
+        "with_cells": True,
+        "walls": WallLinks(points, directions, fractions, velocities),
+        "openings": (Opening(0, 1, inlet), Opening(0, -1)),
+        "body_force": (1e-4, 2e-4, 0),
+    }
+
+
+def whole_and_parts():
+    shape = (23, 6, 5)
+    whole = box_part(shape, (False, False, True), obstacles(shape), [(0, 0), (0, 1)])
+    x, y = whole.coordinates[:, 0], whole.coordinates[:, 1]
+    owner = np.where(x < 12, 0, np.where(y < 3, 1, 2))
+    return whole, owner, split(whole, owner)
+
+
+def exchange(fluids, parts):
+    """Copy what other ranks need, by lists that both sides made on their own."""
+    owner_of = {int(n): r for r, p in enumerate(parts) for n in p.numbers[: p.owned]}
+    for rank, (fluid, part) in enumerate(zip(fluids, parts, strict=True)):
+        owners = np.array([owner_of[int(part.numbers[g])] for g in fluid.ghost_slots[:, 0]])
+        for other in set(owners.tolist()):
+            theirs = fluids[other]
+            to_us = [owner_of[int(parts[other].numbers[g])] == rank for g in theirs.partners]
+            come, go = fluid.ghost_slots[owners == other], theirs.owned_slots[to_us]
+            names = [(p.numbers[s[:, 0]], s[:, 1]) for p, s in ((part, come), (parts[other], go))]
+            assert np.array_equal(names[0], names[1])
+            here, there = fluid.destination, theirs.destination
+            if fluid.forward:
+                here[come[:, 2]] = there[go[:, 2]]
+            else:
+                there[go[:, 2]] = here[come[:, 2]]
+
+
+def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
+    whole, owner, parts = whole_and_parts()
+    start = random_start(whole)
+    inside = np.random.default_rng(8).random(whole.owned) < 0.4
+    g = 1e-4 * np.random.default_rng(9).standard_normal((3, whole.owned))
+
+    def fill(fluid, mine):
+        fluid.set_populations(start[:, mine])
+        fluid.inside[: len(mine)] = inside[mine]
+        fluid.force[:, : len(mine)] = g[:, mine]
+        return fluid
+
+    everything = np.arange(whole.owned)
+    one = fill(Fluid(device, whole, **options_of_all_kinds(whole)), everything)
+    two_threads = Fluid(CpuDevice(threads=2), whole, **options_of_all_kinds(whole))
+    fill(two_threads, everything)
+    many = [
+        fill(Fluid(device, part, **options_of_all_kinds(part)), np.flatnonzero(owner == rank))
+        for rank, part in enumerate(parts)
+    ]
+    for step in range(5):
+        one.step()
+        two_threads.step()
+        if step == 2:
+            again = one.populations()
+            one = fill(Fluid(device, whole, **options_of_all_kinds(whole)), everything)
+            one.set_populations(again)
+        for fluid in many:
+            fluid.collide_edge()
+            fluid.collide_interior()
+        exchange(many, parts)
+        for fluid in many:
+            fluid.finish_step()
+        expected = one.populations()
+        assert np.array_equal(two_threads.populations(), expected)
+        for rank, fluid in enumerate(many):
+            assert np.array_equal(fluid.populations(), expected[:, owner == rank])
+    for rank, fluid in enumerate(many):
+        expected = one.velocity[:, : one.owned][:, owner == rank]
+        assert np.array_equal(fluid.velocity[:, : fluid.owned], expected)
+
+
+def same_bits(fluids, part, steps=4):
+    for one in fluids:
+        one.set_populations(random_start(part))
+        one.inside[: part.owned] = np.random.default_rng(8).random(part.owned) < 0.4
+        one.force[:, : part.owned] = 1e-3
+    for _ in range(steps):
+        for one in fluids:
+            one.step()
+        assert np.array_equal(fluids[0].populations(), fluids[1].populations())
+        speeds = [one.velocity[:, : one.owned] for one in fluids]
+        assert np.array_equal(*speeds)
+        for here, there in zip(fluids[0].moments(), fluids[1].moments(), strict=True):
+            assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize(
+    ("real", "storage", "way"),
+    [
+        ("double", "full", Way()),
+        ("single", "full", Way(together=2)),
+        ("double", "full", Way(kinds=False)),
+        ("single", "full", Way(passing=True)),
+        ("single", "half", Way(together=2)),
+        ("double", "full", Way(buffers=2)),
+        ("single", "full", Way(buffers=2, together=2)),
+        ("single", "half", Way(buffers=2, kinds=False, passing=True)),
+        ("double", "full", Way(buffers=2, pushing=True)),
+        ("single", "half", Way(buffers=2, pushing=True, kinds=False, together=2)),
+    ],
+)
+def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
+    device, tmp_path, monkeypatch, real, storage, way
+):
+    """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
+    monkeypatch.setattr(fluid_launches, "LINE", 32)
+    whole, _, parts = whole_and_parts()
+    # Only where all points go together are some taken side by side, and one is left over. Where nobody
+    # fetches what ghosts need, each buffer has its own.
+    part = parts[0] if way.together == way.buffers == 1 else whole
+    assert whole.bulk % 2
+    options = {**options_of_all_kinds(part), "real": real, "storage": storage}
+    fluid = Fluid(device, part, **options)
+    there = Fluid(passing_for_a_gpu(tmp_path, fluid, way), part, way=way, **options)
+    same_bits((fluid, there), part)
+    # Set again, from whatever kind of step: an even number of them, then an odd one.
+    there.step()
+    for steps in (2, 3):
+        same_bits((fluid, there), part, steps)
+
+
+@pytest.mark.parametrize(
+    ("pushing", "real", "together"),
+    [(False, "double", 1), (True, "double", 1), (False, "single", 2)],
+)
+def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
+    device, tmp_path, monkeypatch, pushing, real, together
+):
+    # So short that parts as small as these have lines without points of the edge.
+    monkeypatch.setattr(fluid_launches, "LINE", 32)
+    whole, owner, parts = whole_and_parts()
+    start, way = random_start(whole), Way(buffers=2, pushing=pushing, together=together)
+    one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
+    there = passing_for_a_gpu(tmp_path, one, way)
+    mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
+    many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]
+    for fluid in many:
+        on_lines = np.resize(fluid.on_edge[: fluid.bulk], (fluid.bulk // 4, 4)).any(axis=1)
+        assert 0.2 < on_lines.mean() < 0.95
+    one.set_populations(start)
+    for fluid, points in zip(many, mine, strict=True):
+        fluid.set_populations(start[:, points])
+    for step in range(7):
+        one.step()
+        for fluid in many:
+            assert fluid.forward != pushing
+            fluid.collide_edge()
+            fluid.collide_interior()
+        exchange(many, parts)
+        for fluid in many:
+            fluid.finish_step()
+        expected = one.populations()
+        if step == 3:
+            # As from a file: some of them in the middle of what the others do.
+            many[1].set_populations(expected[:, mine[1]])
+            for fluid, points in zip(many[::2], mine[::2], strict=True):
+                fluid.set_populations(expected[:, points])
+        for fluid, points in zip(many, mine, strict=True):
+            assert np.array_equal(fluid.populations(), expected[:, points])
+            assert np.array_equal(fluid.velocity[:, : fluid.owned], one.velocity[:, points])
+
+
+def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
+    part = box_part((5, 4, 3))
+    with pytest.raises(ValueError, match="two buffers are for GPUs"):
+        Fluid(device, part, tau=0.7, way=Way(buffers=2))
+    with pytest.raises(ValueError, match="computed in single"):
+        Fluid(device, part, tau=0.7, storage="half")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a kind of x86-64 processor")
+@pytest.mark.parametrize(
+    ("real", "storage"), [("double", "full"), ("single", "full"), ("single", "half")]
+)
+def test_narrower_vectors_give_the_same_bits(device, tmp_path, real, storage):
+    part = whole_and_parts()[0]
+    options = {**options_of_all_kinds(part), "real": real, "storage": storage}
+    fluid = Fluid(device, part, **options)
+    text = assemble(SOURCE, fluid.constants)
+    library = compiled(tmp_path, text, "-march=haswell", "-fopenmp")
+    same_bits((fluid, Fluid(Compiled(library, "cpu"), part, **options)), part)
+
+
+@pytest.mark.parametrize("differ", [True, False])
+def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, differ):
+    if not differ:
+        # All rows look alike, and none may be taken for another.
+        monkeypatch.setattr(fluid_gpu, "_FACTORS", np.zeros(18, np.uint64))
+    part = whole_and_parts()[0]
+    for way in (Way(), Way(kinds=False)):
+        found = neighbours(part.sources, way)
+        every = np.arange(part.owned)
+        rows = found.distances[found.kinds, :18].T if way.kinds else found.distances
+        rows = rows[:, : part.owned]
+        absent = rows == fluid_gpu.NONE
+        assert np.array_equal(absent, part.sources < 0)
+        assert np.array_equal((rows + every)[~absent], part.sources[~absent])
+    box = neighbours(box_part((9, 8, 7)).sources, Way())
+    assert len(box.distances) == 27 or not differ
