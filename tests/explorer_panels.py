@@ -1,4 +1,4 @@
-"""Reads the explorer's page for tests: a row of a tree, the timeline and what it shows."""
+"""Reads the explorer's page for tests: rows of trees and their values, the timeline and what it shows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ def item(page: Any, tree: str, name: str) -> Any:
     """The first row of a tree whose name is exactly this."""
     rows = page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem")
     return rows.filter(has=page.get_by_text(name, exact=True)).first
+
+
+def value(page: Any, tree: str, name: str) -> float:
+    """What a row shows, in the unit of its metric."""
+    return float(item(page, tree, name).get_attribute("data-value"))
 
 
 def timeline(page: Any) -> Any:

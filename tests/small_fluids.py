@@ -9,8 +9,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.solvers.blood.d3q19 import WEIGHTS
 
 
-@pytest.fixture(scope="module")
-def device():
+@pytest.fixture(name="device", scope="module")
+def fixture_device():
     return CpuDevice(threads=1)
 
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explorer_panels import item as _item
-from explorer_panels import shown as _shown
-from explorer_panels import timeline as _timeline
+from explorer_panels import item, shown, timeline, value
 from explorer_samples import write_sample
 
 from haloscope.scope.metrics import BY_NAME, METRICS
@@ -20,10 +18,6 @@ from haloscope.scope.result import Result
 from haloscope.scope.trace import Kind, iterate, read_events
 
 Show = Callable[..., Any]
-
-
-def _value(page: Any, tree: str, name: str) -> float:
-    return float(_item(page, tree, name).get_attribute("data-value"))
 
 
 def _ranks(result: Result, values: Any) -> Any:
@@ -44,12 +38,12 @@ def test_finding_selects_metric_call_path_and_ranks_and_goes_to_an_instance(
     assert buttons.count() == len(findings)
     assert findings[number]["title"] in buttons.nth(number).inner_text()
     buttons.nth(number).click()
-    chosen = _item(page, "Metrics", BY_NAME["late_sender"].title)
+    chosen = item(page, "Metrics", BY_NAME["late_sender"].title)
     assert chosen.get_attribute("aria-selected") == "true"
-    assert _item(page, "Call paths", "MPI_Sendrecv").get_attribute("aria-selected") == "true"
+    assert item(page, "Call paths", "MPI_Sendrecv").get_attribute("aria-selected") == "true"
     for rank in findings[number]["ranks"]:
-        assert _item(page, "System", f"rank {rank}").get_attribute("aria-selected") == "true"
-    _timeline(page)
+        assert item(page, "System", f"rank {rank}").get_attribute("aria-selected") == "true"
+    timeline(page)
     # The longest wait of these ranks, whether they wait or keep others waiting.
     waits = result.waits
     node = result.path_of(int(waits["node"][0]))
@@ -63,7 +57,7 @@ def test_finding_selects_metric_call_path_and_ranks_and_goes_to_an_instance(
     ]  # fmt: skip
     longest = max(wanted, key=lambda wait: wait["end"] - wait["begin"])
     zero = result.about["begin"]
-    begin, end = _shown(page)
+    begin, end = shown(page)
     assert begin < longest["begin"] - zero < longest["end"] - zero < end
     assert end - begin < 4 * (longest["end"] - longest["begin"])
     assert f"1 of {len(wanted)}:" in page.locator(".timeline-panel .strip").inner_text()
@@ -89,8 +83,8 @@ def test_finding_with_an_instance_goes_exactly_there(show: Show, tmp_path: Path)
     assert page.get_by_text("All is slow. Begin with here.").is_visible()
     assert page.locator(".finding code").inner_text() == "here"
     page.locator(".finding").click()
-    _timeline(page)
-    begin, end = _shown(page)
+    timeline(page)
+    begin, end = shown(page)
     middle = (wait["begin"] + wait["end"]) / 2 - result.about["begin"]
     assert (begin + end) / 2 == pytest.approx(middle, abs=1e-7)
     # Of all ranks none is selected: none of them stands out.
@@ -112,7 +106,7 @@ def test_finding_without_a_wait_goes_to_its_call_path(show: Show, tmp_path: Path
     page = show(tmp_path / "run")
     page.locator(".finding").click()
     page.get_by_text("no wait state; read_mesh for").wait_for()
-    begin, end = _shown(page)
+    begin, end = shown(page)
     visit = [
         tick / 1e9 - result.about["begin"]
         for tick, kind, payload, _ in iterate(read_events(tmp_path / "run" / "rank-00002.0.events"))
@@ -132,13 +126,13 @@ def test_delay_costs_show_the_waits_that_a_call_path_causes(
     # Those who end the waits are in MPI by then: what they do there is not what is to blame.
     assert {result.role_of(int(wait["cause_node"])) for wait in charged} & {"sendrecv", "barrier"}
     page = show(folder, link="m=delay&c=program/timestep/form_matrix&d=timeline")
-    _timeline(page)
+    timeline(page)
     strip = page.locator(".timeline-panel .strip")
     assert len(charged) > 1
     assert f"{len(charged)} wait states of the selection" in strip.inner_text()
     page.keyboard.press("n")
     longest = max(charged, key=lambda wait: wait["end"] - wait["begin"])
-    begin, end = _shown(page)
+    begin, end = shown(page)
     zero = result.about["begin"]
     assert begin < longest["begin"] - zero < longest["end"] - zero < end
     assert ", because of form_matrix" in strip.inner_text()
@@ -154,11 +148,11 @@ def test_waits_for_messages_in_wrong_order_are_told_from_others(
     assert 0 < wrong < late
     strip = ".timeline-panel .strip"
     page = show(folder, link="m=late_sender_wrong_order&c=program&d=timeline")
-    _timeline(page)
+    timeline(page)
     assert f"{wrong} wait states of the selection" in page.locator(strip).inner_text()
     page.keyboard.press("n")
     assert f"1 of {wrong}: Wrong order, " in page.locator(strip).inner_text()
-    _item(page, "Metrics", "Late Sender").click()
+    item(page, "Metrics", "Late Sender").click()
     page.get_by_text(f"{late} wait states of the selection").wait_for()
 
 
@@ -171,7 +165,7 @@ def test_without_findings_the_greatest_losses_are_listed(show: Show, tmp_path: P
     greatest = max(in_time, key=result.total)
     assert BY_NAME[greatest].title in first.inner_text()
     first.click()
-    assert _item(page, "Metrics", BY_NAME[greatest].title).get_attribute("aria-selected") == "true"
+    assert item(page, "Metrics", BY_NAME[greatest].title).get_attribute("aria-selected") == "true"
 
 
 def _is_below(name: str, above: str) -> bool:
@@ -227,10 +221,10 @@ def test_map_of_a_call_path_shows_its_messages_only(
     )
     here = result.pairs[result.pairs["node"] == node]
     assert float(row.get_attribute("data-mean")) == here["messages"].sum() / 9
-    _item(page, "Call paths", "read_mesh").click()
+    item(page, "Call paths", "read_mesh").click()
     page.get_by_text("read_mesh sends nothing here.").wait_for()
     page.get_by_role("button", name="Select the whole program").click()
-    assert _item(page, "Call paths", "program").get_attribute("aria-selected") == "true"
+    assert item(page, "Call paths", "program").get_attribute("aria-selected") == "true"
 
 
 def test_map_zooms_to_a_few_ranks_and_back(show: Show, before: tuple[Path, Result]) -> None:
@@ -265,27 +259,27 @@ def test_comparison_shows_differences_by_metric_call_path_and_rank(
     name = "p2p_synchronisation"
     title = BY_NAME[name].title
     assert second.total(name) < first.total(name) / 10
-    assert _value(page, "Metrics", title) == pytest.approx(second.total(name) - first.total(name))
+    assert value(page, "Metrics", title) == pytest.approx(second.total(name) - first.total(name))
 
     def whole(result: Result) -> Any:
         node = next(n for n in range(len(result.nodes)) if result.path_of(n)[-1] == "gather")
         return result.inclusive(result.value(name))[node]
 
-    assert _value(page, "Call paths", "gather") == pytest.approx(
+    assert value(page, "Call paths", "gather") == pytest.approx(
         whole(second).sum() - whole(first).sum()
     )
     page.wait_for_timeout(300)
     by_rank = _ranks(second, whole(second)) - _ranks(first, whole(first))
     for rank in range(9):
-        assert _value(page, "System", f"rank {rank}") == pytest.approx(by_rank[rank])
+        assert value(page, "System", f"rank {rank}") == pytest.approx(by_rank[rank])
     # As a share of the first measurement, and each of the two alone.
     page.get_by_role("combobox", name="Values of Metrics").select_option("root")
     share = 100 * (second.total(name) - first.total(name)) / first.total("time")
-    assert _value(page, "Metrics", title) == pytest.approx(share)
+    assert value(page, "Metrics", title) == pytest.approx(share)
     page.get_by_role("combobox", name="Values of Metrics").select_option("absolute")
     for view, result in (("0", first), ("1", second)):
         page.get_by_role("combobox", name="Measurement").select_option(view)
-        assert _value(page, "Metrics", title) == pytest.approx(result.total(name))
+        assert value(page, "Metrics", title) == pytest.approx(result.total(name))
 
 
 def test_comparison_has_both_timelines_and_the_difference_of_the_maps(
@@ -293,12 +287,12 @@ def test_comparison_has_both_timelines_and_the_difference_of_the_maps(
 ) -> None:
     (folder, first), (other, second) = before, after
     page = show(folder, other, link="d=timeline&m=time&c=program")
-    _timeline(page)
-    assert _shown(page)[1] == pytest.approx(second.about["span"], abs=1e-6)
+    timeline(page)
+    assert shown(page)[1] == pytest.approx(second.about["span"], abs=1e-6)
     page.get_by_role("combobox", name="Timeline of").select_option("0")
     page.wait_for_timeout(500)
-    _timeline(page)
-    assert _shown(page)[1] == pytest.approx(first.about["span"], abs=1e-6)
+    timeline(page)
+    assert shown(page)[1] == pytest.approx(first.about["span"], abs=1e-6)
     page.get_by_role("tab", name="Communication").click()
     row = page.locator("tr[data-name='empty']")
     row.wait_for()
@@ -320,9 +314,9 @@ def test_comparison_lists_what_changed_most_and_goes_there(
     told = changes.first.inner_text().replace("\u202f", " ")
     assert re.search(r" → [^·]* · most in ", told)
     changes.first.click()
-    chosen = _item(page, "Metrics", BY_NAME[greatest].title)
+    chosen = item(page, "Metrics", BY_NAME[greatest].title)
     assert chosen.get_attribute("aria-selected") == "true"
-    assert _value(page, "Metrics", BY_NAME[greatest].title) == pytest.approx(change[greatest])
+    assert value(page, "Metrics", BY_NAME[greatest].title) == pytest.approx(change[greatest])
     # Both diagnoses follow, and keys go on from where the click was.
     assert page.get_by_role("list", name="Findings of the first").first.is_visible()
     assert changes.first.evaluate("button => button === document.activeElement")

@@ -9,22 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from explorer_panels import item, value
 from explorer_samples import HOSTILE, write_sample
 
 from haloscope.scope.measurement import Location, Node, Region
 from haloscope.scope.result import FILE, Result
 
 Show = Callable[..., Any]
-
-
-def _item(page: Any, tree: str, name: str) -> Any:
-    """The first row of a tree whose name is exactly this."""
-    rows = page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem")
-    return rows.filter(has=page.get_by_text(name, exact=True)).first
-
-
-def _value(page: Any, tree: str, name: str) -> float:
-    return float(_item(page, tree, name).get_attribute("data-value"))
 
 
 def _mode(page: Any, mode: str) -> None:
@@ -61,18 +52,16 @@ def test_closed_rows_are_inclusive_and_open_ones_exclusive(
     folder, result = before
     page = show(folder, link="m=time&c=program")
     inclusive = result.inclusive(result.value("time")).sum(axis=1)
-    assert _value(page, "Call paths", "program") == pytest.approx(inclusive[0])
-    _item(page, "Call paths", "program").dblclick()
+    assert value(page, "Call paths", "program") == pytest.approx(inclusive[0])
+    item(page, "Call paths", "program").dblclick()
     own = result.value("time").sum(axis=1)
-    assert _value(page, "Call paths", "program") == pytest.approx(own[0])
+    assert value(page, "Call paths", "program") == pytest.approx(own[0])
     step = _node(result, "program", "timestep")
-    assert _value(page, "Call paths", "timestep") == pytest.approx(inclusive[step])
-    assert _value(page, "Metrics", "Time") == pytest.approx(result.total("time"))
-    _item(page, "Metrics", "Time").locator(".twisty").click()
-    assert _value(page, "Metrics", "Time") == pytest.approx(
-        result.exclusive("time").sum(), abs=1e-9
-    )
-    assert _value(page, "Metrics", "Execution") == pytest.approx(result.total("execution"))
+    assert value(page, "Call paths", "timestep") == pytest.approx(inclusive[step])
+    assert value(page, "Metrics", "Time") == pytest.approx(result.total("time"))
+    item(page, "Metrics", "Time").locator(".twisty").click()
+    assert value(page, "Metrics", "Time") == pytest.approx(result.exclusive("time").sum(), abs=1e-9)
+    assert value(page, "Metrics", "Execution") == pytest.approx(result.total("execution"))
 
 
 @pytest.mark.parametrize("mode", ["absolute", "root", "selection"])
@@ -89,14 +78,14 @@ def test_numbers_of_every_mode_equal_numpy(
     metrics = {"absolute": 1.0, "root": 100 / root, "selection": 100 / metric}[mode]
     paths = {"absolute": 1.0, "root": 100 / root, "selection": 100 / metric}[mode]
     system = {"absolute": 1.0, "root": 100 / root, "selection": 100 / here}[mode]
-    assert _value(page, "Metrics", "Late Sender") == pytest.approx(metric * metrics)
-    assert _value(page, "Metrics", "Computation") == pytest.approx(
+    assert value(page, "Metrics", "Late Sender") == pytest.approx(metric * metrics)
+    assert value(page, "Metrics", "Computation") == pytest.approx(
         result.total("computation") * metrics
     )
-    assert _value(page, "Call paths", "MPI_Sendrecv") == pytest.approx(here * paths)
+    assert value(page, "Call paths", "MPI_Sendrecv") == pytest.approx(here * paths)
     by_rank = np.bincount([place.rank for place in result.locations], late[node])
     for rank in range(9):
-        assert _value(page, "System", f"rank {rank}") == pytest.approx(by_rank[rank] * system)
+        assert value(page, "System", f"rank {rank}") == pytest.approx(by_rank[rank] * system)
 
 
 def test_panes_can_have_modes_of_their_own(show: Show, before: tuple[Path, Result]) -> None:
@@ -105,8 +94,8 @@ def test_panes_can_have_modes_of_their_own(show: Show, before: tuple[Path, Resul
     page.get_by_role("combobox", name="Values of Call paths").select_option("root")
     node = _node(result, *GATHER)
     share = 100 * result.value("late_sender")[node].sum() / result.total("time")
-    assert _value(page, "Call paths", "MPI_Sendrecv") == pytest.approx(share)
-    assert _value(page, "Metrics", "Late Sender") == pytest.approx(result.total("late_sender"))
+    assert value(page, "Call paths", "MPI_Sendrecv") == pytest.approx(share)
+    assert value(page, "Metrics", "Late Sender") == pytest.approx(result.total("late_sender"))
     assert page.get_by_role("combobox", name="Values of all panes").input_value() == "own"
 
 
@@ -116,7 +105,7 @@ def test_path_of_the_greatest_values_opens_from_any_selection(
     """From a call path where the metric is nothing one comes to the greatest values, too."""
     page = show(before[0], link="m=late_sender&c=program/MPI_Init")
     hottest = page.get_by_role("button", name="Open the path of the greatest values")
-    assert _value(page, "Call paths", "MPI_Init") == 0
+    assert value(page, "Call paths", "MPI_Init") == 0
     hottest.click()
     chosen = page.get_by_role("tree", name="Call paths", exact=True).locator("[aria-selected=true]")
     assert "MPI_Sendrecv" in chosen.inner_text()
@@ -128,16 +117,16 @@ def test_system_pane_shows_the_selected_metric_and_call_path(
 ) -> None:
     folder, result = before
     page = show(folder, link="m=time&c=program")
-    _item(page, "Call paths", "program").locator(".twisty").click()
-    _item(page, "Call paths", "read_mesh").click()
-    _item(page, "Metrics", "Visits").click()
+    item(page, "Call paths", "program").locator(".twisty").click()
+    item(page, "Call paths", "read_mesh").click()
+    item(page, "Metrics", "Visits").click()
     _ready(page)
     visits = result.value("visits")[_node(result, "program", "read_mesh")]
     for rank in range(9):
-        assert _value(page, "System", f"rank {rank}") == visits[2 * rank : 2 * rank + 2].sum()
+        assert value(page, "System", f"rank {rank}") == visits[2 * rank : 2 * rank + 2].sum()
     # A rank with a thread and a stream opens into both.
-    _item(page, "System", "rank 4").locator(".twisty").click()
-    assert _item(page, "System", "GPU 0 stream 7").is_visible()
+    item(page, "System", "rank 4").locator(".twisty").click()
+    assert item(page, "System", "GPU 0 stream 7").is_visible()
 
 
 def test_spread_over_ranks_equals_numpy(show: Show, before: tuple[Path, Result]) -> None:
@@ -153,7 +142,7 @@ def test_spread_over_ranks_equals_numpy(show: Show, before: tuple[Path, Result])
     ):  # fmt: skip
         assert float(numbers.get_attribute(f"data-{name}")) == pytest.approx(expected)
     page.get_by_role("button", name=f"Select rank {ranks.argmax()}, the one with the most").click()
-    assert _item(page, "System", f"rank {ranks.argmax()}").get_attribute("aria-selected") == "true"
+    assert item(page, "System", f"rank {ranks.argmax()}").get_attribute("aria-selected") == "true"
     for tab in ("Spread", "Topology"):
         page.get_by_role("tab", name=tab).click()
         picture = page.get_by_role("tabpanel", name=tab).get_by_role("img")
@@ -175,7 +164,7 @@ def test_ranks_are_chosen_on_the_topology(show: Show, before: tuple[Path, Result
     size = min(64, (box["width"] - 12) / 3, (box["height"] - 22) / 3)
     grid.click(position={"x": 6 + 2.5 * size, "y": 6 + 1.5 * size})
     page.get_by_role("tab", name="Tree", exact=True).click()
-    assert _item(page, "System", "rank 5").get_attribute("aria-selected") == "true"
+    assert item(page, "System", "rank 5").get_attribute("aria-selected") == "true"
 
 
 def test_trees_are_used_with_keys_alone(show: Show, before: tuple[Path, Result]) -> None:
@@ -184,23 +173,23 @@ def test_trees_are_used_with_keys_alone(show: Show, before: tuple[Path, Result])
     tree = page.get_by_role("tree", name="Metrics", exact=True)
     assert tree.evaluate("t => t === document.activeElement")
     page.keyboard.press("ArrowRight")
-    assert _item(page, "Metrics", "Time").get_attribute("aria-expanded") == "true"
+    assert item(page, "Metrics", "Time").get_attribute("aria-expanded") == "true"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert _item(page, "Metrics", "Computation").get_attribute("aria-selected") == "true"
+    assert item(page, "Metrics", "Computation").get_attribute("aria-selected") == "true"
     active = tree.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-level") == "3"
     page.keyboard.press("ArrowLeft")
-    assert _item(page, "Metrics", "Execution").get_attribute("aria-selected") == "true"
+    assert item(page, "Metrics", "Execution").get_attribute("aria-selected") == "true"
     page.keyboard.press("ArrowLeft")
-    assert _item(page, "Metrics", "Execution").get_attribute("aria-expanded") == "false"
+    assert item(page, "Metrics", "Execution").get_attribute("aria-expanded") == "false"
     page.keyboard.press("End")
     page.keyboard.press("Home")
-    assert _item(page, "Metrics", "Time").get_attribute("aria-selected") == "true"
+    assert item(page, "Metrics", "Time").get_attribute("aria-selected") == "true"
     page.keyboard.press("2")
     page.keyboard.press("*")
-    assert _item(page, "Call paths", "timestep").is_visible()
+    assert item(page, "Call paths", "timestep").is_visible()
 
 
 def test_search_finds_metrics_call_paths_and_ranks(show: Show, before: tuple[Path, Result]) -> None:
@@ -212,14 +201,14 @@ def test_search_finds_metrics_call_paths_and_ranks(show: Show, before: tuple[Pat
     assert any("Wait at Barrier" in text for text in texts)
     assert any("MPI_Barrier" in text and "timestep › update" in text for text in texts)
     options.filter(has_text="MPI_Barrier").click()
-    chosen = _item(page, "Call paths", "MPI_Barrier")
+    chosen = item(page, "Call paths", "MPI_Barrier")
     assert chosen.get_attribute("aria-selected") == "true"
     page.get_by_role("searchbox").fill("wait at barrier")
     page.keyboard.press("Enter")
-    assert _item(page, "Metrics", "Wait at Barrier").get_attribute("aria-selected") == "true"
+    assert item(page, "Metrics", "Wait at Barrier").get_attribute("aria-selected") == "true"
     page.get_by_role("searchbox").fill("rank 7")
     page.keyboard.press("Enter")
-    assert _item(page, "System", "rank 7").get_attribute("aria-selected") == "true"
+    assert item(page, "System", "rank 7").get_attribute("aria-selected") == "true"
     page.get_by_role("searchbox").fill("no such thing")
     assert page.get_by_text("nothing found").is_visible()
 
@@ -275,9 +264,9 @@ def test_about_tells_what_was_run_and_how_efficient_it_was(show: Show, tmp_path:
 
 def test_link_restores_the_view(show: Show, before: tuple[Path, Result]) -> None:
     page = show(before[0], link=LINK)
-    _item(page, "Metrics", "Late Sender").locator(".twisty").click()
+    item(page, "Metrics", "Late Sender").locator(".twisty").click()
     page.get_by_role("combobox", name="Values of System").select_option("selection")
-    _item(page, "System", "rank 2").click()
+    item(page, "System", "rank 2").click()
     page.get_by_role("tab", name="Communication").click()
     page.get_by_role("combobox", name="Quantity of the map").select_option("seconds")
     page.get_by_role("button", name="Hide what is zero everywhere").click()
@@ -289,9 +278,9 @@ def test_link_restores_the_view(show: Show, before: tuple[Path, Result]) -> None
     for tree, name in (
         ("Metrics", "Late Sender"), ("Call paths", "MPI_Sendrecv"), ("System", "rank 2"),
     ):  # fmt: skip
-        assert _item(other, tree, name).get_attribute("aria-selected") == "true"
-    assert _item(other, "Metrics", "Late Sender").get_attribute("aria-expanded") == "false" or (
-        _value(other, "Metrics", "Late Sender") == _value(page, "Metrics", "Late Sender")
+        assert item(other, tree, name).get_attribute("aria-selected") == "true"
+    assert item(other, "Metrics", "Late Sender").get_attribute("aria-expanded") == "false" or (
+        value(other, "Metrics", "Late Sender") == value(page, "Metrics", "Late Sender")
     )
     assert other.get_by_role("combobox", name="Values of System").input_value() == "selection"
     assert other.get_by_role("combobox", name="Quantity of the map").input_value() == "seconds"
@@ -308,20 +297,20 @@ def test_broken_link_shows_the_page_all_the_same(
     show: Show, before: tuple[Path, Result], link: str
 ) -> None:
     page = show(before[0], link=link)
-    assert _item(page, "Metrics", "Time").is_visible()
+    assert item(page, "Metrics", "Time").is_visible()
 
 
 def test_names_from_a_hostile_trace_are_text(show: Show, tmp_path: Path) -> None:
     write_sample(tmp_path / "run", ranks=4, steps=1, streams=True, hostile=True)
     page = show(tmp_path / "run", link="m=time&c=program&co=0")
     page.get_by_role("button", name="Open all call paths").click()
-    name = _item(page, "Call paths", HOSTILE)
+    name = item(page, "Call paths", HOSTILE)
     assert name.is_visible()
     name.hover()
     name.click()
     assert page.get_by_role("tooltip").inner_text().startswith(HOSTILE)
     # What would turn the direction of writing or ring a bell is shown as a sign for it.
-    assert _item(page, "Call paths", "evil\ufffdname\ufffd\ufffd").is_visible()
+    assert item(page, "Call paths", "evil\ufffdname\ufffd\ufffd").is_visible()
     for tab in ("Findings", "Timeline", "Communication", "About"):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_timeout(200)
@@ -385,8 +374,8 @@ def test_tree_of_thousands_makes_only_the_rows_in_sight(show: Show, tmp_path: Pa
     assert tree.get_by_role("treeitem").count() < 100
     page.keyboard.press("3")
     page.keyboard.press("End")
-    last = _item(page, "System", "rank 2999")
+    last = item(page, "System", "rank 2999")
     assert last.is_visible()
     assert last.get_attribute("aria-setsize") == "3000"
     _ready(page)
-    assert _value(page, "System", "rank 2999") == pytest.approx(result.value("time")[:, 2999].sum())
+    assert value(page, "System", "rank 2999") == pytest.approx(result.value("time")[:, 2999].sum())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from explorer_panels import item, value
 from explorer_samples import HOSTILE, write_sample
 
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
@@ -19,15 +20,6 @@ from haloscope.scope.result import Result
 Show = Callable[..., Any]
 
 GATHER = ("program", "timestep", "gmres", "gather", "MPI_Sendrecv")
-
-
-def _item(page: Any, tree: str, name: str) -> Any:
-    rows = page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem")
-    return rows.filter(has=page.get_by_text(name, exact=True)).first
-
-
-def _value(page: Any, tree: str, name: str) -> float:
-    return float(_item(page, tree, name).get_attribute("data-value"))
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +34,14 @@ def test_file_opens_from_disk_without_any_network(
 ) -> None:
     _, result = before
     page = show.at(f"{file.as_uri()}#m=late_sender&c={'/'.join(GATHER)}", offline=True)  # type: ignore[attr-defined]
-    assert _value(page, "Metrics", "Late Sender") == pytest.approx(result.total("late_sender"))
+    assert value(page, "Metrics", "Late Sender") == pytest.approx(result.total("late_sender"))
     page.wait_for_timeout(400)
     node = next(n for n in range(len(result.nodes)) if result.path_of(n) == GATHER)
     values = result.value("late_sender")[node]
     ranks = np.bincount([place.rank for place in result.locations], values)
     for rank in range(9):
         step = values.max() / 65535
-        assert _value(page, "System", f"rank {rank}") == pytest.approx(ranks[rank], abs=2 * step)
+        assert value(page, "System", f"rank {rank}") == pytest.approx(ranks[rank], abs=2 * step)
 
 
 def test_file_has_the_timeline_with_its_messages(show: Show, file: Path) -> None:
@@ -78,10 +70,10 @@ def test_file_has_the_messages_of_each_call_path(
     row = page.locator("tr[data-name='bytes']")
     row.wait_for()
     assert float(row.get_attribute("data-mean")) == pytest.approx(result.pairs["bytes"].sum() / 9)
-    _item(page, "Call paths", "program").locator(".twisty").click()
+    item(page, "Call paths", "program").locator(".twisty").click()
     for name in ("timestep", "gmres"):
-        _item(page, "Call paths", name).locator(".twisty").click()
-    _item(page, "Call paths", "scatter").click()
+        item(page, "Call paths", name).locator(".twisty").click()
+    item(page, "Call paths", "scatter").click()
     node = next(
         n for n in range(len(result.nodes)) if result.path_of(n)[-2:] == ("scatter", "MPI_Sendrecv")
     )
@@ -92,12 +84,12 @@ def test_file_has_the_messages_of_each_call_path(
 
 def test_link_within_a_file_restores_the_view(show: Show, file: Path) -> None:
     page = show.at(file.as_uri(), offline=True)  # type: ignore[attr-defined]
-    _item(page, "Metrics", "Visits").click()
+    item(page, "Metrics", "Visits").click()
     page.get_by_role("tab", name="Topology").click()
     page.wait_for_timeout(400)
     link = page.evaluate("location.href")
     other = show.at(link, offline=True)  # type: ignore[attr-defined]
-    assert _item(other, "Metrics", "Visits").get_attribute("aria-selected") == "true"
+    assert item(other, "Metrics", "Visits").get_attribute("aria-selected") == "true"
     assert other.get_by_role("tab", name="Topology").get_attribute("aria-selected") == "true"
 
 
@@ -106,7 +98,7 @@ def test_names_in_a_file_are_text(show: Show, tmp_path: Path) -> None:
     write_page(Report(tmp_path / "run"), tmp_path / "page.html")
     page = show.at(f"{(tmp_path / 'page.html').as_uri()}#m=time&c=program", offline=True)  # type: ignore[attr-defined]
     page.get_by_role("button", name="Open all call paths").click()
-    assert _item(page, "Call paths", HOSTILE).is_visible()
+    assert item(page, "Call paths", HOSTILE).is_visible()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0
 
@@ -144,7 +136,7 @@ def test_what_a_file_leaves_out_is_told_on_its_page(show: Show, tmp_path: Path) 
     # Sums are exact all the same; what is spread evenly is said where it is seen.
     page.get_by_role("button", name="Open all call paths").click()
     page.wait_for_timeout(300)
-    _item(page, "Call paths", "MPI_Finalize").click()
+    item(page, "Call paths", "MPI_Finalize").click()
     page.wait_for_timeout(300)
     assert "spread evenly" in page.get_by_role("group", name="Spread over ranks").inner_text()
 
@@ -155,7 +147,7 @@ def test_comparison_fits_into_a_file(
     write_page(Report(before[0], after[0]), tmp_path / "page.html")
     page = show.at(f"{(tmp_path / 'page.html').as_uri()}#m=time&c=program", offline=True)  # type: ignore[attr-defined]
     change = after[1].total("time") - before[1].total("time")
-    assert _value(page, "Metrics", "Time") == pytest.approx(change)
+    assert value(page, "Metrics", "Time") == pytest.approx(change)
     page.get_by_role("tab", name="Timeline").click()
     page.get_by_role("combobox", name="Timeline of").select_option("0")
     page.wait_for_function(

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explorer_panels import item as _item
-from explorer_panels import shown as _shown
-from explorer_panels import timeline as _timeline
+from explorer_panels import item, shown, timeline
 from explorer_samples import write_sample
 
 from haloscope.scope.measurement import open_measurement
@@ -43,8 +41,8 @@ def test_timeline_zooms_from_the_run_to_one_message(
 ) -> None:
     folder, result = before
     page = show(folder, link="d=timeline")
-    canvas = _timeline(page)
-    begin, end = _shown(page)
+    canvas = timeline(page)
+    begin, end = shown(page)
     assert begin == 0
     assert end == pytest.approx(result.about["span"], abs=1e-6)
     sent, received, sender, size = _message_in_the_middle(folder, 4)
@@ -53,7 +51,7 @@ def test_timeline_zooms_from_the_run_to_one_message(
     box = canvas.bounding_box()
 
     def x_of(time: float) -> float:
-        begin, end = _shown(page)
+        begin, end = shown(page)
         return float(LABELS + (time - begin) / (end - begin) * (box["width"] - LABELS))
 
     page.keyboard.down("Control")
@@ -64,7 +62,7 @@ def test_timeline_zooms_from_the_run_to_one_message(
         page.wait_for_function(
             "label => document.querySelector('canvas.timeline').ariaLabel !== label", arg=label
         )
-        begin, end = _shown(page)
+        begin, end = shown(page)
         if end - begin < 3 * (received - sent):
             break
     page.keyboard.up("Control")
@@ -87,27 +85,27 @@ def test_timeline_says_what_is_under_the_pointer_and_selects_it(
 ) -> None:
     folder, result = before
     page = show(folder, link="d=timeline")
-    canvas = _timeline(page)
+    canvas = timeline(page)
     box = canvas.bounding_box()
     first = next(
         (tick / 1e9, payload)
         for tick, kind, payload, _ in iterate(read_events(folder / "rank-00000.0.events"))
         if kind is Kind.ENTER and result.path_of(payload)[-1] == "read_mesh"
     )
-    begin, end = _shown(page)
+    begin, end = shown(page)
     moment = first[0] - result.about["begin"] + 2e-4
     x = LABELS + (moment - begin) / (end - begin) * (box["width"] - LABELS)
     canvas.hover(position={"x": x, "y": RULER + 4})
     tip = page.get_by_role("tooltip").inner_text()
     assert tip.startswith("read_mesh\nrank 0 · program")
     canvas.click(position={"x": x, "y": RULER + 4})
-    assert _item(page, "Call paths", "read_mesh").get_attribute("aria-selected") == "true"
+    assert item(page, "Call paths", "read_mesh").get_attribute("aria-selected") == "true"
 
 
 def test_rows_without_room_are_scrolled_to(show: Show, tmp_path: Path) -> None:
     write_sample(tmp_path / "run", ranks=64, steps=1)
     page = show(tmp_path / "run", link="d=timeline")
-    canvas = _timeline(page)
+    canvas = timeline(page)
     box = canvas.bounding_box()
     bottom = {"x": LABELS / 2, "y": box["height"] - SLIDER - 3}
     canvas.hover(position=bottom)
@@ -121,28 +119,28 @@ def test_timeline_moves_with_keys_and_its_window_is_in_the_link(
     show: Show, before: tuple[Path, Result]
 ) -> None:
     page = show(before[0], link="d=timeline")
-    canvas = _timeline(page)
+    canvas = timeline(page)
     canvas.focus()
-    whole = _shown(page)
+    whole = shown(page)
     page.keyboard.press("+")
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(400)
-    part = _shown(page)
+    part = shown(page)
     assert part[1] - part[0] == pytest.approx(0.6 * (whole[1] - whole[0]), rel=0.01)
     link = page.evaluate("location.hash").lstrip("#")
     other = show(before[0], link=link)
-    _timeline(other)
-    assert _shown(other) == pytest.approx(part)
+    timeline(other)
+    assert shown(other) == pytest.approx(part)
     page.keyboard.press("Home")
     page.wait_for_timeout(200)
-    assert _shown(page) == whole
+    assert shown(page) == whole
 
 
 def test_link_restores_the_timeline_and_how_panels_are_arranged(
     show: Show, before: tuple[Path, Result]
 ) -> None:
     page = show(before[0], link="m=late_sender&c=program&d=timeline")
-    _timeline(page)
+    timeline(page)
     for name in ("Show callers above each other", "Draw messages as lines", "Shade wait states"):
         page.get_by_role("button", name=name).click()
     page.get_by_role("button", name="Dim what is not below the selected call path").click()
@@ -167,7 +165,7 @@ def test_link_restores_the_timeline_and_how_panels_are_arranged(
         one.wait_for_function("document.querySelector('.which').textContent.startsWith('4 of ')")
         one.wait_for_timeout(700)
         canvas = one.locator("canvas.timeline")
-        told = [one.locator(".which").inner_text(), canvas.bounding_box(), _shown(one)]
+        told = [one.locator(".which").inner_text(), canvas.bounding_box(), shown(one)]
         pressed = "buttons => buttons.map(one => one.getAttribute('aria-pressed'))"
         told.append(one.locator(".timeline-panel .strip button").evaluate_all(pressed))
         told.append(one.evaluate("location.hash").lstrip("#"))
@@ -195,7 +193,7 @@ def test_arrangement_that_does_not_fit_is_left_as_usual(
 ) -> None:
     usual = "m=late_sender&c=program&d=timeline"
     page = show(before[0], link=f"{usual}&{link}")
-    _timeline(page)
+    timeline(page)
     kept = page.evaluate("location.hash")
     assert not {part[0] for part in kept.split("&") if part[1] == "="} & set("lebx")
     page.keyboard.press("n")
@@ -213,6 +211,6 @@ def test_missing_rank_leaves_the_others_in_the_timeline(show: Show, tmp_path: Pa
     (tmp_path / "run" / "rank-00002.0.events").unlink()
     (tmp_path / "run" / "rank-00002.def").unlink()
     page = show(tmp_path / "run", link="d=timeline")
-    _timeline(page)
+    timeline(page)
     assert len(open_measurement(tmp_path / "run").ranks) == 3
     assert "have no other end" in page.locator(".note").inner_text()

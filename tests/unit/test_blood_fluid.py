@@ -6,15 +6,12 @@ import ctypes
 
 import numpy as np
 import pytest
-import small_fluids
 from fluid_on_one_thread import compiled
 from lattice_tables import TwoArrays, box_part
-from small_fluids import obstacles, random_start, settled
+from small_fluids import fixture_device, obstacles, random_start, settled  # noqa: F401
 
 from haloscope.solvers.blood.d3q19 import VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
-
-device = small_fluids.device
 
 
 @pytest.mark.parametrize("collision", ["bgk", "trt"])

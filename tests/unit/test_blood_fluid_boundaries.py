@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import small_fluids
 from lattice_tables import TwoArrays, box_part
-from small_fluids import obstacles, random_start, settled
+from small_fluids import fixture_device, obstacles, random_start, settled  # noqa: F401
 
 from haloscope.solvers.blood.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import Fluid, Opening, WallLinks
-
-device = small_fluids.device
 
 
 def wall_links(part, fraction, speed):

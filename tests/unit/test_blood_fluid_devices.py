@@ -6,10 +6,9 @@ import platform
 
 import numpy as np
 import pytest
-import small_fluids
 from fluid_on_one_thread import Compiled, compiled, passing_for_a_gpu
 from lattice_tables import box_part, split
-from small_fluids import obstacles, random_start
+from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
@@ -17,8 +16,6 @@ from haloscope.solvers.blood import fluid_gpu, fluid_launches
 from haloscope.solvers.blood.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, neighbours
 from haloscope.solvers.blood.populations import stride_of
-
-device = small_fluids.device
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -78,6 +75,15 @@ def exchange(fluids, parts):
                 there[go[:, 2]] = here[come[:, 2]]
 
 
+def step_together(fluids, parts):
+    for fluid in fluids:
+        fluid.collide_edge()
+        fluid.collide_interior()
+    exchange(fluids, parts)
+    for fluid in fluids:
+        fluid.finish_step()
+
+
 def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
     whole, owner, parts = whole_and_parts()
     start = random_start(whole)
@@ -105,12 +111,7 @@ def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
             again = one.populations()
             one = fill(Fluid(device, whole, **options_of_all_kinds(whole)), everything)
             one.set_populations(again)
-        for fluid in many:
-            fluid.collide_edge()
-            fluid.collide_interior()
-        exchange(many, parts)
-        for fluid in many:
-            fluid.finish_step()
+        step_together(many, parts)
         expected = one.populations()
         assert np.array_equal(two_threads.populations(), expected)
         for rank, fluid in enumerate(many):
@@ -195,11 +196,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
         one.step()
         for fluid in many:
             assert fluid.forward != pushing
-            fluid.collide_edge()
-            fluid.collide_interior()
-        exchange(many, parts)
-        for fluid in many:
-            fluid.finish_step()
+        step_together(many, parts)
         expected = one.populations()
         if step == 3:
             # As from a file: some of them in the middle of what the others do.

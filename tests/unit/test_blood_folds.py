@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
 import pytest
+from small_membranes import one_core
 
 from haloscope.case import check
-from haloscope.device import open_device
 from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
@@ -21,11 +20,6 @@ from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 KINDS = ("loop", "linear")
 # A guard beside which the rest is nothing.
 ALONE = MembraneLaw(1e-9, dilation=10.0, fold_guard=2.0)
-
-
-@functools.cache
-def one_core():
-    return open_device("cpu", threads=1)
 
 
 def membranes(mesh, law, x, *, elements="loop") -> Membranes:

@@ -8,8 +8,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from short_channels import STEPS, WALLS, channel, opened, rows_of
-from short_channels import Heard as _Heard
+from short_channels import STEPS, WALLS, Heard, channel, opened, rows_of
 
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
@@ -90,7 +89,7 @@ def test_a_restart_with_another_time_step_keeps_the_clock(tmp_path, scheme):
     }
     opened(data, **tables).run(2, out=tmp_path, ceilings=False)
     data["flow"]["time"] |= {"time_step": 0.03, "end": 0.5}
-    heard = _Heard()
+    heard = Heard()
     simulation = opened(data, **tables)
     summary = simulation.run(out=tmp_path, restart=True, ceilings=False, progress=heard)
     # 0.3 s are left: ten steps of 0.03 s.

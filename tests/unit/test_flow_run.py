@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from short_channels import STEPS, channel, opened, rows_of
-from short_channels import Heard as _Heard
+from short_channels import STEPS, Heard, channel, opened, rows_of
 
 from haloscope.device.ceilings import Ceilings
 from haloscope.errors import SolutionError
@@ -156,7 +155,7 @@ def test_a_run_that_is_killed_leaves_the_tables_up_to_the_last_step_that_was_tol
         advance(steps)
 
     simulation.solver.advance = killed
-    heard = _Heard()
+    heard = Heard()
     with pytest.raises(KeyboardInterrupt):
         simulation.run(out=tmp_path, ceilings=False, progress=heard)
     assert len(heard.rates) == 3
