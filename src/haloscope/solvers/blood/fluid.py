@@ -207,7 +207,8 @@ class Fluid:
                 tables = (place, other, values.astype(self._dtype))
                 arrays = (device.from_host(table) for table in tables)
                 self._corrections.append((*arrays, len(place)))
-        self._orders = orders(device, part, self.on_edge[: part.bulk], self._way, stored.itemsize)
+        on_edge, size = self.on_edge[: part.bulk], stored.itemsize
+        self._orders = orders(device, part, on_edge, self._way, size, self.stride)
         self.listed = self._orders.listed
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()

@@ -38,7 +38,12 @@ class Orders:
 
 
 def orders(
-    device: Device, part: LatticePart, edge: NDArray[np.bool_], way: Way, itemsize: int
+    device: Device,
+    part: LatticePart,
+    edge: NDArray[np.bool_],
+    way: Way,
+    itemsize: int,
+    stride: int,
 ) -> Orders:
     """Lay out the order in which points are taken.
 
@@ -54,6 +59,8 @@ def orders(
         How a GPU reads where neighbours lie.
     itemsize
         Bytes of a stored population.
+    stride
+        Distance of slots.
 
     Returns
     -------
@@ -65,8 +72,8 @@ def orders(
         for sources in (None, part.sources):
             here: list[tuple[Any, ...]] = []
             for some in chosen:
-                order = rows_and_points(some, sources)
-                tables = (order.rows, order.row_sources, order.points, order.point_sources)
+                order = rows_and_points(some, sources, stride)
+                tables = (order.rows, order.row_places, order.points, order.point_sources)
                 lists = tuple(give(table) for table in tables)
                 streamed = int(sources is not None)
                 here.append((give(order.blocks), len(order.blocks) - 1, *lists, streamed))

@@ -3,6 +3,7 @@
 #define UNROLLED _Pragma("unroll")
 // What is rolled on cores is not here: rolled loops wait for each load, and keep their arrays in memory.
 #define ROLLED UNROLLED
+#define PAIR_BY_PAIR false
 #define OPENINGS_BOUNDS __launch_bounds__(128, 4)
 
 INLINE real raised(real a, real power) { return pow(a, power); }

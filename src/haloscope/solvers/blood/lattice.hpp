@@ -6,7 +6,7 @@
 // `minus` the relaxation rates of the even and odd parts of a pair of opposite directions.
 //
 // Pair n holds directions 2 n + 1 and 2 n + 2, which are opposite; d3q19.py has the same order.
-// Constants: real, CONTRAST (1: two fluids), CARREAU (1: shear-thinning).
+// Constants: real, CONTRAST (1: two fluids), CARREAU (1: shear-thinning), PAIR_BY_PAIR.
 
 #define Q 19
 #define PAIRS 9
@@ -37,13 +37,17 @@ INLINE V all(real a) {
   return a - V{};
 }
 
-// c . v for the first direction of each pair.
+// c . v for the first direction of a pair, and of all of them.
+template <typename V>
+INLINE V along(const V *v, int n) {
+  return n == 0 ? v[0] : n == 1 ? v[1] : n == 2 ? v[2] : n == 3 ? v[0] + v[1] : n == 4 ? v[0] - v[1] :
+         n == 5 ? v[0] + v[2] : n == 6 ? v[0] - v[2] : n == 7 ? v[1] + v[2] : v[1] - v[2];
+}
 template <typename V>
 INLINE void along(const V *v, V *c_v) {
-  c_v[0] = v[0], c_v[1] = v[1], c_v[2] = v[2];
-  c_v[3] = v[0] + v[1], c_v[4] = v[0] - v[1];
-  c_v[5] = v[0] + v[2], c_v[6] = v[0] - v[2];
-  c_v[7] = v[1] + v[2], c_v[8] = v[1] - v[2];
+  c_v[0] = along(v, 0), c_v[1] = along(v, 1), c_v[2] = along(v, 2);
+  c_v[3] = along(v, 3), c_v[4] = along(v, 4), c_v[5] = along(v, 5);
+  c_v[6] = along(v, 6), c_v[7] = along(v, 7), c_v[8] = along(v, 8);
 }
 
 // The other rate of a pair: (1/plus - 1/2) (1/minus - 1/2) = magic (Ginzburg, Verhaeghe and
@@ -54,17 +58,20 @@ INLINE V minus_rate(V tau, real magic) {
   return excess / fused(all<V>((real)0.5), excess, all<V>(magic));
 }
 
-// delta, j and the even and odd parts (twice) of all pairs.
+// The even and the odd part (twice) of a pair.
 template <typename V>
-INLINE V moments(const V *h, V *s, V *d, V *j) {
-  UNROLLED for (int n = 0; n < PAIRS; ++n) {
-    s[n] = h[2 * n + 1] + h[2 * n + 2];
-    d[n] = h[2 * n + 1] - h[2 * n + 2];
-  }
+INLINE void parts(V a, V b, V &s, V &d) {
+  s = a + b;
+  d = a - b;
+}
+
+// delta and j.
+template <typename V>
+INLINE V moments(V h_0, const V *s, const V *d, V *j) {
   j[0] = d[0] + ((d[3] + d[4]) + (d[5] + d[6]));
   j[1] = d[1] + ((d[3] - d[4]) + (d[7] + d[8]));
   j[2] = d[2] + ((d[5] - d[6]) + (d[7] - d[8]));
-  return ((h[0] + s[0]) + (s[1] + s[2])) + (((s[3] + s[4]) + (s[5] + s[6])) + (s[7] + s[8]));
+  return ((h_0 + s[0]) + (s[1] + s[2])) + (((s[3] + s[4]) + (s[5] + s[6])) + (s[7] + s[8]));
 }
 
 #if CARREAU
@@ -99,12 +106,14 @@ INLINE V carreau_tau(const Physics &k, const V *s, V delta, const V *u, const V 
 }
 #endif
 
-// Collides with two relaxation times and Guo's force (Phys. Rev. E 65 (2002) 046308): h is replaced
-// by what leaves, each direction's value in the place of the opposite one. u is given back.
-template <typename V>
-INLINE void collide(const Physics &k, V plus, V minus, const V *g, V *h, V *u) {
-  V s[PAIRS], d[PAIRS], j[3];
-  const V delta = moments(h, s, d, j);
+// Collides with two relaxation times and Guo's force (Phys. Rev. E 65 (2002) 046308), from h_0 and all
+// pairs' parts. `leave(i, value)` is given what leaves, in the place of the opposite direction; u is
+// given back.
+template <typename V, typename F>
+INLINE void collide_parts(const Physics &k, V plus, V minus, const V *g, V h_0, const V *s, const V *d,
+                          V *u, const F &leave) {
+  V j[3];
+  const V delta = moments(h_0, s, d, j);
   const V rho = delta + (real)1, by_rho = (real)1 / rho, half = all<V>((real)0.5);
   UNROLLED for (int a = 0; a < 3; ++a) u[a] = fused(half, g[a], j[a]) * by_rho;
 #if CARREAU
@@ -126,17 +135,29 @@ INLINE void collide(const Physics &k, V plus, V minus, const V *g, V *h, V *u) {
     even[a] = fused(even_u, u[a], even_g * g[a]);
     odd[a] = fused(odd_u, u[a], odd_g * g[a]);
   }
+  // Processors of few registers would have to put all of it aside.
   V c_u[PAIRS], c_even[PAIRS], c_odd[PAIRS];
-  along(u, c_u), along(even, c_even), along(odd, c_odd);
+  if (!PAIR_BY_PAIR) {
+    along(u, c_u), along(even, c_even), along(odd, c_odd);
+  }
   const V keep_even = fused(-half, plus, half), keep_odd = fused(-half, minus, half);
   UNROLLED for (int n = 0; n < PAIRS; ++n) {
+    if (PAIR_BY_PAIR) c_u[n] = along(u, n), c_even[n] = along(even, n), c_odd[n] = along(odd, n);
     const V toward = fused(c_u[n], c_even[n], rest_36);
     const V sum = fused(keep_even, s[n], n < 3 ? toward + toward : toward);
     const V difference = fused(keep_odd, d[n], n < 3 ? c_odd[n] + c_odd[n] : c_odd[n]);
-    h[2 * n + 1] = sum - difference;
-    h[2 * n + 2] = sum + difference;
+    leave(2 * n + 1, sum - difference);
+    leave(2 * n + 2, sum + difference);
   }
-  h[0] = fused((real)1 - plus, h[0], (real)12 * rest_36);
+  leave(0, fused((real)1 - plus, h_0, (real)12 * rest_36));
+}
+
+// The same, where h is replaced by what leaves.
+template <typename V>
+INLINE void collide(const Physics &k, V plus, V minus, const V *g, V *h, V *u) {
+  V s[PAIRS], d[PAIRS];
+  UNROLLED for (int n = 0; n < PAIRS; ++n) parts(h[2 * n + 1], h[2 * n + 2], s[n], d[n]);
+  collide_parts(k, plus, minus, g, h[0], s, d, u, [&](int i, V a) { h[i] = a; });
 }
 
 // Equilibrium less the weight.
