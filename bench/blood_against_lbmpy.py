@@ -1,7 +1,11 @@
 """Times the fluid's step and lbmpy's on a dense box of the same size, in turns, in one run.
 
+The box is periodic, and all that this takes is in Haloscope's times. lbmpy's are those of its kernels
+alone and, "with ends", of kernels and its handling of periodic ends, which is the same work as ours.
+
 Prints a line a repeat, the medians, the rate at which an array of that size is updated in place beside
-them, and last the ratio to lbmpy's best; exits 1 when Haloscope is slower.
+them, and last the ratios to the best of both kinds of lbmpy's; exits 1 when Haloscope is slower than
+lbmpy's kernels alone.
 """
 
 from __future__ import annotations
@@ -80,8 +84,13 @@ def main() -> int:
     rates = ", ".join(f"{name} {count / s / 1e6:.0f}" for name, s in medians.items())
     print(f"medians at {options.points}^3, {options.threads} threads: {rates} MLUPS")
     ours, ceiling = medians.pop("Haloscope"), medians.pop("update in place")
-    print(f"{ceiling / ours:.2f} of the update in place; ratio {min(medians.values()) / ours:.2f}")
-    return 0 if ours <= min(medians.values()) else 1
+    whole = min(s for name, s in medians.items() if name.endswith("with ends"))
+    kernels = min(s for name, s in medians.items() if not name.endswith("with ends"))
+    print(
+        f"{ceiling / ours:.2f} of the update in place; ratio to lbmpy's kernels {kernels / ours:.2f}, "
+        f"to its whole steps {whole / ours:.2f}"
+    )
+    return 0 if ours <= kernels else 1
 
 
 if __name__ == "__main__":
