@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 import types
 import typing
@@ -19,6 +20,7 @@ from haloscope.utf8 import decoded, insist_on_utf8
 
 _LARGEST_FILE = 1 << 20
 _MOST_DOTS = 500
+_LONGEST_SHOWN = 60
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
 Position = tuple[float, float, float]
@@ -168,13 +170,29 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
                 )
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+        raise InputError(f"{path} is not TOML: {error}{_shown(text, str(error))}") from error
     except RecursionError as error:
         raise InputError(
             f"{path} is nested too deeply; a {kind} has tables of tables only"
         ) from error
     except OSError as error:
         raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from error
+
+
+def _shown(text: str, told: str) -> str:
+    """Show the line that a parser's message names, and say what to write."""
+    named = re.search(r"\(at line (\d+), column \d+\)", told)
+    if named is None:
+        return "; what is missing at its end, such as a bracket or a quote?"
+    line = text.split("\n")[int(named[1]) - 1].strip()
+    if len(line) > _LONGEST_SHOWN:
+        line = line[: _LONGEST_SHOWN - 3] + "..."
+    advice = (
+        "give each key and table once"
+        if told.startswith("Cannot")
+        else "write key = value, with keys of a-z, A-Z, 0-9, _ and -, text in quotes, lists in brackets"
+    )
+    return f": {line!r}; {advice}"
 
 
 def override(data: dict[str, Any], settings: Sequence[str]) -> None:

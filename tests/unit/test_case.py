@@ -171,6 +171,23 @@ _LINES = f"{_CAVITY}title = 'a'\n"
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[cavity]\nnodés = 3\n", "(at line 2, column 4): 'nodés = 3'; write key = value"),
+        ("solver = cavity\n", "(at line 1, column 10): 'solver = cavity'; write key = value"),
+        ("[run]\r\nsteps = 3\r\nsteps = 4\r\n", "'steps = 4'; give each key and table once"),
+        ("[run]\n[run]\n", "'[run]'; give each key and table once"),
+        ("steps = [3,\n", "(at end of document); what is missing at its end"),
+        ('title = "' + "a" * 300 + "\n", '"' + "a" * 48 + "...'; write key = value"),
+    ],
+)
+def test_a_line_that_is_no_toml_is_shown_with_what_to_write(refusal, text, told):
+    line = refusal(text)
+    assert told in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
     ("content", "place", "fault"),
     [
         (b'solver = "cavity"\ntitle = "caf\xe9"\n', "line 2, byte 13", "0xe9 is not UTF-8"),
