@@ -16,6 +16,8 @@ BOX = (13, 7, 5)
 PARTS = 64
 BINS = 3
 ADDITIONS = 4096
+ROOTS = 1 << 20
+LEAST_ROOTS = {"double": 2.0**-970, "float": 2.0**-101}
 
 
 def constants(real: str) -> dict[str, int | float | str]:
@@ -28,6 +30,18 @@ def operands(real: str, count: int = VALUES) -> tuple[np.ndarray, np.ndarray, np
     random = np.random.default_rng(7)
     a, b = (random.standard_normal(count).astype(REALS[real]) for _ in range(2))
     return a, b, (-a * b).astype(REALS[real])
+
+
+def normal_numbers(real: str, count: int = ROOTS) -> np.ndarray:
+    """Numbers of every size that root_of_normal takes, those at both ends of its range among them."""
+    random = np.random.default_rng(11)
+    dtype, least = REALS[real], LEAST_ROOTS[real]
+    largest = np.finfo(dtype).max
+    logs = random.uniform(np.log2(least), np.log2(float(largest)), count)
+    values = np.exp2(logs).astype(dtype).clip(dtype(least), largest)
+    values[: count // 2] = random.uniform(1.0, 4.0, count // 2)
+    values[-4:] = [least, largest, 1.0, 4.0]
+    return values
 
 
 def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
@@ -84,6 +98,11 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     launch("bins", *sums, BINS, ADDITIONS, extent=(ADDITIONS,))
     for name, into in zip(("float bins", "double bins", "integer bins"), sums, strict=True):
         found[name] = device.to_host(into)
+
+    into = device.zeros((2 * ROOTS,), dtype)
+    numbers = device.from_host(normal_numbers(real))
+    launch("roots", numbers, into, ROOTS, extent=(ROOTS,))
+    found["root_of_normal"], found["roots"] = device.to_host(into).reshape(2, ROOTS)
 
     into = device.zeros((6 * VALUES,), dtype)
     launch("arithmetic", a, b, c, into, VALUES, extent=(VALUES,))

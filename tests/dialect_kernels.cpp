@@ -67,6 +67,14 @@ KERNEL bins(float *singles, double *doubles, long *integers, long bins, long n) 
   }
 }
 
+// Both roots of each value.
+KERNEL roots(const real *a, real *results, long n) {
+  FOR_EACH(i, n) {
+    results[i] = root_of_normal(a[i]);
+    results[i + n] = square_root(a[i]);
+  }
+}
+
 // results[k] of all values: fused, product and sum apart, larger, smaller, root, magnitude.
 INLINE real apart(real a, real b, real c) { return a * b + c; }
 

@@ -84,6 +84,8 @@ INLINE double fused(double a, double b, double c) { return std::fma(a, b, c); }
 INLINE float fused(float a, float b, float c) { return std::fmaf(a, b, c); }
 INLINE double square_root(double a) { return std::sqrt(a); }
 INLINE float square_root(float a) { return std::sqrt(a); }
+INLINE double root_of_normal(double a) { return std::sqrt(a); }
+INLINE float root_of_normal(float a) { return std::sqrt(a); }
 template <typename T>
 INLINE T absolute(T a) { return std::fabs(a); }
 template <typename T>

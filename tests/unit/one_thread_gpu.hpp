@@ -13,5 +13,7 @@ INLINE double fused(double a, double b, double c) { return std::fma(a, b, c); }
 INLINE float fused(float a, float b, float c) { return std::fmaf(a, b, c); }
 INLINE double square_root(double a) { return std::sqrt(a); }
 INLINE float square_root(float a) { return std::sqrt(a); }
+INLINE double root_of_normal(double a) { return std::sqrt(a); }
+INLINE float root_of_normal(float a) { return std::sqrt(a); }
 template <typename T>
 INLINE T smaller(T a, T b) { return a < b ? a : b; }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dialect import LEAST_ROOTS
 from small_cavities import PLANE, flow_data, simulate, swirl
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.solvers.cavity import two_steps, updates
+from haloscope.solvers.cavity.physics import physics_values
 from haloscope.solvers.cavity.stepping import Stepping
 
 
@@ -28,6 +30,17 @@ def test_single_precision_follows_double_precision(settings, step):
         # The differences of T that drive the flow are a thirtieth of T itself.
         within = 1e-6 if name == "T" else 1e-4
         assert np.abs(single.field(name) - field).max() <= within * scale, name
+
+
+@pytest.mark.parametrize(("precision", "real"), [("double", "double"), ("single", "float")])
+def test_the_wave_speed_is_the_root_of_a_number_in_range_however_slow_the_flow(precision, real):
+    driven = ("cavity.rayleigh=0", "cavity.walls.y_high.velocity=[1e-28, 0.0, 0.0]")
+    settings = [*driven, "cavity.kappa=1e-300", f"cavity.precision={precision}"]
+    still = physics_values(simulate(settings).solver.flow)
+    assert 4 * still["floor2"] == LEAST_ROOTS[real]
+    usual = simulate([f"cavity.precision={precision}"]).solver.flow
+    speed2 = usual.table.kappa * usual.reference_velocity**2
+    assert physics_values(usual)["floor2"] == speed2 > 0
 
 
 @pytest.mark.parametrize("tiles", [(1, 1), (3, 2), (5, 100), (100, 5), (100, 100)])

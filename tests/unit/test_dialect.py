@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
+import subprocess
 from fractions import Fraction
 
 import dialect
@@ -97,6 +99,61 @@ def test_pointwise_functions_are_those_of_ieee_arithmetic(found, real):
     np.testing.assert_array_equal(found["smaller"], np.minimum(a, b))
     np.testing.assert_array_equal(found["square_root"], np.sqrt(np.abs(a)))
     np.testing.assert_array_equal(found["absolute"], np.abs(a))
+
+
+def test_a_root_without_a_look_at_the_range_has_the_bits_of_the_other(found, real):
+    wanted = np.sqrt(dialect.normal_numbers(real))
+    np.testing.assert_array_equal(found["roots"], wanted)
+    np.testing.assert_array_equal(found["root_of_normal"], wanted)
+
+
+_SEED = """
+#include <cmath>
+#include <cstring>
+#define __device__
+#define __forceinline__ inline
+#define INLINE static inline
+#define asm(...) y = rough(a)
+static int __double2hiint(double a) { long w; memcpy(&w, &a, 8); return (int)(w >> 32); }
+static int __double2loint(double a) { long w; memcpy(&w, &a, 8); return (int)w; }
+static double __hiloint2double(int high, int low) {
+  const unsigned long w = (unsigned long)(unsigned)high << 32 | (unsigned)low;
+  double a;
+  memcpy(&a, &w, 8);
+  return a;
+}
+// About as far off as a GPU's own instruction, and differently for each a.
+static double rough(double a) {
+  const double off = std::sin((double)__double2loint(a));
+  return __hiloint2double(__double2hiint(1 / std::sqrt(a) * (1 + 5e-7 * off)), 0);
+}
+static float rough(float a) {
+  const double off = std::sin(1e9 * std::log((double)a));
+  return (float)(1 / std::sqrt((double)a) * (1 + 1e-7 * off));
+}
+"""
+_LOOP = """
+extern "C" void roots(const real *a, real *b, long n) {
+  for (long i = 0; i < n; ++i) b[i] = root_of_normal(a[i]);
+}
+"""
+
+
+def test_what_a_gpu_makes_of_its_rough_root_has_all_bits_right(tmp_path, real):
+    text = jit.DIALECT.read_text()
+    start = text.index(f"INLINE {real} root_of_normal({real} a) {{\n")
+    source = tmp_path / "roots.cpp"
+    body = text[start : text.index("\n}\n", start) + 3]
+    source.write_text(f"{_SEED}typedef {real} real;\n{body}{_LOOP}")
+    library = tmp_path / "roots.so"
+    flags = ["-O1", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
+    command = [*jit.find_compiler().command, *flags, str(source), "-o", str(library)]
+    subprocess.run(command, check=True, timeout=60)
+    numbers = dialect.normal_numbers(real)
+    found = np.empty_like(numbers)
+    roots = ctypes.CDLL(str(library)).roots
+    roots(numbers.ctypes, found.ctypes, ctypes.c_long(numbers.size))
+    np.testing.assert_array_equal(found, np.sqrt(numbers))
 
 
 def test_every_word_of_the_legend_is_exercised(real):

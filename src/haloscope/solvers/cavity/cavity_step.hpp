@@ -8,7 +8,7 @@ struct Physics {
   real dx, dy, dz;        // C4 / (2 h): damping, half because wave() is twice lambda
   real gx, gy, gz;        // 1 / (2 h rho): pressure gradient
   real bx, by, bz, tref;  // -beta_T g, reference temperature
-  real floor2;            // kappa V_ref^2: least beta2
+  real floor2;            // least beta2: kappa V_ref^2, or what keeps wave() in range
   real rho;
   real cfl, diffusive, cell;  // local step: factor, diffusive limit, cell-Reynolds limit factor
 };
@@ -35,7 +35,7 @@ INLINE real speed2(const Physics &k, real u, real v, real w) {
 
 // Twice the wave speed lambda = (|u| + sqrt(u^2 + 4 beta2)) / 2.
 INLINE real wave(real u, real four_beta2) {
-  return absolute(u) + square_root(fused(u, u, four_beta2));
+  return absolute(u) + root_of_normal(fused(u, u, four_beta2));
 }
 
 // Undivided fourth difference.

@@ -15,6 +15,9 @@ PHYSICS = (
 )
 """Names of the values of cavity.cpp's struct Physics, in order."""
 
+LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
+"""Least number that root_of_normal of the kernels' dialect takes, by precision."""
+
 
 def kernel_constants(flow: Flow, device_kind: str) -> dict[str, int | float | str]:
     """Compile-time constants of cavity.cpp for a case."""
@@ -54,7 +57,8 @@ def physics_values(flow: Flow) -> dict[str, float]:
     q["n0"] = -2 * (q["nx"] + q["ny"] + q["nz"])
     q["t0"] = -2 * (q["tx"] + q["ty"] + q["tz"])
     q["tref"] = table.reference_temperature
-    q["floor2"] = table.kappa * flow.reference_velocity**2
+    # Four times the square of the artificial speed of sound is under a root.
+    q["floor2"] = max(table.kappa * flow.reference_velocity**2, LEAST_ROOT[table.precision] / 4)
     q["rho"] = table.density
     q["cfl"] = table.cfl
     spread = sum(1 / h[i] ** 2 for i in axes)
