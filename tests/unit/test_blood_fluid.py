@@ -10,6 +10,7 @@ from fluid_on_one_thread import compiled
 from lattice_tables import TwoArrays, box_part
 from small_fluids import fixture_device, obstacles, random_start, settled  # noqa: F401
 
+from haloscope.device.jit import DIALECT
 from haloscope.solvers.blood.d3q19 import VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
 
@@ -236,3 +237,50 @@ def test_what_goes_to_half_precision_is_rounded_up_as_often_as_it_is_near_to_the
     special = np.array([0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
     assert np.isnan(rounded(special)).all()
     assert np.array_equal(rounded([np.inf, 70000.0, -0.0, 0.0]), [np.inf, 70000, 0, 0])
+
+
+_VECTORS = """
+%s
+#define HALF 1
+#define SINGLE 1
+#define SCALE 4096
+typedef float real;
+typedef double CellReal;
+%s
+%s
+extern "C" void numbers(const Stored *a, real *b, real *c, long n) {
+  for (long k = 0; k < n; k += LANES) *(AnyLanes *)(b + k) = load(a + k);
+  for (long k = 0; k < n; ++k) c[k] = number(a[k]);
+}
+extern "C" void halves(const real *a, Stored *b, Stored *c, long n) {
+  for (long k = 0; k < n; k += LANES) store(b + k, load(a + k));
+  for (long k = 0; k < n; ++k) c[k] = kept(a[k]);
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-march=native",)], ids=["any processor", "this one"])
+def test_vectors_in_half_precision_are_what_single_values_are(tmp_path, flags):
+    blood = [SOURCE.with_name(name).read_text() for name in ("half.hpp", "fluid_lanes.hpp")]
+    text = _VECTORS % (DIALECT.read_text(), *blood)
+    library = compiled(tmp_path, text, "-Wno-pragmas", *flags)
+
+    def both(function, given, dtype):
+        found = [np.empty(given.size, dtype) for _ in range(2)]
+        pointers = (each.ctypes.data_as(ctypes.c_void_p) for each in (given, *found))
+        function(*pointers, ctypes.c_long(given.size))
+        return found
+
+    every = np.arange(1 << 16, dtype=np.uint16)
+    vectors, one_by_one = both(library.numbers, every, np.float32)
+    with np.errstate(invalid="ignore"):
+        exact = every.view(np.float16).astype(np.float32) / 4096
+    assert np.array_equal(vectors, exact, equal_nan=True)
+    assert np.array_equal(one_by_one, exact, equal_nan=True)
+    random = np.random.default_rng(3)
+    sizes = 2.0 ** random.uniform(-45, 8, 1 << 18) * random.choice([-1, 1], 1 << 18)
+    bounds = np.array([0.0, -0.0, 65503.9, 65504.0, 65520.0, -7e4, np.inf, -np.inf] * 2) / 4096
+    given = np.concatenate([sizes, bounds, exact[np.isfinite(exact)]]).astype(np.float32)
+    vectors, one_by_one = both(library.halves, given[: given.size // 16 * 16], np.uint16)
+    assert np.array_equal(vectors, one_by_one)
+    assert np.isnan(both(library.halves, np.full(16, np.nan, np.float32), np.float16)[0]).all()

@@ -7,6 +7,9 @@
 #else
 #define VECTOR_BYTES 16
 #endif
+#if HALF && defined(__F16C__)
+#include <immintrin.h>
+#endif
 #define UNROLLED _Pragma("GCC unroll 19")
 #define ROLLED _Pragma("GCC unroll 1")  // where unrolling would make compilers slow
 #define OPENINGS_BOUNDS
@@ -64,6 +67,26 @@ INLINE void store(real *p, Lanes a) { *(AnyLanes *)p = a; }
 typedef _Float16 Stored;
 INLINE real number(Stored a) { return (real)a * ((real)1 / SCALE); }
 INLINE Stored kept(real a) { return (Stored)rounded_for_half(a * SCALE); }
+#if VECTOR_BYTES == 64 || defined(__F16C__) && VECTOR_BYTES == 32
+typedef unsigned BitLanes __attribute__((vector_size(VECTOR_BYTES)));
+INLINE Lanes load(const Stored *p) {
+#if VECTOR_BYTES == 64
+  return (Lanes)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)) * ((real)1 / SCALE);
+#else
+  return (Lanes)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)) * ((real)1 / SCALE);
+#endif
+}
+INLINE void store(Stored *p, Lanes a) {
+  a *= (real)SCALE;
+  const BitLanes bits = (BitLanes)a, in_range = (BitLanes)((Lanes)(bits & 0x7fffffffu) < 65504.0f);
+  a = (Lanes)((up_or_down(bits) & in_range) | (bits & ~in_range));
+#if VECTOR_BYTES == 64
+  _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)a, _MM_FROUND_TO_NEAREST_INT));
+#else
+  _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)a, _MM_FROUND_TO_NEAREST_INT));
+#endif
+}
+#else
 CALLED Lanes load(const Stored *p) {
   Lanes a = {};
   for (int l = 0; l < LANES; ++l) a[l] = number(p[l]);
@@ -72,6 +95,7 @@ CALLED Lanes load(const Stored *p) {
 CALLED void store(Stored *p, Lanes a) {
   for (int l = 0; l < LANES; ++l) p[l] = kept(a[l]);
 }
+#endif
 typedef short StoredBits __attribute__((may_alias));
 #else
 typedef real Stored;

@@ -5,12 +5,15 @@
 // what half precision has no room for, 13 bits, a number of 13 bits is added that a hash makes of the
 // number's own bits (Knuth's multiplicative one), and the sum is cut off. So the same number is always
 // rounded alike, on any rank and device, and numbers that half precision has stay as they are.
+template <typename Bits>
+INLINE Bits up_or_down(Bits bits) {
+  return (bits + (bits * 2654435761u >> 19)) & ~0x1fffu;
+}
 INLINE float rounded_for_half(float a) {
   union {
     float number;
     unsigned bits;
   } v = {a};
-  const unsigned rest = 0x1fff;
-  v.bits = (v.bits + (v.bits * 2654435761u >> 19)) & ~rest;
+  v.bits = up_or_down(v.bits);
   return absolute(a) < 65504.0f ? v.number : a;
 }
