@@ -66,31 +66,37 @@ INLINE Corner<double> corner_of(OneCell cell, const int *counts, const Wedge *we
   return sum;
 }
 
-// Derivatives d of the position, the first COUNT of them by v, w, vv, ww and vw, in a Loop element:
-// x gives its vertices' positions.
-template <int COUNT, typename T, typename Positions>
+// Derivatives d[FIRST] up to d[END - 1] of the position, of those by v, w, vv, ww and vw, in a Loop
+// element: x gives its vertices' positions.
+template <int FIRST, int END, typename T, typename Positions>
 INLINE void derivatives(Positions x, const double *weights, Vec<T> *d) {
-  for (int n = 0; n < COUNT; n++) d[n] = Vec<T>{};
-  for (int k = 0; k < 12; k++) {
+  UNROLLED for (int n = FIRST; n < END; n++) d[n] = Vec<T>{};
+  UNROLLED for (int k = 0; k < 12; k++) {
     const Vec<T> p = x(k);
-    for (int n = 0; n < COUNT; n++) d[n] = fused(all<T>(weights[5 * k + n]), p, d[n]);
+    UNROLLED for (int n = FIRST; n < END; n++) d[n] = fused(all<T>(weights[5 * k + n]), p, d[n]);
   }
 }
+
+// Cores have registers for the first derivatives or for the second ones, GPUs for all at once.
+#define AT_ONCE (ON_GPU ? 5 : 2)
 
 // What an element of the membrane says; h gives its natural metric.
 template <typename T, typename Positions, typename Natural>
 INLINE Response<T> loop_response(Law law, Rest rest, const double *weights, Positions x, Natural h) {
   Vec<T> d[5];
   if (law.kb != 0)
-    derivatives<5>(x, weights, d);
+    derivatives<0, AT_ONCE>(x, weights, d);
   else
-    derivatives<2>(x, weights, d);
+    derivatives<0, 2>(x, weights, d);
   Response<T> r = response_of(d[0], d[1]);
   add_elasticity(law, rest, d[0], d[1], r);
 #if VISCOUS
   add_viscosity(law, h(), d[0], d[1], r);
 #endif
-  if (law.kb != 0) add_bending(law, rest, d[0], d[1], d[2], d[3], d[4], r);
+  if (law.kb != 0) {
+    derivatives<AT_ONCE, 5>(x, weights, d);
+    add_bending(law, rest, d[0], d[1], d[2], d[3], d[4], r);
+  }
   return r;
 }
 template <typename T, typename Natural>
@@ -127,7 +133,7 @@ template <typename T, typename Positions>
 INLINE Metric<T> metric_now(const double *weights, Positions x) {
 #if LOOP
   Vec<T> d[2];
-  derivatives<2>(x, weights, d);
+  derivatives<0, 2>(x, weights, d);
   const Response<T> r = response_of(d[0], d[1]);
 #else
   const Triangle<T> t = triangle(x(0), x(1), x(2));

@@ -11,6 +11,12 @@
 //   M, N              gradients of the cell's area and volume by a vertex
 //   p, s              derivatives of the energy by the volume and by the area
 
+#if ON_GPU
+#define UNROLLED
+#else
+#define UNROLLED _Pragma("GCC unroll 12")  // else arrays of vectors lie in memory
+#endif
+
 template <typename T>
 struct Vec {
   T x, y, z;

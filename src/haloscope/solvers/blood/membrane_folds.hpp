@@ -48,7 +48,7 @@ template <typename T, typename Positions>
 INLINE Around<T> around(Law law, Rest rest, Triangle<T> t, Positions x) {
   const Vec<T> corners[3] = {x(0), x(1), x(2)}, sides[3] = {t.Ec, t.Ea, t.Eb};
   Around<T> r;
-  for (int k = 0; k < 3; k++) {
+  UNROLLED for (int k = 0; k < 3; k++) {
     r.N[k] = all<T>(0.5) * cross(x(3 + k) - corners[k], sides[k]);
     r.d[k] = dot(t.S, r.N[k]);
   }
@@ -92,7 +92,7 @@ INLINE Resistance<T> against_folds(Law law, Rest rest, Triangle<T> t, Positions 
   const Around<T> a = around(law, rest, t, x);
   if (is_sound(a)) return r;
   const T none = {};
-  for (int k = 0; k < 3; k++) {
+  UNROLLED for (int k = 0; k < 3; k++) {
     const T one_by = 1.0 / square_root(dot(t.S, t.S) * dot(a.N[k], a.N[k])), c = a.d[k] * one_by;
     const T h = half_angle(c);
     const T by_c = where(c < law.cf, (0.5 * law.kf) * (h - half_angle(law.cf)) / h);

@@ -29,7 +29,7 @@ KERNEL energies(const double *positions, const int *elements, const double *weig
 #if LOOP
         const double *w = weights + (e < regular ? 0 : 60);
         Vec<double> d[5];
-        derivatives<5>(place, w, d);
+        derivatives<0, 5>(place, w, d);
         const Vec<double> a1 = d[0], a2 = d[1];
         bending += helfrich_energy(law, rest, a1, a2, d[2], d[3], d[4]);
 #else
