@@ -29,6 +29,7 @@ verify() {
 rates() {
   timeout 120 python3 -m haloscope bench cavity --device cuda
   timeout 60 python3 bench/cavity_steps.py --nodes 512
+  timeout 60 python3 bench/cavity_power.py --nodes 512
   timeout 200 python3 bench/blood_gpu.py --sections fluid cells
   timeout 60 python3 bench/blood_steps.py --points 128 --phases
   timeout 60 python3 bench/blood_steps.py --points 128 --delta linear
