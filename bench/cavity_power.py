@@ -68,7 +68,7 @@ def main() -> None:
     first, last = times[0], statistics.median(times[len(times) // 2 :])
     print(
         f"{options.nodes}^3: a step {1e6 * first:.0f} us at first, {1e6 * last:.0f} us in the last half, "
-        f"{options.nodes**3 / last / 1e9:.2f} Gcells/s"
+        f"{solver.work.cells / last / 1e9:.2f} Gcells/s"
     )
     if late:
         clock, watts, degrees = (statistics.median(float(row[n]) for row in late) for n in range(3))

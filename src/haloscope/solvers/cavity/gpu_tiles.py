@@ -11,7 +11,7 @@ TILES = {"double": (64, 8), "float": (128, 8)}
 AHEAD = 2
 """Planes that are asked for before their use."""
 
-DRIFT = 4
+DRIFT = 2
 """Planes that a block of threads may be ahead of the last one."""
 
 PLAIN_BLOCK = (128, 4, 1)
