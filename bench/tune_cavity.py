@@ -14,7 +14,10 @@ from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 
-TILES = ((64, 8), (32, 16), (128, 4), (128, 8))
+TILES = tuple(
+    gpu_tiles.Tile(*tile)
+    for tile in ((64, 8, 1), (32, 16, 1), (128, 8, 1), (128, 8, 2), (64, 16, 2), (128, 16, 2))
+)
 DRIFTS = (2, 3, 4, 6, 1 << 30)
 
 
@@ -42,9 +45,9 @@ def main() -> None:
     case = check(data, CavityCase, "tuning")
     rows = []
     for tile, ahead, drift in itertools.product(TILES, (2, 3), DRIFTS):
-        gpu_tiles.TILES = dict.fromkeys(gpu_tiles.TILES, tile)
+        gpu_tiles.TILES = gpu_tiles.LARGE_TILES = dict.fromkeys(gpu_tiles.TILES, tile)
         gpu_tiles.AHEAD, gpu_tiles.DRIFT = ahead, drift
-        what = f"tiles {tile} {ahead} planes ahead, drift {drift}"
+        what = f"tiles {tile.x}x{tile.y}, {tile.nodes} nodes a thread, {ahead} planes ahead, drift {drift}"
         try:
             solver = CavitySolver(case, device, World())
             steps = options.steps

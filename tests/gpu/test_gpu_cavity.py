@@ -17,6 +17,7 @@ from small_cavities import flow_data, simulate
 from haloscope.domain.blocks import Blocks
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.world import World
+from haloscope.solvers.cavity import gpu_tiles
 
 _BUSY = (
     "cavity.walls.y_low.temperature=301 + 20*x",
@@ -34,6 +35,7 @@ _GRIDS = {
     "even": ("cavity.nodes=[40, 22, 50]",),
     "wide": ("cavity.nodes=[150, 24, 40]",),
     "tiled": ("cavity.nodes=[129, 34, 70]",),
+    "large": ("cavity.nodes=[230, 43, 70]",),
 }
 _PRECISIONS = {"double": 1e-12, "single": 1e-5}
 _EVERY_KIND = [
@@ -43,6 +45,13 @@ _EVERY_KIND = [
     for rescale in ("output", "step")
     for precision in _PRECISIONS
 ]
+
+
+@pytest.fixture
+def by_tiles(grid, monkeypatch):
+    """A grid computed by the tiles that only much larger ones get by themselves."""
+    if grid == "large":
+        monkeypatch.setattr(gpu_tiles, "LARGE_FROM", 0)
 
 
 def _settings(grid: str, step: str, rescale: str, precision: str) -> tuple[str, ...]:
@@ -77,6 +86,7 @@ def _updated(solver: Any, state: Any) -> dict[str, np.ndarray]:
     return {name: solver._device.to_host(solver.view(name, state)[box]) for name in solver.fields}
 
 
+@pytest.mark.usefixtures("by_tiles")
 @pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)
 def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, rescale, precision):
     within = _PRECISIONS[precision]
@@ -105,6 +115,7 @@ def test_every_kernel_of_a_step_agrees(gpu, cores, assert_close, grid, step, res
     )
 
 
+@pytest.mark.usefixtures("by_tiles")
 @pytest.mark.parametrize(("grid", "step", "rescale", "precision"), _EVERY_KIND)
 def test_a_hundred_steps_agree(gpu, cores, assert_close, grid, step, rescale, precision):
     within = _PRECISIONS[precision]

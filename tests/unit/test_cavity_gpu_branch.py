@@ -139,6 +139,7 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
     return place[::-1], {name: solver.view(name).copy() for name in solver.fields}, solver
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     ("nodes", "parts", "precision", "packing"),
     [
@@ -152,9 +153,14 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
     ],
 )
 def test_ranks_and_whole_sectors_change_no_bit(
-    monkeypatch, tmp_path, nodes, parts, precision, packing
+    monkeypatch, tmp_path, nodes, parts, precision, packing, large
 ):
-    monkeypatch.setattr(gpu_tiles, "TILES", {"double": (16, 2), "float": (16, 2)})
+    one, two = gpu_tiles.Tile(16, 2, nodes=1), gpu_tiles.Tile(16, 4, nodes=2)
+    monkeypatch.setattr(gpu_tiles, "TILES", dict.fromkeys(gpu_tiles.TILES, one))
+    monkeypatch.setattr(gpu_tiles, "LARGE_TILES", dict.fromkeys(gpu_tiles.TILES, two))
+    if large:
+        monkeypatch.setattr(gpu_tiles, "LARGE_FROM", 0)
+        monkeypatch.setattr(gpu_tiles, "LEAST_FILLED", 0)
     settings = (*_BUSY, f"cavity.nodes={nodes}", f"cavity.precision={precision}")
     ways = (f"machine.decomposition={parts}", f"machine.packing={packing}", "machine.graphs=false")
     case = small_case(*settings, *ways)

@@ -7,7 +7,8 @@
 //
 // Compile-time constants: real, DIMENSIONS (2, 3), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
 // PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
-// fit on a multiprocessor), TILE_X, TILE_Y, AHEAD, DRIFT, MOST_POLLS (see update_tiles).
+// fit on a multiprocessor), TILE_X, TILE_Y, NODES_A_THREAD, AHEAD, DRIFT, MOST_POLLS (see
+// update_tiles).
 
 #define FIELDS (DIMENSIONS + 2)
 #define THREE (DIMENSIONS == 3)

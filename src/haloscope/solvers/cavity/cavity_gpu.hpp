@@ -66,6 +66,8 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
 //
+// A thread has NODES_A_THREAD nodes of each plane, as many rows apart as the block has threads along y.
+//
 // Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
 // come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart.
 //
@@ -80,7 +82,9 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 #define Q_PLANES (2 + AHEAD)
 #define P_SIZE (P_ROWS * WIDTH)
 #define Q_SIZE (Q_ROWS * WIDTH)
-#define WARPS (TILE_X * TILE_Y / 32)
+#define LANES_Y (TILE_Y / NODES_A_THREAD)
+#define TEAM (TILE_X * LANES_Y)
+#define WARPS (TEAM / 32)
 #define ROWS_A_WARP ((P_ROWS + 4 * Q_ROWS + WARPS - 1) / WARPS)
 
 // A cut behind which the ghosts of another GPU are filled from here; base is 0 where there is none.
@@ -113,7 +117,7 @@ INLINE void crossed(const Cut &cut, long *arrivals, long epoch) {
   flag_raise((long *)cut.theirs, epoch + 1);
 }
 
-KERNEL __launch_bounds__(TILE_X *TILE_Y, LEAST_BLOCKS)
+KERNEL __launch_bounds__(TEAM, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
@@ -128,8 +132,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const int tiles_x = ((int)nx + TILE_X - 1) / TILE_X, tiles_y = ((int)ny + TILE_Y - 1) / TILE_Y;
   const int marches = ((int)nz + (int)chunk - 1) / (int)chunk;
   const int columns = tiles_x * tiles_y * marches;
-  for (long i = thread + blockIdx.x * (long)(TILE_X * TILE_Y); i < counters;
-       i += gridDim.x * (long)(TILE_X * TILE_Y))
+  for (long i = thread + blockIdx.x * (long)TEAM; i < counters; i += gridDim.x * (long)TEAM)
     other[i] = 0;
   if (thread == 0)
     for (int a = 0; a < AHEAD; ++a) gate_open(gates + a);
@@ -153,7 +156,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   for (int column = blockIdx.x; column < columns; column += gridDim.x) {
     const int tile = column % (tiles_x * tiles_y);
     const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
-    const bool active = x0 + tx < nx && y0 + ty < ny;
+    const bool inside = x0 + tx < nx;
     const int z0 = column / (tiles_x * tiles_y) * (int)chunk;
     const int z1 = smaller(z0 + (int)chunk, (int)nz);
     const real *corner = old + first + x0 + y0 * sy + z0 * sz;
@@ -207,14 +210,17 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       if (of_p) fetch(gates + gate);
       for (int a = 0; a < AHEAD && z0 + a < z1; ++a) fetch(gates + (gate + a) % AHEAD);
     }
-    const real *behind = corner + own;
-    real pBB = 0, pB = 0, uB = 0, vB = 0, wB = 0, TB = 0;
-    if (active) {
-      pBB = __ldcg(behind - 2 * sz), pB = __ldcg(behind - sz), uB = __ldcg(behind + fs - sz);
-      vB = __ldcg(behind + 2 * fs - sz), wB = __ldcg(behind + 3 * fs - sz);
-      TB = __ldcg(behind + 4 * fs - sz);
+    real pBB[NODES_A_THREAD], pB[NODES_A_THREAD], uB[NODES_A_THREAD], vB[NODES_A_THREAD];
+    real wB[NODES_A_THREAD], TB[NODES_A_THREAD];
+#pragma unroll
+    for (int r = 0; r < NODES_A_THREAD; ++r) {
+      const real *behind = corner + own + r * LANES_Y * sy - sz;
+      const bool here = inside && y0 + ty + r * LANES_Y < ny;
+      pBB[r] = here ? __ldcg(behind - sz) : (real)0, pB[r] = here ? __ldcg(behind) : (real)0;
+      uB[r] = here ? __ldcg(behind + fs) : (real)0, vB[r] = here ? __ldcg(behind + 2 * fs) : (real)0;
+      wB[r] = here ? __ldcg(behind + 3 * fs) : (real)0;
+      TB[r] = here ? __ldcg(behind + 4 * fs) : (real)0;
     }
-    real pC = 0, pF = 0, uC = 0, vC = 0, wC = 0, TC = 0;
     int p_slot = 0, q_slot = 0;
     for (int z = z0; z < z1; ++z) {
       gate_wait(gates + gate, parity);
@@ -231,50 +237,51 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
         if (asks) fetch(gates + gate);
       }
       if (++gate == AHEAD) gate = 0, parity ^= 1;
-      const int p_after = p_slot + 2 >= P_PLANES ? p_slot + 2 - P_PLANES : p_slot + 2;
+      const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
+      const int p_after = p_one + 1 == P_PLANES ? 0 : p_one + 1;
       const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
-      const real *p = p_tiles + p_slot * P_SIZE + p_at, *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
-      const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
-      const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
-      if (z == z0) {
-        const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
-        pC = p[0], pF = p_tiles[p_one * P_SIZE + p_at];
-        uC = u[0], vC = v[0], wC = w[0], TC = T[0];
-      }
-      const real pFF = p_tiles[p_after * P_SIZE + p_at];
-      const real uF = above[0], vF = above[Q_SIZE], wF = above[2 * Q_SIZE], TF = above[3 * Q_SIZE];
-      const Star p_star = {pC, p[-1], p[1], p[-WIDTH], p[WIDTH], pB, pF};
-      const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB, pFF};
-      const Star u_star = {uC, u[-1], u[1], u[-WIDTH], u[WIDTH], uB, uF};
-      const Star v_star = {vC, v[-1], v[1], v[-WIDTH], v[WIDTH], vB, vF};
-      const Star w_star = {wC, w[-1], w[1], w[-WIDTH], w[WIDTH], wB, wF};
-      const Star T_star = {TC, T[-1], T[1], T[-WIDTH], T[WIDTH], TB, TF};
-      const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
-      if (active) {
-        *out = next.p;
-        out[fs] = next.u;
-        out[2 * fs] = next.v;
-        out[3 * fs] = next.w;
-        out[4 * fs] = next.T;
+#pragma unroll
+      for (int r = 0; r < NODES_A_THREAD; ++r) {
+        const int down = r * LANES_Y * WIDTH, y = ty + r * LANES_Y;
+        const real *p = p_tiles + p_slot * P_SIZE + p_at + down;
+        const real *u = q_tiles + 4 * q_slot * Q_SIZE + q_at + down;
+        const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
+        const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at + down;
+        const real pF = p_tiles[p_one * P_SIZE + p_at + down];
+        const real pFF = p_tiles[p_after * P_SIZE + p_at + down];
+        const Star p_star = {p[0], p[-1], p[1], p[-WIDTH], p[WIDTH], pB[r], pF};
+        const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB[r], pFF};
+        const Star u_star = {u[0], u[-1], u[1], u[-WIDTH], u[WIDTH], uB[r], above[0]};
+        const Star v_star = {v[0], v[-1], v[1], v[-WIDTH], v[WIDTH], vB[r], above[Q_SIZE]};
+        const Star w_star = {w[0], w[-1], w[1], w[-WIDTH], w[WIDTH], wB[r], above[2 * Q_SIZE]};
+        const Star T_star = {T[0], T[-1], T[1], T[-WIDTH], T[WIDTH], TB[r], above[3 * Q_SIZE]};
+        const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+        pBB[r] = pB[r], pB[r] = p_star.c;
+        uB[r] = u_star.c, vB[r] = v_star.c, wB[r] = w_star.c, TB[r] = T_star.c;
+        if (!inside || y0 + y >= ny) continue;
+        real *const to = out + r * LANES_Y * sy;
+        *to = next.p;
+        to[fs] = next.u;
+        to[2 * fs] = next.v;
+        to[3 * fs] = next.w;
+        to[4 * fs] = next.T;
         if (aside) {
-          out[aside] = p[aside];
-          out[fs + aside] = u[aside];
-          out[2 * fs + aside] = v[aside];
-          out[3 * fs + aside] = w[aside];
-          out[4 * fs + aside] = T[aside];
+          to[aside] = p[aside];
+          to[fs + aside] = u[aside];
+          to[2 * fs + aside] = v[aside];
+          to[3 * fs + aside] = w[aside];
+          to[4 * fs + aside] = T[aside];
         }
         if (at_cut) {
-          const long place = x0 + tx + (y0 + ty) * sy;
-          const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
+          const long place = x0 + tx + (y0 + y) * sy;
+          const int from_y = (int)ny - 1 - y0 - y, from_z = (int)nz - 1 - z;
           if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
           if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
-          if (y_low && ty < 2) cross(cuts.y_low, next, place, z, fs, ty);
+          if (y_low && y0 + y < 2) cross(cuts.y_low, next, place, z, fs, y0 + y);
           if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
         }
       }
       out += sz;
-      pBB = pB, pB = pC, pC = pF, pF = pFF;
-      uB = uC, uC = uF, vB = vC, vC = vF, wB = wC, wC = wF, TB = TC, TC = TF;
       p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       q_slot = q_after;
     }

@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from haloscope.domain.blocks import Triple
 from haloscope.solvers.cavity.block_nodes import BlockNodes
 
-TILES = {"double": (64, 8), "float": (128, 8)}
-"""Nodes of a tile along x and y, by the type of the values."""
+
+class Tile(NamedTuple):
+    """What a block of threads computes of a plane.
+
+    Attributes
+    ----------
+    x, y
+        Nodes along these axes.
+    nodes
+        Nodes of a thread, along y.
+    """
+
+    x: int
+    y: int
+    nodes: int
+
+    @property
+    def threads(self) -> Triple:
+        """Threads of a block."""
+        return (self.x, self.y // self.nodes, 1)
+
+    def across(self, shape: Triple) -> tuple[int, int]:
+        """Tiles of a box along x and y."""
+        return -(-shape[0] // self.x), -(-shape[1] // self.y)
+
+
+TILES = {"double": Tile(64, 8, 1), "float": Tile(128, 8, 1)}
+"""Tiles of most boxes, by the type of the values."""
+
+LARGE_TILES = {"double": Tile(128, 8, 2), "float": Tile(128, 16, 2)}
+"""Tiles of boxes with much work for each multiprocessor: they read less, but begin later."""
+
+LARGE_FROM = 100
+"""Planes of large tiles for a multiprocessor from which these are the faster ones."""
+
+LEAST_FILLED = 0.8
+"""Part of the width of large tiles that a box must fill."""
 
 AHEAD = 2
 """Planes that are asked for before their use."""
@@ -27,16 +64,19 @@ _ALIGNED = 16  # bytes that the copy engine takes at once
 
 def kernel_constants(real: str) -> dict[str, int | float | str]:
     """Constants of cavity.cpp that only GPUs know, for a type of the values."""
-    tile = TILES[real]
     return {
         "BLOCK_THREADS": PLAIN_BLOCK[0] * PLAIN_BLOCK[1],
         "LEAST_BLOCKS": _LEAST_BLOCKS,
-        "TILE_X": tile[0],
-        "TILE_Y": tile[1],
         "AHEAD": AHEAD,
         "DRIFT": DRIFT,
         "MOST_POLLS": _POLLS,
+        **tile_constants(TILES[real]),
     }
+
+
+def tile_constants(tile: Tile) -> dict[str, int | float | str]:
+    """Those of them that say what a block of threads computes."""
+    return {"TILE_X": tile.x, "TILE_Y": tile.y, "NODES_A_THREAD": tile.nodes}
 
 
 def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
@@ -44,17 +84,27 @@ def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
     _, sy, sz = nodes.layout.strides
     places = (nodes.index(*start), sy, sz, nodes.layout.field_stride)
     aligned = all(n * nodes.dtype.itemsize % _ALIGNED == 0 for n in places)
-    return aligned and nx >= TILES[nodes.real][0] // 2
+    return aligned and nx >= TILES[nodes.real].x // 2
 
 
-def columns(shape: Triple, real: str, multiprocessors: int) -> tuple[int, int]:
+def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
+    """The tiles with which a box takes less time, as measured; see docs/performance.md."""
+    large = LARGE_TILES[real]
+    across = large.across(shape)
+    planes = across[0] * across[1] * shape[2] / multiprocessors
+    filled = shape[0] >= LEAST_FILLED * across[0] * large.x
+    return large if planes >= LARGE_FROM and filled else TILES[real]
+
+
+def columns(shape: Triple, tile: Tile, multiprocessors: int) -> tuple[int, int]:
     """Planes of a march and number of columns (tiles times marches) of the tiled kernel.
 
     A multiprocessor takes one column after the other. It reads a few planes before its first
     result, hence the planes that are added to each.
     """
-    nx, ny, nz = shape
-    tiles = -(-nx // TILES[real][0]) * -(-ny // TILES[real][1])
+    nz = shape[2]
+    across = tile.across(shape)
+    tiles = across[0] * across[1]
 
     def cost(marches: int) -> tuple[int, int]:
         rounds = -(-tiles * marches // multiprocessors)
@@ -73,9 +123,8 @@ def plain_chunk(shape: Triple, multiprocessors: int) -> int:
     return max(1, min(_LONGEST_CHUNK, nz * tiles // wanted))
 
 
-def shared_bytes(nodes: BlockNodes) -> int:
+def shared_bytes(tile: Tile, itemsize: int) -> int:
     """Shared memory of a block of the tiled kernel: see `tiles` in cavity_gpu.hpp."""
-    tile = TILES[nodes.real]
-    width, rows = tile[0] + 2 * _ALIGNED // nodes.dtype.itemsize, tile[1]
-    values = (3 + AHEAD) * (rows + 4) + 4 * (2 + AHEAD) * (rows + 2)
-    return values * width * nodes.dtype.itemsize
+    width = tile.x + 2 * _ALIGNED // itemsize
+    values = (3 + AHEAD) * (tile.y + 4) + 4 * (2 + AHEAD) * (tile.y + 2)
+    return values * width * itemsize

@@ -44,9 +44,9 @@ class Operands:
     step_size: Array
     reference: Array
 
-    def kernel(self, name: str) -> Kernel:
-        """A kernel of cavity.cpp."""
-        return self.device.kernel(SOURCE, name, self.constants)
+    def kernel(self, name: str, others: Constants | None = None) -> Kernel:
+        """A kernel of cavity.cpp, with other values of some constants where these are given."""
+        return self.device.kernel(SOURCE, name, {**self.constants, **(others or {})})
 
 
 def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:

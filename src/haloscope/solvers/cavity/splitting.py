@@ -62,7 +62,8 @@ def _depth(nodes: BlockNodes, device_kind: str, side: Side, here: int, cuts: int
     if device_kind == "cpu" or nodes.dimensions == 2:
         return min(GHOSTS, here)
     share = here // (cuts + 1)
-    unit = (*gpu_tiles.TILES[nodes.real], _GPU_PLANES)[side.axis]
+    tile = gpu_tiles.TILES[nodes.real]
+    unit = (tile.x, tile.y, _GPU_PLANES)[side.axis]
     wanted = min(_GPU_DEPTHS[side.axis], share) // unit * unit
     # Rows of tiles begin at whole cache lines: a shell at the upper end takes what is left.
     left = (here - wanted) // unit * unit

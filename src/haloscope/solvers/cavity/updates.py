@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.device.interface import ByValue, Launch
+from haloscope.device.interface import ByValue, Kernel, Launch
 from haloscope.domain.blocks import Side, Triple
 from haloscope.exchange.direct import DirectHalo
 from haloscope.exchange.ladder import PACKED_AXES
@@ -33,14 +33,17 @@ class Updates:
         self._operands = operands
         self._packs_x = 0 in PACKED_AXES[packing]
         self._plain = operands.kernel("update")
-        self._tiled = None
+        self._tiled: dict[gpu_tiles.Tile, Kernel] = {}
         if operands.device.copy_engine and operands.nodes.dimensions == 3:
-            self._tiled = operands.kernel("update_tiles")
+            for tiles in (gpu_tiles.TILES, gpu_tiles.LARGE_TILES):
+                tile = tiles[operands.nodes.real]
+                constants = gpu_tiles.tile_constants(tile)
+                self._tiled[tile] = operands.kernel("update_tiles", constants)
 
     def fits_tiles(self, start: Triple, stop: Triple) -> bool:
         """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
         fits = gpu_tiles.fit(self._operands.nodes, start, stop[0] - start[0])
-        return self._tiled is not None and fits
+        return bool(self._tiled) and fits
 
     def bind(
         self, start: Triple, stop: Triple, *, direct: DirectHalo | None = None, stream: Any = None
@@ -66,18 +69,20 @@ class Updates:
         if device.kind == "cpu":
             rows, chunk = core_tiles(nodes, shape, getattr(device, "threads", 1))
             options["extent"] = shape
-        elif self._tiled is not None and self.fits_tiles(start, stop):
-            kernel, tile = self._tiled, gpu_tiles.TILES[nodes.real]
-            chunk, columns = gpu_tiles.columns(shape, nodes.real, device.multiprocessors)
+        elif self.fits_tiles(start, stop):
+            tile = gpu_tiles.choose(shape, nodes.real, device.multiprocessors)
+            kernel, threads = self._tiled[tile], tile.threads
+            chunk, columns = gpu_tiles.columns(shape, tile, device.multiprocessors)
             blocks = min(columns, device.multiprocessors)
-            options |= {"block": (*tile, 1), "shared": gpu_tiles.shared_bytes(nodes)}
-            options["extent"] = (tile[0] * blocks, *tile[1:])
+            options["block"] = threads
+            options["shared"] = gpu_tiles.shared_bytes(tile, nodes.dtype.itemsize)
+            options["extent"] = (threads[0] * blocks, *threads[1:])
             counters = -(-columns // blocks) * chunk
             progress = [device.zeros((counters,), np.int64) for _ in range(2)]
             for turn in range(2):
-                more[turn] += self._fills(start, stop)
+                more[turn] += self._fills(start, stop, tile)
                 more[turn] += [progress[turn], progress[1 - turn], counters]
-                more[turn] += self._cuts(start, stop, chunk, 1 - turn, direct)
+                more[turn] += self._cuts(start, stop, tile, chunk, 1 - turn, direct)
         else:
             chunk = gpu_tiles.plain_chunk(shape, device.multiprocessors)
             block = gpu_tiles.PLAIN_BLOCK
@@ -103,18 +108,24 @@ class Updates:
         ]
 
     def _cuts(
-        self, start: Triple, stop: Triple, chunk: int, turn: int, direct: DirectHalo | None
+        self,
+        start: Triple,
+        stop: Triple,
+        tile: gpu_tiles.Tile,
+        chunk: int,
+        turn: int,
+        direct: DirectHalo | None,
     ) -> list[Any]:
         """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
         nodes = self._operands.nodes
-        nx, ny, nz = box_shape(start, stop)
-        tile_x, tile_y = gpu_tiles.TILES[nodes.real]
-        tiles_x, tiles_y = -(-nx // tile_x), -(-ny // tile_y)
+        shape = box_shape(start, stop)
+        _, ny, nz = shape
+        tiles_x, tiles_y = tile.across(shape)
         marches = -(-nz // chunk)
         # A side's two layers may lie in two tiles or marches.
         at_side = {
             Side(1, -1): tiles_x * marches,
-            Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile_y),
+            Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile.y),
             Side(2, -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
             Side(2, 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
         }
@@ -130,7 +141,7 @@ class Updates:
             values += (base, plane, mine, theirs, columns)
         return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
 
-    def _fills(self, start: Triple, stop: Triple) -> tuple[int, int]:
+    def _fills(self, start: Triple, stop: Triple, tile: gpu_tiles.Tile) -> tuple[int, int]:
         """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp.
 
         They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
@@ -144,7 +155,7 @@ class Updates:
         free = self._packs_x or all(side.axis > 0 for side in nodes.block.neighbours)
         # Behind the last node there is a wall with its ghost, or two ghosts, then padding.
         room = nodes.layout.field_stride - GHOSTS - (stop[0] - own[0])
-        last_tile = (stop[0] - start[0] - 1) % gpu_tiles.TILES[nodes.real][0] + 1
+        last_tile = (stop[0] - start[0] - 1) % tile.x + 1
         if stop[0] < own[1] or not free or high > min(room, last_tile) or nodes.real == "float":
             return 0, 0
         if start[0] > own[0] or low > GHOSTS or high == 0:

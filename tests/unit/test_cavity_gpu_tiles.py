@@ -1,0 +1,54 @@
+"""Claims about how a GPU goes through a box of the cavity: tiles, columns and shared memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from haloscope.solvers.cavity import gpu_tiles
+
+_SIZES = {"double": 8, "float": 4}
+_ON_CHIP = 227 << 10  # bytes of shared memory of a block on an H200
+_MULTIPROCESSORS = 132
+
+
+@pytest.mark.parametrize("real", _SIZES)
+@pytest.mark.parametrize("tiles", [gpu_tiles.TILES, gpu_tiles.LARGE_TILES])
+def test_tiles_fit_a_multiprocessor(real, tiles):
+    tile = tiles[real]
+    gates = 8 * gpu_tiles.AHEAD
+    assert gpu_tiles.shared_bytes(tile, _SIZES[real]) + gates <= _ON_CHIP
+    assert np.prod(tile.threads) * tile.nodes == tile.x * tile.y
+    assert (
+        np.prod(tile.threads) * _SIZES[real] <= 512 * 8
+    )  # 128 registers each in double, 64 in single
+    assert tile.x % 32 == 0  # a warp's threads lie side by side
+
+
+# Updated nodes of grids that were measured with both: docs/performance.md.
+@pytest.mark.parametrize(
+    ("shape", "large"),
+    [
+        ((510, 510, 510), True),
+        ((510, 510, 126), True),
+        ((318, 318, 318), True),
+        ((254, 254, 254), True),
+        ((254, 254, 126), False),
+        ((190, 190, 190), False),
+        ((126, 126, 126), False),
+        ((130, 510, 510), False),  # the second tile of each row would be nearly empty
+    ],
+)
+def test_large_boxes_get_large_tiles(shape, large):
+    tiles = gpu_tiles.LARGE_TILES if large else gpu_tiles.TILES
+    assert gpu_tiles.choose(shape, "double", _MULTIPROCESSORS) == tiles["double"]
+
+
+@pytest.mark.parametrize("tile", [gpu_tiles.TILES["double"], gpu_tiles.LARGE_TILES["double"]])
+@pytest.mark.parametrize("shape", [(510, 510, 510), (254, 254, 126), (33, 7, 5), (100, 9, 1000)])
+def test_columns_cover_a_box(shape, tile):
+    chunk, columns = gpu_tiles.columns(shape, tile, _MULTIPROCESSORS)
+    tiles = int(np.prod(tile.across(shape)))
+    assert columns % tiles == 0
+    marches = columns // tiles
+    assert (marches - 1) * chunk < shape[2] <= marches * chunk
