@@ -118,6 +118,7 @@ class _Gpu(CpuDevice):
 
     kind = "cuda"
     copy_engine = True
+    block_memory = 227 << 10
 
     def __init__(self) -> None:
         super().__init__(threads=1)
@@ -261,14 +262,15 @@ def test_one_rank_needs_no_exchange():
 
 @_needs_nvrtc
 @pytest.mark.usefixtures("shared_folder")
-def test_a_gpu_without_copy_engine_is_not_asked_for_tiles():
+@pytest.mark.parametrize("without", ["sm_80", "sm_120"])
+def test_a_gpu_without_copy_engine_or_memory_for_them_is_not_asked_for_tiles(without):
     asked = {}
-    for target in ("sm_80", "sm_90"):
+    for target in (without, "sm_90"):
         device = AbsentDevice(target)
         registry.ask_for_kernels(small_case(), device, World())
         asked[target] = device.kernels
-    assert asked["sm_90"] - asked["sm_80"] == {("cavity.cpp", "update_tiles")}
-    assert asked["sm_80"] < asked["sm_90"]
+    assert asked["sm_90"] - asked[without] == {("cavity.cpp", "update_tiles")}
+    assert asked[without] < asked["sm_90"]
 
 
 @_needs_nvrtc

@@ -110,6 +110,7 @@ class _TiledGpu(ThreadGpu):
     """Cores that pass for a GPU with a copy engine, on which the tiled update runs as it is written."""
 
     copy_engine = True
+    block_memory = 227 << 10
     _number = itertools.count()
 
     def __init__(self, folder: Path) -> None:

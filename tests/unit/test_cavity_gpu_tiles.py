@@ -16,8 +16,8 @@ _MULTIPROCESSORS = 132
 @pytest.mark.parametrize("tiles", [gpu_tiles.TILES, gpu_tiles.LARGE_TILES])
 def test_tiles_fit_a_multiprocessor(real, tiles):
     tile = tiles[real]
-    gates = 8 * gpu_tiles.AHEAD
-    assert gpu_tiles.shared_bytes(tile, _SIZES[real]) + gates <= _ON_CHIP
+    assert gpu_tiles.fits_block(tile, _SIZES[real], _ON_CHIP)
+    assert not gpu_tiles.fits_block(tile, _SIZES[real], 99 << 10)  # a workstation's GPU
     assert np.prod(tile.threads) * tile.nodes == tile.x * tile.y
     assert (
         np.prod(tile.threads) * _SIZES[real] <= 512 * 8

@@ -149,14 +149,18 @@ def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):
     assert np.isfinite(traces[0]).all()
 
 
-@pytest.mark.parametrize("copy_engine", [True, False])
+# The last is a GPU of a workstation that has the copy engine.
+@pytest.mark.parametrize(
+    ("copy_engine", "most", "orders"),
+    [(True, 227 << 10, 14), (False, 163 << 10, 14), (True, 99 << 10, 11), (False, 99 << 10, 11)],
+)
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("geometry", [STORED, TRILINEAR])
 @pytest.mark.parametrize("covariant", [True, False])
-def test_every_launch_fits_its_processor(covariant, geometry, size, copy_engine):
-    most = 227 << 10 if copy_engine else 163 << 10
-    for order in range(1, 15):
-        shape = launch_shape(order, size, geometry, covariant=covariant, copy_engine=copy_engine)
+def test_every_launch_fits_its_processor(covariant, geometry, size, copy_engine, most, orders):
+    gpu = {"copy_engine": copy_engine, "block_memory": most}
+    for order in range(1, orders + 1):
+        shape = launch_shape(order, size, geometry, covariant=covariant, **gpu)
         assert shape.threads % 32 == 0
         assert (shape.shared + 1024) * shape.blocks <= most + 1024
         assert shape.extent(5, 132) == (5 * shape.threads,)
@@ -165,7 +169,9 @@ def test_every_launch_fits_its_processor(covariant, geometry, size, copy_engine)
 
 def test_an_element_that_is_too_large_is_told():
     with pytest.raises(InputError, match=r"order 16 in double precision needs \d+ kB"):
-        launch_shape(16, 8)
+        launch_shape(16, 8, copy_engine=True, block_memory=227 << 10)
+    with pytest.raises(InputError, match="this GPU has 99; lower the order, use single precision"):
+        launch_shape(12, 8, copy_engine=True, block_memory=99 << 10)
 
 
 def _nvrtc_is_there() -> bool:
@@ -179,7 +185,8 @@ def _nvrtc_is_there() -> bool:
 @pytest.mark.parametrize(("covariant", "target"), [(True, 90), (False, 80)])
 def test_the_kernels_compile(covariant, target):
     order = 7
-    shape = launch_shape(order, 8, covariant=covariant, copy_engine=target >= 90)
+    gpu = {"copy_engine": target >= 90, "block_memory": (227 if target >= 90 else 163) << 10}
+    shape = launch_shape(order, 8, covariant=covariant, **gpu)
     constants = {"real": "double", "N": order, "UPWIND": 1, **shape.constants}
     code = jit.compile_for_gpu(SOURCE, constants, f"sm_{target}")
     assert b".text.last_stage\0" in code

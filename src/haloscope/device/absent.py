@@ -26,6 +26,10 @@ from haloscope.device.interface import Array, Box
 CORES = "cpu"
 _MULTIPROCESSORS = 132  # of an H200; no file that is compiled depends on it
 _MEMORY = 1 << 40
+# Kilobytes of shared memory of a block by compute capability (CUDA C++ Programming Guide, table of
+# technical specifications); GPUs that are not there count as those of workstations.
+_BLOCK_MEMORY = {75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}
+_LEAST_BLOCK_MEMORY = 99
 _SOMEWHERE = 1 << 40  # no array, but no null pointer either: that says that there is none
 
 
@@ -132,7 +136,10 @@ class AbsentDevice:
         self.identity = self.name
         cores = self.kind == "cpu"
         self.multiprocessors = available_cores() if cores else _MULTIPROCESSORS
-        self.copy_engine = not cores and int(target.removeprefix("sm_")) >= COPY_ENGINE_FROM
+        capability = 0 if cores else int(target.removeprefix("sm_"))
+        self.copy_engine = capability >= COPY_ENGINE_FROM
+        kilobytes = 0 if cores else _BLOCK_MEMORY.get(capability, _LEAST_BLOCK_MEMORY)
+        self.block_memory = kilobytes << 10
         self.files: list[CompiledFile] = []
         self.kernels: set[tuple[str, str]] = set()
         self._cache = Cache()

@@ -144,6 +144,7 @@ class CpuDevice:
     kind = "cpu"
     xp: Any = np
     copy_engine = False
+    block_memory = 0
     stream = None
     side = None
 

@@ -257,6 +257,7 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.copy_engine = int(self._device.compute_capability) >= COPY_ENGINE_FROM
+        self.block_memory = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self.architecture = f"sm_{self._device.compute_capability}"
         self.identity = f"{platform.node()} {cupy.cuda.runtime.deviceGetPCIBusId(self.index)}"
         self.stream, self.side = _streams(self.index)

@@ -110,6 +110,10 @@ class Device(Protocol):
     def copy_engine(self) -> bool:
         """Whether kernels can have rows brought to shared memory (GPUs from sm_90 on)."""
 
+    @property
+    def block_memory(self) -> int:
+        """Bytes of shared memory that a block of a GPU's threads may ask for; 0 on cores."""
+
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of undefined content, aligned for vector loads."""
 

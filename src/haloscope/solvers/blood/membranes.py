@@ -24,8 +24,8 @@ ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
 # Of a GPU's block, at most: then each thread may have 96 registers.
 _GPU_THREADS = 672
-# Bytes of a processor of a GPU, and those of a block beside what waits for others.
-_GPU_SHARED, _GPU_STATIC = 227 << 10, 4 << 10
+# Bytes of a GPU's block beside what waits for others.
+_GPU_STATIC = 4 << 10
 _RESPONSE = 12
 _CORNER_RESPONSE = 7
 _TRIANGLE_SHEETS = 2
@@ -443,8 +443,9 @@ class Membranes:
             ) + _TRIANGLE_SHEETS * E
             self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
             shared = 8 * (self._room + 3 * V)
-            together = min(_GPU_SHARED // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
-            self._on_chip = int(shared + _GPU_STATIC <= _GPU_SHARED)
+            room = device.block_memory
+            together = min(room // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
+            self._on_chip = int(shared + _GPU_STATIC <= room)
             self._shared = shared * self._on_chip
             self._slots = self.at_once = device.multiprocessors * max(together, 1)
         self._scratch = device.zeros((1 if self._on_chip else self._slots * self._room,), "f8")

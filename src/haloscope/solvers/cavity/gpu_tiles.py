@@ -60,6 +60,7 @@ _PLANES_BEFORE = 4
 _LONGEST_CHUNK = 64
 _BLOCKS_WANTED = 4
 _ALIGNED = 16  # bytes that the copy engine takes at once
+_GATE = 8  # bytes of what tells that they have come
 
 
 def kernel_constants(real: str) -> dict[str, int | float | str]:
@@ -88,7 +89,17 @@ def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
 
 
 def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
-    """The tiles with which a box takes less time, as measured; see docs/performance.md."""
+    """The tiles with which a box takes less time, as measured; see docs/performance.md.
+
+    Parameters
+    ----------
+    shape
+        Nodes of the box along x, y, z.
+    real
+        Type of the values.
+    multiprocessors
+        Of the GPU.
+    """
     large = LARGE_TILES[real]
     across = large.across(shape)
     planes = across[0] * across[1] * shape[2] / multiprocessors
@@ -121,6 +132,11 @@ def plain_chunk(shape: Triple, multiprocessors: int) -> int:
     tiles = -(-nx // PLAIN_BLOCK[0]) * -(-ny // PLAIN_BLOCK[1])
     wanted = _BLOCKS_WANTED * multiprocessors
     return max(1, min(_LONGEST_CHUNK, nz * tiles // wanted))
+
+
+def fits_block(tile: Tile, itemsize: int, block_memory: int) -> bool:
+    """Whether a GPU has the shared memory for a block of the tiled kernel, its gates included."""
+    return shared_bytes(tile, itemsize) + _GATE * AHEAD <= block_memory
 
 
 def shared_bytes(tile: Tile, itemsize: int) -> int:

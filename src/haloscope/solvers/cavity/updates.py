@@ -34,11 +34,12 @@ class Updates:
         self._packs_x = 0 in PACKED_AXES[packing]
         self._plain = operands.kernel("update")
         self._tiled: dict[gpu_tiles.Tile, Kernel] = {}
-        if operands.device.copy_engine and operands.nodes.dimensions == 3:
-            for tiles in (gpu_tiles.TILES, gpu_tiles.LARGE_TILES):
-                tile = tiles[operands.nodes.real]
-                constants = gpu_tiles.tile_constants(tile)
-                self._tiled[tile] = operands.kernel("update_tiles", constants)
+        device, nodes = operands.device, operands.nodes
+        if device.copy_engine and nodes.dimensions == 3:
+            for tile in (gpu_tiles.TILES[nodes.real], gpu_tiles.LARGE_TILES[nodes.real]):
+                if gpu_tiles.fits_block(tile, nodes.dtype.itemsize, device.block_memory):
+                    constants = gpu_tiles.tile_constants(tile)
+                    self._tiled[tile] = operands.kernel("update_tiles", constants)
 
     def fits_tiles(self, start: Triple, stop: Triple) -> bool:
         """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
@@ -71,6 +72,7 @@ class Updates:
             options["extent"] = shape
         elif self.fits_tiles(start, stop):
             tile = gpu_tiles.choose(shape, nodes.real, device.multiprocessors)
+            tile = tile if tile in self._tiled else gpu_tiles.TILES[nodes.real]
             kernel, threads = self._tiled[tile], tile.threads
             chunk, columns = gpu_tiles.columns(shape, tile, device.multiprocessors)
             blocks = min(columns, device.multiprocessors)

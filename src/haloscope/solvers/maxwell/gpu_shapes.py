@@ -10,8 +10,6 @@ STORED, TRILINEAR = 0, 2
 """Values of the kernel's constant GEOMETRY."""
 
 _KILOBYTE = 1024
-# Largest shared memory of a block on GPUs with the copy engine and on those before, in kilobytes.
-_OF_A_BLOCK = {True: 227, False: 163}
 # What a processor's shared memory keeps for itself of each block.
 _KEPT = 1 * _KILOBYTE
 _FACE = {8: 40, 4: 24}  # bytes of the kernel's struct Face by those of its reals
@@ -192,9 +190,10 @@ def launch_shape(
     geometry: int = STORED,
     *,
     covariant: bool = False,
-    copy_engine: bool = True,
+    copy_engine: bool,
+    block_memory: int,
 ) -> Shape:
-    """The launch of a stage that was measured to be the fastest.
+    """The launch of a stage that was measured to be the fastest of those that a GPU has room for.
 
     Parameters
     ----------
@@ -202,33 +201,69 @@ def launch_shape(
         As for :func:`shape_of`.
     copy_engine
         The GPU has it: :attr:`haloscope.device.interface.Device.copy_engine`.
+    block_memory
+        Bytes: :attr:`haloscope.device.interface.Device.block_memory`.
 
     Raises
     ------
     InputError
         An element does not fit into the GPU's shared memory.
     """
-    ways = _WITHOUT_COPY_ENGINE
+    known = [_WITHOUT_COPY_ENGINE]
     if copy_engine and _copied(order, real_size):
-        ways = _WAYS[covariant, geometry == TRILINEAR, real_size]
+        known.insert(0, _WAYS[covariant, geometry == TRILINEAR, real_size])
+    shapes = [
+        _filled(_way(ways, order, real_size), order, real_size, geometry, covariant, block_memory)
+        for ways in known
+    ]
+    found = next((shape for shape in shapes if shape.shared <= block_memory), shapes[-1])
+    check_room(order, real_size, found.shared, block_memory)
+    return found
+
+
+def check_room(order: int, real_size: int, needed: int, block_memory: int) -> None:
+    """Refuse elements that do not fit into a GPU's shared memory.
+
+    Parameters
+    ----------
+    order, real_size
+        Polynomial order, and bytes of a value.
+    needed, block_memory
+        Bytes that a block needs, and those that it may have.
+
+    Raises
+    ------
+    InputError
+        It needs more.
+    """
+    if needed <= block_memory:
+        return
+    precision = "double" if real_size == 8 else "single"
+    raise InputError(
+        f"order {order} in {precision} precision needs {-(-needed // _KILOBYTE)} kB of shared "
+        f"memory for an element, and this GPU has {block_memory // _KILOBYTE}; lower the order"
+        f"{', use single precision' if real_size == 8 else ''} or use --device cpu"
+    )
+
+
+def _way(ways: dict[int, Way], order: int, real_size: int) -> Way:
+    """That of an order among those that were measured, with no more threads than it has work for."""
     way = ways[min((n for n in ways if n >= order), default=max(ways))]
     if way.matrix_units and real_size != 8:
         way = way._replace(matrix_units=0)
     threads = -(-((order + 1) ** 2 * (order // 2 + 1)) // _WARP) * _WARP
     if not way.matrix_units and threads < way.threads:
         way = way._replace(threads=threads)
+    return way
+
+
+def _filled(
+    way: Way, order: int, real_size: int, geometry: int, covariant: bool, block_memory: int
+) -> Shape:
+    """Its launch, with no more blocks than a processor holds."""
     found = shape_of(way, order, real_size, geometry, covariant=covariant)
-    largest = _OF_A_BLOCK[copy_engine] * _KILOBYTE
-    if found.shared > largest:
-        precision = "double" if real_size == 8 else "single"
-        raise InputError(
-            f"order {order} in {precision} precision needs {-(-found.shared // _KILOBYTE)} kB of shared "
-            f"memory for an element, and this GPU has {largest // _KILOBYTE}; lower the order"
-            f"{', use single precision' if real_size == 8 else ''} or use --device cpu"
-        )
-    blocks = min(way.blocks, (largest + _KEPT) // (found.shared + _KEPT))
+    blocks = max(1, min(way.blocks, (block_memory + _KEPT) // (found.shared + _KEPT)))
     if blocks < way.blocks:
-        found = shape_of(
-            way._replace(blocks=blocks), order, real_size, geometry, covariant=covariant
-        )
+        fewer = way._replace(blocks=blocks)
+        found = shape_of(fewer, order, real_size, geometry, covariant=covariant)
     return found

@@ -29,7 +29,7 @@ from haloscope.solvers.maxwell.elements import (
     faces,
     geometry,
 )
-from haloscope.solvers.maxwell.gpu_shapes import launch_shape
+from haloscope.solvers.maxwell.gpu_shapes import check_room, launch_shape
 
 SOURCE = Path(__file__).with_name("maxwell.cpp")
 FIELDS = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
@@ -256,8 +256,15 @@ class Stepping:
             threads = min(_MOST_THREADS, -(-self._nodes // _WARP) * _WARP)
             constants = {"CHAIN_RULE": 1, "THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
             shared = (6 * self._nodes + (self.order + 1) ** 2) * size
+            check_room(self.order, size, shared, self._device.block_memory)
             return constants, threads, lambda elements: (elements * threads,), {"shared": shared}
-        found = launch_shape(self.order, size, mode, copy_engine=self._device.copy_engine)
+        found = launch_shape(
+            self.order,
+            size,
+            mode,
+            copy_engine=self._device.copy_engine,
+            block_memory=self._device.block_memory,
+        )
         processors = self._device.multiprocessors
         return (
             dict(found.constants),
