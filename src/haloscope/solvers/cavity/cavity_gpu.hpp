@@ -66,7 +66,8 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
 //
-// A thread has NODES_A_THREAD nodes of each plane, as many rows apart as the block has threads along y.
+// A thread has NODES_A_THREAD neighbouring nodes of a row, whose values come and go together: fewer
+// instructions, and so less of the power that a GPU may draw.
 //
 // Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
 // come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart.
@@ -82,10 +83,60 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 #define Q_PLANES (2 + AHEAD)
 #define P_SIZE (P_ROWS * WIDTH)
 #define Q_SIZE (Q_ROWS * WIDTH)
-#define LANES_Y (TILE_Y / NODES_A_THREAD)
-#define TEAM (TILE_X * LANES_Y)
+#define TEAM (TILE_X / NODES_A_THREAD * TILE_Y)
 #define WARPS (TEAM / 32)
 #define ROWS_A_WARP ((P_ROWS + 4 * Q_ROWS + WARPS - 1) / WARPS)
+
+// Values that lie side by side, brought or stored by one instruction.
+template <int COUNT>
+struct alignas(COUNT * sizeof(real)) Several {
+  real at[COUNT];
+};
+typedef Several<NODES_A_THREAD> Nodes;
+
+template <int COUNT>
+INLINE void take(real *to, const real *from) {
+  const Several<COUNT> some = *(const Several<COUNT> *)from;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) to[i] = some.at[i];
+}
+
+// A thread's nodes of a row with `TIPS` (1 or 2) more at each end.
+template <int TIPS>
+struct Row {
+  real at[NODES_A_THREAD + 2 * TIPS];
+};
+
+template <int TIPS>
+INLINE Row<TIPS> row_at(const real *first) {
+  Row<TIPS> row;
+  take<NODES_A_THREAD>(row.at + TIPS, first);
+  if (NODES_A_THREAD > 1 && TIPS == 2) {
+    take<2>(row.at, first - 2);
+    take<2>(row.at + 2 + NODES_A_THREAD, first + NODES_A_THREAD);
+  } else
+#pragma unroll
+    for (int i = 1; i <= TIPS; ++i) {
+      row.at[TIPS - i] = first[-i];
+      row.at[TIPS + NODES_A_THREAD - 1 + i] = first[NODES_A_THREAD - 1 + i];
+    }
+  return row;
+}
+
+INLINE Nodes nodes_at(const real *first) { return *(const Nodes *)first; }
+
+INLINE Star star(const Row<1> &row, int r, const Nodes &S, const Nodes &N, const Nodes &B,
+                 const Nodes &F) {
+  return {row.at[r + 1], row.at[r], row.at[r + 2], S.at[r], N.at[r], B.at[r], F.at[r]};
+}
+
+INLINE void store(real *to, const Node &node, long fs) {
+  to[0] = node.p;
+  to[fs] = node.u;
+  to[2 * fs] = node.v;
+  to[3 * fs] = node.w;
+  to[4 * fs] = node.T;
+}
 
 // A cut behind which the ghosts of another GPU are filled from here; base is 0 where there is none.
 struct Cut {
@@ -100,12 +151,8 @@ struct Cuts {
 // Stores a node beyond a cut: all fields of the outermost layer, p of the second.
 INLINE void cross(const Cut &cut, const Node &next, long place, long z, long fs, int layer) {
   real *there = (real *)cut.base + place + z * cut.plane;
+  if (layer == 0) return store(there, next, fs);
   there[0] = next.p;
-  if (layer) return;
-  there[fs] = next.u;
-  there[2 * fs] = next.v;
-  there[3 * fs] = next.w;
-  there[4 * fs] = next.T;
 }
 
 // Notes that a column at a cut is done; the last one tells the neighbour.
@@ -126,7 +173,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
-  const int tx = threadIdx.x, ty = threadIdx.y, thread = tx + ty * TILE_X;
+  const int tx = threadIdx.x * NODES_A_THREAD, ty = threadIdx.y;
+  const int thread = threadIdx.x + ty * (TILE_X / NODES_A_THREAD);
   const real dt = LOCAL_STEP ? (real)0 : *step;
   const real reference = RESCALE ? *reference_p : (real)0;
   const int tiles_x = ((int)nx + TILE_X - 1) / TILE_X, tiles_y = ((int)ny + TILE_Y - 1) / TILE_Y;
@@ -156,7 +204,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   for (int column = blockIdx.x; column < columns; column += gridDim.x) {
     const int tile = column % (tiles_x * tiles_y);
     const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
-    const bool inside = x0 + tx < nx;
+    const int own_nodes = y0 + ty < ny ? smaller((int)nx - x0 - tx, NODES_A_THREAD) : 0;
     const int z0 = column / (tiles_x * tiles_y) * (int)chunk;
     const int z1 = smaller(z0 + (int)chunk, (int)nz);
     const real *corner = old + first + x0 + y0 * sy + z0 * sz;
@@ -182,7 +230,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
 
     // Where this thread also stores a value that completes a sector.
     const int from_x = (int)nx - 1 - x0 - tx;
-    const int aside = x0 + tx < fill_low ? -(int)fill_low : from_x < fill_high ? (int)fill_high : 0;
+    const bool completes = x0 + tx < fill_low || from_x - NODES_A_THREAD + 1 < fill_high;
 
     const int below = (int)ny - y0;
     const bool asks = lane < ROWS_A_WARP && request < P_ROWS + 4 * Q_ROWS &&
@@ -210,16 +258,16 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       if (of_p) fetch(gates + gate);
       for (int a = 0; a < AHEAD && z0 + a < z1; ++a) fetch(gates + (gate + a) % AHEAD);
     }
-    real pBB[NODES_A_THREAD], pB[NODES_A_THREAD], uB[NODES_A_THREAD], vB[NODES_A_THREAD];
-    real wB[NODES_A_THREAD], TB[NODES_A_THREAD];
+    Nodes pBB, pB, uB, vB, wB, TB;
 #pragma unroll
     for (int r = 0; r < NODES_A_THREAD; ++r) {
-      const real *behind = corner + own + r * LANES_Y * sy - sz;
-      const bool here = inside && y0 + ty + r * LANES_Y < ny;
-      pBB[r] = here ? __ldcg(behind - sz) : (real)0, pB[r] = here ? __ldcg(behind) : (real)0;
-      uB[r] = here ? __ldcg(behind + fs) : (real)0, vB[r] = here ? __ldcg(behind + 2 * fs) : (real)0;
-      wB[r] = here ? __ldcg(behind + 3 * fs) : (real)0;
-      TB[r] = here ? __ldcg(behind + 4 * fs) : (real)0;
+      const real *behind = corner + own + r - sz;
+      const bool here = r < own_nodes;
+      pBB.at[r] = here ? __ldcg(behind - sz) : (real)0, pB.at[r] = here ? __ldcg(behind) : (real)0;
+      uB.at[r] = here ? __ldcg(behind + fs) : (real)0;
+      vB.at[r] = here ? __ldcg(behind + 2 * fs) : (real)0;
+      wB.at[r] = here ? __ldcg(behind + 3 * fs) : (real)0;
+      TB.at[r] = here ? __ldcg(behind + 4 * fs) : (real)0;
     }
     int p_slot = 0, q_slot = 0;
     for (int z = z0; z < z1; ++z) {
@@ -240,47 +288,68 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       const int p_one = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       const int p_after = p_one + 1 == P_PLANES ? 0 : p_one + 1;
       const int q_after = q_slot + 1 == Q_PLANES ? 0 : q_slot + 1;
+      const real *p = p_tiles + p_slot * P_SIZE + p_at;
+      const real *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
+      const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
+      const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
+      Nodes next_p, next_u, next_v, next_w, next_T;
+      {
+        const Row<2> p_row = row_at<2>(p);
+        const Row<1> u_row = row_at<1>(u), v_row = row_at<1>(v);
+        const Row<1> w_row = row_at<1>(w), T_row = row_at<1>(T);
+        const Nodes pS = nodes_at(p - WIDTH), pN = nodes_at(p + WIDTH);
+        const Nodes pSS = nodes_at(p - 2 * WIDTH), pNN = nodes_at(p + 2 * WIDTH);
+        const Nodes pF = nodes_at(p_tiles + p_one * P_SIZE + p_at);
+        const Nodes pFF = nodes_at(p_tiles + p_after * P_SIZE + p_at);
+        const Nodes uS = nodes_at(u - WIDTH), uN = nodes_at(u + WIDTH), uF = nodes_at(above);
+        const Nodes vS = nodes_at(v - WIDTH), vN = nodes_at(v + WIDTH), vF = nodes_at(above + Q_SIZE);
+        const Nodes wS = nodes_at(w - WIDTH), wN = nodes_at(w + WIDTH);
+        const Nodes wF = nodes_at(above + 2 * Q_SIZE);
+        const Nodes TS = nodes_at(T - WIDTH), TN = nodes_at(T + WIDTH);
+        const Nodes TF = nodes_at(above + 3 * Q_SIZE);
 #pragma unroll
-      for (int r = 0; r < NODES_A_THREAD; ++r) {
-        const int down = r * LANES_Y * WIDTH, y = ty + r * LANES_Y;
-        const real *p = p_tiles + p_slot * P_SIZE + p_at + down;
-        const real *u = q_tiles + 4 * q_slot * Q_SIZE + q_at + down;
-        const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
-        const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at + down;
-        const real pF = p_tiles[p_one * P_SIZE + p_at + down];
-        const real pFF = p_tiles[p_after * P_SIZE + p_at + down];
-        const Star p_star = {p[0], p[-1], p[1], p[-WIDTH], p[WIDTH], pB[r], pF};
-        const Tips tips = {p[-2], p[2], p[-2 * WIDTH], p[2 * WIDTH], pBB[r], pFF};
-        const Star u_star = {u[0], u[-1], u[1], u[-WIDTH], u[WIDTH], uB[r], above[0]};
-        const Star v_star = {v[0], v[-1], v[1], v[-WIDTH], v[WIDTH], vB[r], above[Q_SIZE]};
-        const Star w_star = {w[0], w[-1], w[1], w[-WIDTH], w[WIDTH], wB[r], above[2 * Q_SIZE]};
-        const Star T_star = {T[0], T[-1], T[1], T[-WIDTH], T[WIDTH], TB[r], above[3 * Q_SIZE]};
-        const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
-        pBB[r] = pB[r], pB[r] = p_star.c;
-        uB[r] = u_star.c, vB[r] = v_star.c, wB[r] = w_star.c, TB[r] = T_star.c;
-        if (!inside || y0 + y >= ny) continue;
-        real *const to = out + r * LANES_Y * sy;
-        *to = next.p;
-        to[fs] = next.u;
-        to[2 * fs] = next.v;
-        to[3 * fs] = next.w;
-        to[4 * fs] = next.T;
-        if (aside) {
-          to[aside] = p[aside];
-          to[fs + aside] = u[aside];
-          to[2 * fs + aside] = v[aside];
-          to[3 * fs + aside] = w[aside];
-          to[4 * fs + aside] = T[aside];
-        }
-        if (at_cut) {
-          const long place = x0 + tx + (y0 + y) * sy;
-          const int from_y = (int)ny - 1 - y0 - y, from_z = (int)nz - 1 - z;
-          if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
-          if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
-          if (y_low && y0 + y < 2) cross(cuts.y_low, next, place, z, fs, y0 + y);
-          if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
+        for (int r = 0; r < NODES_A_THREAD; ++r) {
+          const real *a = p_row.at + 2 + r;
+          const Star p_star = {a[0], a[-1], a[1], pS.at[r], pN.at[r], pB.at[r], pF.at[r]};
+          const Tips tips = {a[-2], a[2], pSS.at[r], pNN.at[r], pBB.at[r], pFF.at[r]};
+          const Star u_star = star(u_row, r, uS, uN, uB, uF), v_star = star(v_row, r, vS, vN, vB, vF);
+          const Star w_star = star(w_row, r, wS, wN, wB, wF), T_star = star(T_row, r, TS, TN, TB, TF);
+          const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+          next_p.at[r] = next.p, next_u.at[r] = next.u, next_v.at[r] = next.v;
+          next_w.at[r] = next.w, next_T.at[r] = next.T;
+          pBB.at[r] = pB.at[r], pB.at[r] = p_star.c;
+          uB.at[r] = u_star.c, vB.at[r] = v_star.c, wB.at[r] = w_star.c, TB.at[r] = T_star.c;
         }
       }
+      if (own_nodes == NODES_A_THREAD) {
+        *(Nodes *)out = next_p;
+        *(Nodes *)(out + fs) = next_u;
+        *(Nodes *)(out + 2 * fs) = next_v;
+        *(Nodes *)(out + 3 * fs) = next_w;
+        *(Nodes *)(out + 4 * fs) = next_T;
+      }
+      if (NODES_A_THREAD > 1 && own_nodes < NODES_A_THREAD || completes || at_cut)
+#pragma unroll
+        for (int r = 0; r < NODES_A_THREAD; ++r) {
+          if (r >= own_nodes) break;
+          const Node next = {next_p.at[r], next_u.at[r], next_v.at[r], next_w.at[r], next_T.at[r]};
+          if (own_nodes < NODES_A_THREAD) store(out + r, next, fs);
+          const int x = x0 + tx + r;
+          const int aside = x < fill_low ? -(int)fill_low : nx - 1 - x < fill_high ? (int)fill_high : 0;
+          if (aside) {
+            const int at = r + aside;
+            const Node beside = {p[at], u[at], v[at], w[at], T[at]};
+            store(out + at, beside, fs);
+          }
+          if (at_cut) {
+            const long place = x + (y0 + ty) * sy;
+            const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
+            if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
+            if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
+            if (y_low && y0 + ty < 2) cross(cuts.y_low, next, place, z, fs, y0 + ty);
+            if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
+          }
+        }
       out += sz;
       p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       q_slot = q_after;

@@ -16,7 +16,7 @@ class Tile(NamedTuple):
     x, y
         Nodes along these axes.
     nodes
-        Nodes of a thread, along y.
+        Nodes of a thread, along x.
     """
 
     x: int
@@ -26,7 +26,7 @@ class Tile(NamedTuple):
     @property
     def threads(self) -> Triple:
         """Threads of a block."""
-        return (self.x, self.y // self.nodes, 1)
+        return (self.x // self.nodes, self.y, 1)
 
     def across(self, shape: Triple) -> tuple[int, int]:
         """Tiles of a box along x and y."""
