@@ -16,7 +16,7 @@ from haloscope.solvers.cavity.solver import CavitySolver
 
 TILES = tuple(
     gpu_tiles.Tile(*tile)
-    for tile in ((64, 8, 1), (32, 16, 1), (128, 8, 1), (128, 8, 2), (64, 16, 2), (128, 16, 2))
+    for tile in ((64, 8, 1), (64, 8, 2), (128, 8, 1), (128, 8, 2), (64, 16, 2), (256, 8, 4))
 )
 DRIFTS = (2, 3, 4, 6, 1 << 30)
 

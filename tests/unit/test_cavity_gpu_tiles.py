@@ -19,16 +19,16 @@ def test_tiles_fit_a_multiprocessor(real, tiles):
     assert gpu_tiles.fits_block(tile, _SIZES[real], _ON_CHIP)
     assert not gpu_tiles.fits_block(tile, _SIZES[real], 99 << 10)  # a workstation's GPU
     assert np.prod(tile.threads) * tile.nodes == tile.x * tile.y
-    assert (
-        np.prod(tile.threads) * _SIZES[real] <= 512 * 8
-    )  # 128 registers each in double, 64 in single
-    assert tile.x % 32 == 0  # a warp's threads lie side by side
+    assert np.prod(tile.threads) <= 512  # with 128 registers each
+    assert tile.threads[0] % 32 == 0  # a warp's threads lie side by side
+    assert tile.nodes * _SIZES[real] <= 16  # that one instruction brings
 
 
 # Updated nodes of grids that were measured with both: docs/performance.md.
 @pytest.mark.parametrize(
     ("shape", "large"),
     [
+        ((1022, 1022, 1022), True),
         ((510, 510, 510), True),
         ((510, 510, 126), True),
         ((318, 318, 318), True),
@@ -42,6 +42,15 @@ def test_tiles_fit_a_multiprocessor(real, tiles):
 def test_large_boxes_get_large_tiles(shape, large):
     tiles = gpu_tiles.LARGE_TILES if large else gpu_tiles.TILES
     assert gpu_tiles.choose(shape, "double", _MULTIPROCESSORS) == tiles["double"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "large"),
+    [((510, 510, 510), True), ((254, 254, 254), False), ((382, 382, 382), False)],
+)
+def test_large_boxes_get_large_tiles_in_single_precision(shape, large):
+    tiles = gpu_tiles.LARGE_TILES if large else gpu_tiles.TILES
+    assert gpu_tiles.choose(shape, "float", _MULTIPROCESSORS) == tiles["float"]
 
 
 @pytest.mark.parametrize("tile", [gpu_tiles.TILES["double"], gpu_tiles.LARGE_TILES["double"]])

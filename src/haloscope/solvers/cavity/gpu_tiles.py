@@ -33,10 +33,10 @@ class Tile(NamedTuple):
         return -(-shape[0] // self.x), -(-shape[1] // self.y)
 
 
-TILES = {"double": Tile(64, 8, 1), "float": Tile(128, 8, 1)}
+TILES = {"double": Tile(64, 8, 1), "float": Tile(128, 8, 2)}
 """Tiles of most boxes, by the type of the values."""
 
-LARGE_TILES = {"double": Tile(128, 8, 2), "float": Tile(128, 16, 2)}
+LARGE_TILES = {"double": Tile(128, 8, 2), "float": Tile(256, 8, 4)}
 """Tiles of boxes with much work for each multiprocessor: they read less, but begin later."""
 
 LARGE_FROM = 100
