@@ -99,10 +99,11 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     for name, into in zip(("float bins", "double bins", "integer bins"), sums, strict=True):
         found[name] = device.to_host(into)
 
-    into = device.zeros((2 * ROOTS,), dtype)
+    into = device.zeros((3 * ROOTS,), dtype)
     numbers = device.from_host(normal_numbers(real))
     launch("roots", numbers, into, ROOTS, extent=(ROOTS,))
-    found["root_of_normal"], found["roots"] = device.to_host(into).reshape(2, ROOTS)
+    names = ("root_of_normal", "roots", "reciprocal_of_normal")
+    found.update(zip(names, device.to_host(into).reshape(3, ROOTS), strict=True))
 
     into = device.zeros((6 * VALUES,), dtype)
     launch("arithmetic", a, b, c, into, VALUES, extent=(VALUES,))

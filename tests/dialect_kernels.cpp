@@ -67,11 +67,12 @@ KERNEL bins(float *singles, double *doubles, long *integers, long bins, long n) 
   }
 }
 
-// Both roots of each value.
+// Both roots of each value, and what the first is of 1.
 KERNEL roots(const real *a, real *results, long n) {
   FOR_EACH(i, n) {
     results[i] = root_of_normal(a[i]);
     results[i + n] = square_root(a[i]);
+    results[i + 2 * n] = reciprocal_of_normal(root_of_normal(a[i]));
   }
 }
 

@@ -86,6 +86,8 @@ INLINE double square_root(double a) { return std::sqrt(a); }
 INLINE float square_root(float a) { return std::sqrt(a); }
 INLINE double root_of_normal(double a) { return std::sqrt(a); }
 INLINE float root_of_normal(float a) { return std::sqrt(a); }
+INLINE double reciprocal_of_normal(double a) { return 1 / a; }
+INLINE float reciprocal_of_normal(float a) { return 1 / a; }
 template <typename T>
 INLINE T absolute(T a) { return std::fabs(a); }
 template <typename T>

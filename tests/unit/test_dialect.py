@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 from fractions import Fraction
+from pathlib import Path
 
 import dialect
 import numpy as np
@@ -105,6 +106,7 @@ def test_a_root_without_a_look_at_the_range_has_the_bits_of_the_other(found, rea
     wanted = np.sqrt(dialect.normal_numbers(real))
     np.testing.assert_array_equal(found["roots"], wanted)
     np.testing.assert_array_equal(found["root_of_normal"], wanted)
+    np.testing.assert_array_equal(found["reciprocal_of_normal"], 1 / wanted)
 
 
 _SEED = """
@@ -113,7 +115,7 @@ _SEED = """
 #define __device__
 #define __forceinline__ inline
 #define INLINE static inline
-#define asm(...) y = rough(a)
+#define asm(...) y = ROUGH(a)
 static int __double2hiint(double a) { long w; memcpy(&w, &a, 8); return (int)(w >> 32); }
 static int __double2loint(double a) { long w; memcpy(&w, &a, 8); return (int)w; }
 static double __hiloint2double(int high, int low) {
@@ -123,37 +125,50 @@ static double __hiloint2double(int high, int low) {
   return a;
 }
 // About as far off as a GPU's own instruction, and differently for each a.
-static double rough(double a) {
-  const double off = std::sin((double)__double2loint(a));
-  return __hiloint2double(__double2hiint(1 / std::sqrt(a) * (1 + 5e-7 * off)), 0);
-}
-static float rough(float a) {
-  const double off = std::sin(1e9 * std::log((double)a));
-  return (float)(1 / std::sqrt((double)a) * (1 + 1e-7 * off));
-}
+static double off(double a) { return std::sin((double)__double2loint(a)); }
+static double off(float a) { return std::sin(1e9 * std::log((double)a)); }
+static double upper(double a) { return __hiloint2double(__double2hiint(a), 0); }
+static double root(double a) { return upper(1 / std::sqrt(a) * (1 + 5e-7 * off(a))); }
+static float root(float a) { return (float)(1 / std::sqrt((double)a) * (1 + 1e-7 * off(a))); }
+static double reciprocal(double a) { return upper(1 / a * (1 + 5e-7 * off(a))); }
+static float reciprocal(float a) { return (float)(1 / (double)a * (1 + 5e-8 * off(a))); }
 """
 _LOOP = """
-extern "C" void roots(const real *a, real *b, long n) {
-  for (long i = 0; i < n; ++i) b[i] = root_of_normal(a[i]);
+extern "C" void all(const real *a, real *b, long n) {
+  for (long i = 0; i < n; ++i) b[i] = WORD(a[i]);
 }
 """
 
 
-def test_what_a_gpu_makes_of_its_rough_root_has_all_bits_right(tmp_path, real):
+def _from_rough(folder: Path, real: str, word: str, rough: str, numbers: np.ndarray) -> np.ndarray:
+    """What a word's GPU part makes of numbers, on cores."""
     text = jit.DIALECT.read_text()
-    start = text.index(f"INLINE {real} root_of_normal({real} a) {{\n")
-    source = tmp_path / "roots.cpp"
+    start = text.index(f"INLINE {real} {word}({real} a) {{\n")
+    source, library = folder / f"{word}.cpp", folder / f"{word}.so"
     body = text[start : text.index("\n}\n", start) + 3]
-    source.write_text(f"{_SEED}typedef {real} real;\n{body}{_LOOP}")
-    library = tmp_path / "roots.so"
+    names = f"#define ROUGH {rough}\n#define WORD {word}\ntypedef {real} real;\n"
+    source.write_text(f"{_SEED}{names}{body}{_LOOP}")
     flags = ["-O1", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
     command = [*jit.find_compiler().command, *flags, str(source), "-o", str(library)]
     subprocess.run(command, check=True, timeout=60)
-    numbers = dialect.normal_numbers(real)
     found = np.empty_like(numbers)
-    roots = ctypes.CDLL(str(library)).roots
-    roots(numbers.ctypes, found.ctypes, ctypes.c_long(numbers.size))
+    run = ctypes.CDLL(str(library)).all
+    run(numbers.ctypes, found.ctypes, ctypes.c_long(numbers.size))
+    return found
+
+
+def test_what_a_gpu_makes_of_its_rough_root_has_all_bits_right(tmp_path, real):
+    numbers = dialect.normal_numbers(real)
+    found = _from_rough(tmp_path, real, "root_of_normal", "root", numbers)
     np.testing.assert_array_equal(found, np.sqrt(numbers))
+
+
+def test_what_a_gpu_makes_of_its_rough_reciprocal_has_all_bits_right(tmp_path, real):
+    numbers = np.sqrt(dialect.normal_numbers(real))
+    # That of the greatest fraction lies nearly midway: which way it goes is the GPU's own affair.
+    numbers = numbers[np.frexp(numbers)[0] != np.nextafter(numbers.dtype.type(1), 0)]
+    found = _from_rough(tmp_path, real, "reciprocal_of_normal", "reciprocal", numbers)
+    np.testing.assert_array_equal(found, 1 / numbers)
 
 
 def test_every_word_of_the_legend_is_exercised(real):

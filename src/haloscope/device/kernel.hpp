@@ -15,6 +15,7 @@
 //   BARRIER()                       between THREADS loops that read what others wrote
 //   atomic_add(pointer, value)      addition that other threads may do at the same time
 //   root_of_normal(a)               square_root(a) for a of at least 2^-970 (float: 2^-101) and finite
+//   reciprocal_of_normal(a)         1 / a for a between 2^-500 and 2^520 (float: 2^-60 and 2^70)
 //
 // Loops over lanes promise that their turns are independent: gather, never scatter.
 // Arithmetic is IEEE on both machines and products are contracted only where `fused` says so,
@@ -139,6 +140,21 @@ INLINE float root_of_normal(float a) {
   const float root = a * y, half = 0.5f * y;
   return fmaf(fmaf(-root, root, a), half, root);
 }
+// What a division of 1 does there, without looking either. The lower half of the first guess is what
+// that division has there: it decides no more than the last bit of few numbers.
+INLINE double reciprocal_of_normal(double a) {
+  double y;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(a));
+  y = __hiloint2double(__double2hiint(y), __double2hiint(a) + 0x300402);
+  const double e = fma(-a, y, 1.0);
+  y = fma(y, fma(e, e, e), y);
+  return fma(y, fma(-a, y, 1.0), y);
+}
+INLINE float reciprocal_of_normal(float a) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return fmaf(y, -fmaf(a, y, -1.0f), y);
+}
 INLINE double absolute(double a) { return fabs(a); }
 INLINE float absolute(float a) { return fabsf(a); }
 
@@ -179,6 +195,8 @@ INLINE double square_root(double a) { return __builtin_sqrt(a); }
 INLINE float square_root(float a) { return __builtin_sqrtf(a); }
 INLINE double root_of_normal(double a) { return __builtin_sqrt(a); }
 INLINE float root_of_normal(float a) { return __builtin_sqrtf(a); }
+INLINE double reciprocal_of_normal(double a) { return 1 / a; }
+INLINE float reciprocal_of_normal(float a) { return 1 / a; }
 INLINE double absolute(double a) { return __builtin_fabs(a); }
 INLINE float absolute(float a) { return __builtin_fabsf(a); }
 #endif

@@ -71,7 +71,7 @@ KERNEL walls(real *state, const long *sides, long count, long fs, long threads) 
 #endif
 }
 
-// parts[k] = largest rate() of the nodes of part k, in 1/s.
+// parts[k] = largest root of rate2() of the nodes of part k, in 1/s.
 KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, long ny, long nz,
                     long sy, long sz, long fs, double *parts, long n) {
   PARTS(j, n) {
@@ -81,7 +81,8 @@ KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, lon
       const real u = state[i + fs], v = state[i + 2 * fs];
       const real w = THREE ? state[i + 3 * fs] : (real)0;
       const real four = 4 * speed2(k, u, v, w);
-      most = larger(rate(k, wave(u, four), wave(v, four), THREE ? wave(w, four) : (real)0), most);
+      const real sw = THREE ? wave(w, four) : (real)0;
+      most = larger(square_root(rate2(k, wave(u, four), wave(v, four), sw)), most);
     }
     parts[j] = most;
   }

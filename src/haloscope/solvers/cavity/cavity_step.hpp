@@ -8,7 +8,7 @@ struct Physics {
   real dx, dy, dz;        // C4 / (2 h): damping, half because wave() is twice lambda
   real gx, gy, gz;        // 1 / (2 h rho): pressure gradient
   real bx, by, bz, tref;  // -beta_T g, reference temperature
-  real floor2;            // least beta2: kappa V_ref^2, or what keeps wave() in range
+  real floor2;            // least beta2: kappa V_ref^2, or what keeps wave() and rate2() in range
   real rho;
   real cfl, diffusive, cell;  // local step: factor, diffusive limit, cell-Reynolds limit factor
 };
@@ -43,15 +43,15 @@ INLINE real fourth(real ll, real l, real c, real r, real rr) {
   return fused((real)6, c, fused((real)-4, l + r, ll + rr));
 }
 
-// Root of the sum of (lambda / h)^2 over the directions, in 1/s.
-INLINE real rate(const Physics &k, real a, real b, real c) {
+// Sum of (lambda / h)^2 over the directions, in 1/s^2.
+INLINE real rate2(const Physics &k, real a, real b, real c) {
   a *= k.ax, b *= k.ay;
   real sum = fused(b, b, a * a);
 #if THREE
   c *= k.az;
   sum = fused(c, c, sum);
 #endif
-  return square_root(sum);
+  return sum;
 }
 
 struct Weights {
@@ -102,7 +102,7 @@ INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &
   const real dT = apply(thermal, T);
   const real dp = -fused(beta2 * k.rho, divergence, damping);
 #if LOCAL_STEP
-  const real slow = 1 / rate(k, su, sv, sw);
+  const real slow = reciprocal_of_normal(root_of_normal(rate2(k, su, sv, sw)));
   const real dt = k.cfl * smaller(slow, smaller(k.diffusive, k.cell * slow * slow));
   (void)global_dt;
 #else

@@ -57,8 +57,10 @@ def physics_values(flow: Flow) -> dict[str, float]:
     q["n0"] = -2 * (q["nx"] + q["ny"] + q["nz"])
     q["t0"] = -2 * (q["tx"] + q["ty"] + q["tz"])
     q["tref"] = table.reference_temperature
-    # Four times the square of the artificial speed of sound is under a root.
-    q["floor2"] = max(table.kappa * flow.reference_velocity**2, LEAST_ROOT[table.precision] / 4)
+    # Under roots are four times the square of the artificial speed of sound, and that in 1 / (2 h).
+    coarse = max(1.0, 2 * min(h[i] for i in axes)) ** 2
+    least = LEAST_ROOT[table.precision] / 4 * coarse
+    q["floor2"] = max(table.kappa * flow.reference_velocity**2, least)
     q["rho"] = table.density
     q["cfl"] = table.cfl
     spread = sum(1 / h[i] ** 2 for i in axes)
