@@ -38,6 +38,11 @@ def test_the_wave_speed_is_the_root_of_a_number_in_range_however_slow_the_flow(p
     settings = [*driven, "cavity.kappa=1e-300", f"cavity.precision={precision}"]
     still = physics_values(simulate(settings).solver.flow)
     assert 4 * still["floor2"] == LEAST_ROOTS[real]
+    wide = simulate([*settings, "cavity.size=[1e6, 2e6, 4e6]"]).solver.flow
+    steps = physics_values(wide)
+    assert 4 * steps["floor2"] * max(steps[axis] for axis in ("ax", "ay", "az")) ** 2 >= (
+        LEAST_ROOTS[real] * (1 - 1e-12)
+    )
     usual = simulate([f"cavity.precision={precision}"]).solver.flow
     speed2 = usual.table.kappa * usual.reference_velocity**2
     assert physics_values(usual)["floor2"] == speed2 > 0
