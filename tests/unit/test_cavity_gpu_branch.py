@@ -133,7 +133,8 @@ class _TiledGpu(ThreadGpu):
 def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.ndarray], Any]:
     """Where a rank's block lies, its fields after some steps, and what others may still store into."""
     solver = CavitySolver(case, device, world)
-    way = "peer" if solver.blocks.parts[0] > 1 else "peer, direct"
+    rows = solver.nodes.layout.axes[0]
+    way = "peer" if solver.blocks.parts[rows] > 1 else "peer, direct"
     assert solver.transport == (way if world.size > 1 else "none")
     solver.advance(_STEPS)
     place = tuple(slice(a, b) for a, b in zip(solver.block.start, solver.block.stop, strict=True))
@@ -150,6 +151,10 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
         ([53, 11, 8], [3, 1, 1], "double", "auto"),
         ([97, 8, 7], [2, 1, 1], "double", "all"),  # a rim and an inside
         ([39, 12, 7], [1, 2, 1], "double", "auto"),
+        ([14, 9, 39], [2, 1, 1], "double", "auto"),  # rows along z
+        ([15, 40, 9], [3, 1, 1], "single", "auto"),  # along y
+        ([12, 38, 12], [2, 1, 2], "double", "auto"),
+        ([14, 13, 36], [2, 2, 1], "double", "auto"),
         ([36, 12, 7], [2, 2, 1], "single", "auto"),
     ],
 )

@@ -11,6 +11,7 @@ from haloscope.case import check
 from haloscope.device.absent import AbsentDevice
 from haloscope.domain.blocks import Blocks
 from haloscope.exchange.absent import AbsentWorld
+from haloscope.solvers.cavity.block_nodes import choose_axes
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.ghosts import _hides_messages
 from haloscope.solvers.cavity.kernels import _Unfilled
@@ -70,17 +71,37 @@ def _assert_sent_first(solver: _Unfilled, shells: list) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "parts", "hidden"),
+    ("parts", "planes", "hidden"),
     [
-        ((256, 256, 256), (1, 1, 2), True),
-        ((256, 256, 1024), (1, 1, 4), True),
-        ((256, 256, 255), (1, 1, 2), False),  # 127 planes a block
-        ((256, 256, 256), (1, 2, 1), False),
-        ((256, 512, 512), (1, 2, 2), False),
-        ((512, 256, 256), (2, 1, 1), False),
+        ((1, 1, 2), 128, True),
+        ((1, 1, 4), 256, True),
+        ((1, 1, 2), 127, False),
+        ((1, 2, 1), 256, False),
+        ((1, 2, 2), 256, False),
+        ((2, 1, 1), 256, False),
     ],
 )
-def test_messages_hide_behind_deep_blocks_that_are_cut_along_z_alone(nodes, parts, hidden):
-    blocks = Blocks(nodes, parts, (False, False, False))
-    assert _hides_messages(blocks, 3) == hidden
-    assert not _hides_messages(blocks, 2)
+def test_messages_hide_behind_deep_blocks_whose_planes_alone_are_shared(parts, planes, hidden):
+    assert _hides_messages(parts, planes, 3) == hidden
+    assert not _hides_messages(parts, planes, 2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "axes"),
+    [
+        ((256, 256, 256), (1, 1, 1), (0, 1, 2)),
+        ((256, 256, 256), (1, 2, 2), (0, 1, 2)),
+        ((256, 256, 256), (2, 1, 1), (2, 1, 0)),
+        ((256, 256, 256), (2, 2, 1), (2, 1, 0)),
+        ((256, 256, 256), (2, 1, 2), (1, 0, 2)),
+        ((256, 512, 256), (2, 1, 1), (1, 0, 2)),  # longer rows
+        ((256, 256, 256), (2, 2, 2), (0, 1, 2)),  # all are cut
+        ((256, 40, 30), (2, 1, 1), (0, 1, 2)),  # shorter rows than along x
+        ((60, 20, 30), (2, 1, 1), (2, 1, 0)),
+        ((4096, 40, 64), (2, 1, 1), (2, 1, 0)),
+    ],
+)
+def test_rows_lie_along_an_axis_that_is_not_cut_where_one_is_long_enough(nodes, parts, axes):
+    blocks = Blocks(nodes, parts)
+    assert choose_axes(blocks, 3) == axes
+    assert choose_axes(blocks, 2) == (0, 1, 2)

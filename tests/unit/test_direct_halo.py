@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.domain.blocks import SIDES, Block, Blocks
+from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
 from haloscope.errors import MachineError
 from haloscope.exchange.direct import DirectHalo
 from haloscope.exchange.halo import Layout
@@ -72,14 +72,18 @@ class _Rank(World):
         return [text] * self.size
 
 
-def _layout(block: Block) -> Layout:
-    nx, ny, _ = block.shape
-    row = 5 * (nx + 4)
-    plane = row * (ny + 4)
-    return Layout(block.shape, (1, row, plane), 2 + 2 * row + 2 * plane, nx + 4, (2, 2, 2))
+def _layout(block: Block, axes: Triple = (0, 1, 2)) -> Layout:
+    n0, n1, _ = (block.shape[axis] for axis in axes)
+    row = 5 * (n0 + 4)
+    plane = row * (n1 + 4)
+    strides = dict(zip(axes, (1, row, plane), strict=True))
+    first = 2 + 2 * row + 2 * plane
+    return Layout(block.shape, (strides[0], strides[1], strides[2]), first, n0 + 4, (2, 2, 2), axes)
 
 
-def _opened(blocks: Blocks, fault: str = "") -> list[tuple[DirectHalo, _Device, list[np.ndarray]]]:
+def _opened(
+    blocks: Blocks, fault: str = "", axes: Triple = (0, 1, 2)
+) -> list[tuple[DirectHalo, _Device, list[np.ndarray]]]:
     """The halos of all ranks, each knowing what the others have said."""
     memory, sent = _Memory(), {}  # type: ignore[var-annotated]
     found: list[Any] = []
@@ -87,7 +91,7 @@ def _opened(blocks: Blocks, fault: str = "") -> list[tuple[DirectHalo, _Device, 
         found = []
         for block in blocks.all():
             device = _Device(block.rank, memory, fault)
-            layout = _layout(block)
+            layout = _layout(block, axes)
             states = [device.shared_zeros((8,), np.float64) for _ in range(_STATES)]
             try:
                 halo = DirectHalo(
@@ -101,11 +105,17 @@ def _opened(blocks: Blocks, fault: str = "") -> list[tuple[DirectHalo, _Device, 
 
 
 @pytest.mark.parametrize(
-    "parts", [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2), (2, 1, 1), (3, 1, 2), (2, 2, 1)]
+    ("parts", "axes"),
+    [
+        *((parts, (0, 1, 2)) for parts in [(1, 1, 2), (1, 2, 1), (1, 2, 2), (1, 3, 2)]),
+        *((parts, (0, 1, 2)) for parts in [(2, 1, 1), (3, 1, 2), (2, 2, 1)]),
+        *((parts, (2, 1, 0)) for parts in [(2, 1, 1), (5, 1, 1), (2, 3, 1), (1, 1, 2)]),
+        *((parts, (1, 0, 2)) for parts in [(2, 1, 1), (5, 1, 1), (2, 1, 3)]),
+    ],
 )
-def test_a_node_next_to_a_cut_goes_where_the_neighbour_keeps_it(parts):
+def test_a_node_next_to_a_cut_goes_where_the_neighbour_keeps_it(parts, axes):
     blocks = Blocks((12, 17, 14), parts)
-    halos = _opened(blocks)
+    halos = _opened(blocks, axes=axes)
     checked = 0
     for block, side, turn in itertools.product(blocks.all(), SIDES, range(_STATES)):
         base, plane, mine, theirs = halos[block.rank][0].cut(side, turn)
@@ -113,8 +123,8 @@ def test_a_node_next_to_a_cut_goes_where_the_neighbour_keeps_it(parts):
             assert (base, plane, mine, theirs) == (0, 0, 0, 0)
             continue
         other = blocks.block(block.neighbours[side])
-        there = _layout(other)
-        own = _layout(block)
+        there = _layout(other, axes)
+        own = _layout(block, axes)
         for layer in range(2):
             node = [3, block.shape[1] // 2, block.shape[2] // 2]
             node[side.axis] = layer if side.direction < 0 else block.shape[side.axis] - 1 - layer
@@ -124,8 +134,9 @@ def test_a_node_next_to_a_cut_goes_where_the_neighbour_keeps_it(parts):
             wanted += 8 * (
                 there.first + sum(n * s for n, s in zip(seen, there.strides, strict=True))
             )
-            strides = (1, own.strides[1], plane)
-            assert base + 8 * sum(n * s for n, s in zip(node, strides, strict=True)) == wanted
+            strides = (1, own.strides[axes[1]], plane)
+            place = sum(node[axis] * s for axis, s in zip(axes, strides, strict=True))
+            assert base + 8 * place == wanted
             checked += 1
     assert checked >= 8
 

@@ -207,7 +207,7 @@ class CpuDevice:
 
     def to_host(self, array: Array) -> np.ndarray:
         """Copy of an array."""
-        return np.array(array)
+        return np.array(array, order="C")
 
     def staging(self, count: int, dtype: DTypeLike) -> np.ndarray:
         """Plain host array."""

@@ -15,7 +15,7 @@ from haloscope.exchange.world import World
 
 _HANDLE = 64
 _FLAG_STRIDE = 16  # values: each flag has a cache line of its own
-_LAYOUT = 8
+_LAYOUT = 8  # numbers that tell a layout
 
 
 class DirectHalo:
@@ -58,7 +58,7 @@ class DirectHalo:
         fault = next((problem for _, problem in shared if problem), "")
         handles = b"".join(handle.ljust(_HANDLE, b"\0") for handle, _ in shared)
         mine = np.array(
-            [*layout.shape, *layout.strides[1:], layout.first, layout.field_stride, 0], np.int64
+            [*layout.shape, *layout.strides, layout.first, layout.field_stride], np.int64
         )
         row = np.frombuffer(handles + mine.tobytes(), np.uint8)
         rows = world.alltoall(np.tile(row, (world.size, 1)))
@@ -75,7 +75,9 @@ class DirectHalo:
                     break
                 weakref.finalize(self, device.unmap_region, addresses[-1]).atexit = False
             there = rows[rank][-8 * _LAYOUT :].view(np.int64)
-            if (there[3], there[6]) != (layout.strides[1], layout.field_stride):
+            across = layout.axes[1]
+            apart = (layout.strides[across], layout.field_stride)
+            if (there[3 + across], there[7]) != apart:
                 fault = fault or f"the rows of rank {rank} are of another length"
             self._there[rank] = (addresses, there)
         faults = [text for text in world.gather_texts(fault) if text]
@@ -102,15 +104,14 @@ class DirectHalo:
         rank = self._block.neighbours.get(side)
         if rank is None:
             return (0, 0, 0, 0)
-        addresses, (nx, ny, nz, row, plane, first, apart, _) = self._there[rank]
-        assert (row, apart) == (self._layout.strides[1], self._layout.field_stride)
+        addresses, there = self._there[rank]
+        shape, strides, first = there[:3], there[3:6], int(there[6])
         # The layer behind its last node, or before its first one, is this block's outermost.
-        theirs = (nx, ny, nz)[side.axis]
         own = self._layout.shape[side.axis]
-        offset = int(theirs if side.direction < 0 else -own)
-        place = int(first) + offset * int((1, row, plane)[side.axis])
+        offset = int(shape[side.axis] if side.direction < 0 else -own)
+        place = first + offset * int(strides[side.axis])
         base = addresses[turn] + place * self._size
         flag = 8 * _FLAG_STRIDE
         mine = self._flag_address + flag * SIDES.index(side)
         raised = addresses[-1] + flag * SIDES.index(side.opposite)
-        return (base, int(plane), mine, raised)
+        return (base, int(strides[self._layout.axes[2]]), mine, raised)

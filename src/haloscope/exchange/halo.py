@@ -26,6 +26,9 @@ class Layout:
         Distance between the starts of two fields.
     ghosts
         Ghost layers that are allocated around the owned nodes along x, y, z.
+    axes
+        Axes from the one whose nodes lie side by side in memory to the one whose nodes lie
+        furthest apart; of one order on all ranks.
     """
 
     shape: Triple
@@ -33,6 +36,7 @@ class Layout:
     first: int
     field_stride: int
     ghosts: Triple
+    axes: Triple = (0, 1, 2)
 
 
 def halo_plan(
@@ -105,9 +109,10 @@ def _layers(layout: Layout, side: Side, widths: Sequence[int], *, inside: bool) 
         else:
             start = layout.shape[side.axis] - (width if inside else 0)
         first = field * layout.field_stride + layout.first + start * layout.strides[side.axis]
-        # The long direction goes innermost: along x unless x is the thin one.
-        order = (1, 2, 0) if side.axis == 0 else (0, 1, 2)
-        a, b, c = order
+        # A long direction goes innermost: along rows unless these are cut.
+        a, b, c = layout.axes
+        if side.axis == a:
+            a, b, c = b, c, a
         boxes.append(
             Box(
                 first,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.domain.blocks import Block, Side, Triple
+from haloscope.domain.blocks import Block, Blocks, Side, Triple
 from haloscope.exchange.halo import Layout
 
 NodeBox = tuple[Triple, Triple]
@@ -15,8 +15,26 @@ GHOSTS = 2
 """Layers beyond a cut that the stencil of the pressure reads."""
 
 _WALL_GHOSTS = 1
+_LONG_ROW = 64  # nodes
 _LINE = 64  # bytes of a cache line
 _GPU_BEFORE = {"double": 16, "float": 0}  # bytes
+
+
+def choose_axes(blocks: Blocks, dimensions: int) -> Triple:
+    """Axes in the order in which memory has them: rows, rows of a plane, planes.
+
+    Rows lie along x. Where blocks are cut along x, ghosts would be the ends of rows, values a row
+    apart, and rows shorter than need be; there another axis that is not cut changes places with
+    x: the one with more nodes, z where both have as many. It keeps its place where its rows would
+    be shorter than those along x and than 64 nodes.
+    """
+    nodes, parts = blocks.nodes, blocks.parts
+    if dimensions == 2 or parts[0] == 1:
+        return (0, 1, 2)
+    long_enough = min(_LONG_ROW, nodes[0] // parts[0])
+    others = [a for a in (1, 2) if parts[a] == 1 and nodes[a] >= long_enough]
+    rows = max(others, key=lambda axis: (nodes[axis], axis), default=0)
+    return {0: (0, 1, 2), 1: (1, 0, 2), 2: (2, 1, 0)}[rows]
 
 
 class BlockNodes:
@@ -32,6 +50,8 @@ class BlockNodes:
         Type of the values.
     device_kind
         ``cpu`` or ``cuda``.
+    axes
+        Axes in the order in which memory has them.
 
     Attributes
     ----------
@@ -45,16 +65,24 @@ class BlockNodes:
         Sides of the block that are walls of the box.
     """
 
-    def __init__(self, block: Block, dimensions: int, dtype: np.dtype, device_kind: str) -> None:
+    def __init__(
+        self,
+        block: Block,
+        dimensions: int,
+        dtype: np.dtype,
+        device_kind: str,
+        axes: Triple = (0, 1, 2),
+    ) -> None:
         self.block, self.dimensions, self.dtype = block, dimensions, dtype
         self.field_count = dimensions + 2
         self.real = "float" if dtype == np.float32 else "double"
-        self.layout = self._plan_layout(device_kind)
+        self.layout = self._plan_layout(device_kind, axes)
         self.walls = [side for side in block.walls if side.axis < dimensions]
 
-    def _plan_layout(self, device_kind: str) -> Layout:
+    def _plan_layout(self, device_kind: str, axes: Triple) -> Layout:
         """Where the fields lie: (field, z, y, x) on cores, (z, y, field, x) on GPUs.
 
+        That is where rows lie along x; elsewhere the axes have changed places.
         On cores each field is a stream that the prefetchers follow; the fields start at different
         places of a page. On GPUs a tile of a plane touches one or two pages instead of one a
         field, which is worth 6 %; rows are an odd number of cache lines long so that their starts
@@ -62,41 +90,53 @@ class BlockNodes:
         precision, the wall and the ghost before it do: what a wall needs lies together, and rows
         of tiles begin at whole sectors (4 %).
         """
-        nx, ny, nz = self.block.shape
+        shape = self.block.shape
         cut = {side.axis for side in self.block.neighbours}
-        gx, gy, gz = (GHOSTS if axis in cut else _WALL_GHOSTS for axis in range(3))
+        ghosts = [GHOSTS if axis in cut else _WALL_GHOSTS for axis in range(3)]
         if self.dimensions == 2:
-            gz = 0
+            ghosts[2] = 0
+        n, g = [shape[axis] for axis in axes], [ghosts[axis] for axis in axes]
         line = _LINE // self.dtype.itemsize
-        pitch = -(-(nx + 2 * gx) // line) * line
-        lead = -(gx + self._skipped(0, -1)) % line
-        if device_kind == "cpu":
-            plane = pitch * (ny + 2 * gy)
-            first = lead + gx + gy * pitch + gz * plane
-            apart = plane * (nz + 2 * gz) + 9 * line
-            return Layout((nx, ny, nz), (1, pitch, plane), first, apart, (gx, gy, gz))
-        if pitch // line % 2 == 0:
-            pitch += line
-        lead = (lead + _GPU_BEFORE[self.real] // self.dtype.itemsize) % line
-        row = pitch * self.field_count
-        plane = row * (ny + 2 * gy)
-        first = lead + gx + gy * row + gz * plane
-        return Layout((nx, ny, nz), (1, row, plane), first, pitch, (gx, gy, gz))
+        pitch = row = -(-(n[0] + 2 * g[0]) // line) * line
+        lead = -(g[0] + self._skipped(axes[0], -1)) % line
+        if device_kind != "cpu":
+            if pitch // line % 2 == 0:
+                pitch += line
+            lead = (lead + _GPU_BEFORE[self.real] // self.dtype.itemsize) % line
+            row = pitch * self.field_count
+        plane = row * (n[1] + 2 * g[1])
+        apart = pitch if device_kind != "cpu" else plane * (n[2] + 2 * g[2]) + 9 * line
+        distances = dict(zip(axes, (1, row, plane), strict=True))
+        strides = (distances[0], distances[1], distances[2])
+        first = lead + g[0] + g[1] * row + g[2] * plane
+        return Layout(shape, strides, first, apart, (ghosts[0], ghosts[1], ghosts[2]), axes)
 
     def allocate(self, device: Device, *, shared: bool) -> Array:
         """Zeros for one state, with room behind for the shift of the first node.
 
         Other processes of this host can map it where it is shared.
         """
-        deep = self.layout.shape[2] + 2 * self.layout.ghosts[2]
-        plane, apart = self.layout.strides[2], self.layout.field_stride
+        planes = self.layout.axes[2]
+        deep = self.layout.shape[planes] + 2 * self.layout.ghosts[planes]
+        plane, apart = self.layout.strides[planes], self.layout.field_stride
         count = max(plane * deep, apart * self.field_count) + _LINE // self.dtype.itemsize
         return (device.shared_zeros if shared else device.zeros)((count,), self.dtype)
 
     def index(self, x: int, y: int, z: int) -> int:
         """Place of an owned node within a field, from its number in the block."""
-        _, sy, sz = self.layout.strides
-        return self.layout.first + x + y * sy + z * sz
+        sx, sy, sz = self.layout.strides
+        return self.layout.first + x * sx + y * sy + z * sz
+
+    @property
+    def distances(self) -> tuple[int, int]:
+        """Values between neighbouring rows and between neighbouring planes."""
+        _, row, plane = (self.layout.strides[axis] for axis in self.layout.axes)
+        return row, plane
+
+    def box(self, start: Triple, stop: Triple) -> Triple:
+        """Nodes of a box along a row, rows of a plane, and planes."""
+        a, b, c = self.layout.axes
+        return (stop[a] - start[a], stop[b] - start[b], stop[c] - start[c])
 
     def _skipped(self, axis: int, direction: int) -> int:
         """Owned nodes at a side that are not updated: one at a wall, none at a cut."""
@@ -126,8 +166,3 @@ class BlockNodes:
         nx, ny, nz = layout.shape
         strides = tuple(self.dtype.itemsize * stride for stride in reversed(layout.strides))
         return device.xp.lib.stride_tricks.as_strided(state[begin:], (nz, ny, nx), strides)
-
-
-def box_shape(start: Triple, stop: Triple) -> Triple:
-    """Nodes of a box along x, y, z."""
-    return (stop[0] - start[0], stop[1] - start[1], stop[2] - start[2])

@@ -9,10 +9,10 @@ struct Ends {
 };
 
 #if THREE
-#define STAR(f) {f.c[x], f.c[x - 1], f.c[x + 1], f.S[x], f.N[x], f.B[x], f.F[x]}
+#define STAR(f) star_of(f.c[x], f.c[x - 1], f.c[x + 1], f.S[x], f.N[x], f.B[x], f.F[x])
 #define BEHIND(q) q.BB[x], q.FF[x]
 #else
-#define STAR(f) {f.c[x], f.c[x - 1], f.c[x + 1], f.S[x], f.N[x], 0, 0}
+#define STAR(f) star_of(f.c[x], f.c[x - 1], f.c[x + 1], f.S[x], f.N[x], 0, 0)
 #define BEHIND(q) 0, 0
 #endif
 
@@ -26,7 +26,7 @@ INLINE void advance_row(const Physics &k, const Rows &p, const Ends &q, const Ro
 #else
     const Star w_star = {0, 0, 0, 0, 0, 0, 0};
 #endif
-    const Tips tips = {p.c[x - 2], p.c[x + 2], q.SS[x], q.NN[x], BEHIND(q)};
+    const Tips tips = tips_of(p.c[x - 2], p.c[x + 2], q.SS[x], q.NN[x], BEHIND(q));
     const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
     pn[x] = next.p;
     un[x] = next.u;

@@ -29,16 +29,16 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 #if THREE
     const real pFF = p[2 * sz], uFF = u[2 * sz], vFF = v[2 * sz], wFF = w[2 * sz];
     const real TFF = T[2 * sz];
-    const Star w_star = {wC, w[-1], w[1], w[-s], w[s], wB, wF};
+    const Star w_star = star_of(wC, w[-1], w[1], w[-s], w[s], wB, wF);
 #else
     const real pBB = 0, pB = 0, pF = 0, pFF = 0, uB = 0, uF = 0, vB = 0, vF = 0, TB = 0, TF = 0;
     const Star w_star = {0, 0, 0, 0, 0, 0, 0};
 #endif
-    const Star p_star = {pC, p[-1], p[1], p[-s], p[s], pB, pF};
-    const Tips tips = {p[-2], p[2], p[-2 * s], p[2 * s], pBB, pFF};
-    const Star u_star = {uC, u[-1], u[1], u[-s], u[s], uB, uF};
-    const Star v_star = {vC, v[-1], v[1], v[-s], v[s], vB, vF};
-    const Star T_star = {TC, T[-1], T[1], T[-s], T[s], TB, TF};
+    const Star p_star = star_of(pC, p[-1], p[1], p[-s], p[s], pB, pF);
+    const Tips tips = tips_of(p[-2], p[2], p[-2 * s], p[2 * s], pBB, pFF);
+    const Star u_star = star_of(uC, u[-1], u[1], u[-s], u[s], uB, uF);
+    const Star v_star = star_of(vC, v[-1], v[1], v[-s], v[s], vB, vF);
+    const Star T_star = star_of(TC, T[-1], T[1], T[-s], T[s], TB, TF);
     const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
     *pn = next.p;
     *un = next.u;
@@ -127,7 +127,7 @@ INLINE Nodes nodes_at(const real *first) { return *(const Nodes *)first; }
 
 INLINE Star star(const Row<1> &row, int r, const Nodes &S, const Nodes &N, const Nodes &B,
                  const Nodes &F) {
-  return {row.at[r + 1], row.at[r], row.at[r + 2], S.at[r], N.at[r], B.at[r], F.at[r]};
+  return star_of(row.at[r + 1], row.at[r], row.at[r + 2], S.at[r], N.at[r], B.at[r], F.at[r]);
 }
 
 INLINE void store(real *to, const Node &node, long fs) {
@@ -310,8 +310,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
 #pragma unroll
         for (int r = 0; r < NODES_A_THREAD; ++r) {
           const real *a = p_row.at + 2 + r;
-          const Star p_star = {a[0], a[-1], a[1], pS.at[r], pN.at[r], pB.at[r], pF.at[r]};
-          const Tips tips = {a[-2], a[2], pSS.at[r], pNN.at[r], pBB.at[r], pFF.at[r]};
+          const Star p_star = star_of(a[0], a[-1], a[1], pS.at[r], pN.at[r], pB.at[r], pF.at[r]);
+          const Tips tips = tips_of(a[-2], a[2], pSS.at[r], pNN.at[r], pBB.at[r], pFF.at[r]);
           const Star u_star = star(u_row, r, uS, uN, uB, uF), v_star = star(v_row, r, vS, vN, vB, vF);
           const Star w_star = star(w_row, r, wS, wN, wB, wF), T_star = star(T_row, r, TS, TN, TB, TF);
           const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);

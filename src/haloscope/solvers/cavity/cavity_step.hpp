@@ -24,6 +24,27 @@ struct Node {
   real p, u, v, w, T;
 };
 
+// A star from neighbours in a row, in the rows beside it, and in the planes beside it. Rows lie along x;
+// where ROWS_ALONG is 1 or 2 they lie along y or z, and x has changed places with it.
+INLINE Star star_of(real c, real left, real right, real below, real above, real behind, real ahead) {
+#if ROWS_ALONG == 1
+  return {c, below, above, left, right, behind, ahead};
+#elif ROWS_ALONG == 2
+  return {c, behind, ahead, below, above, left, right};
+#else
+  return {c, left, right, below, above, behind, ahead};
+#endif
+}
+INLINE Tips tips_of(real left, real right, real below, real above, real behind, real ahead) {
+#if ROWS_ALONG == 1
+  return {below, above, left, right, behind, ahead};
+#elif ROWS_ALONG == 2
+  return {behind, ahead, below, above, left, right};
+#else
+  return {left, right, below, above, behind, ahead};
+#endif
+}
+
 // Square of the artificial speed of sound: max(|V|^2, kappa V_ref^2).
 INLINE real speed2(const Physics &k, real u, real v, real w) {
   real square = fused(v, v, u * u);

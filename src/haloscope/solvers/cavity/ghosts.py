@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from haloscope.case import Machine
 from haloscope.domain.blocks import Blocks
@@ -15,8 +15,8 @@ from haloscope.solvers.cavity.block_nodes import GHOSTS
 from haloscope.solvers.cavity.operands import Operands
 from haloscope.solvers.cavity.updates import Updates
 
-# Planes of a block beyond which messages along z, hidden behind the interior, beat ghosts that the
-# update stores itself: 220 against 224 us with 128 planes, 424 against 435 with 256 (two H200).
+# Planes of a block beyond which messages between planes, hidden behind the interior, beat ghosts that
+# the update stores itself: 220 against 224 us with 128 planes, 424 against 435 with 256 (two H200).
 _PLANES_TO_HIDE_BEHIND = 128
 
 
@@ -59,7 +59,9 @@ class Ghosts:
         self._operands, self._world, self._tell = operands, world, tell
         device, nodes = operands.device, operands.nodes
         self._packing = machine.packing
-        self.overlap = _may_overlap(machine, blocks, nodes.dimensions, device.kind)
+        axes = nodes.layout.axes
+        parts = [blocks.parts[axis] for axis in axes]
+        self.overlap = _may_overlap(machine, parts, nodes.dimensions, device.kind)
         self.exchange = open_halo(
             world,
             device,
@@ -79,7 +81,8 @@ class Ghosts:
         if self.exchange and self.overlap and machine.progress == "thread":
             self.progress = ProgressThread(world, self.exchange.progress)
         self.direct: DirectHalo | None = None
-        self._hidden = _hides_messages(blocks, nodes.dimensions)
+        planes = blocks.nodes[axes[2]] // parts[2]
+        self._hidden = _hides_messages(parts, planes, nodes.dimensions)
 
     def open_direct(self, updates: Updates) -> None:
         """Let the update of the whole block fill the neighbours' ghosts, where all ranks can."""
@@ -101,19 +104,21 @@ class Ghosts:
         self.transport += ", direct"
 
 
-def _hides_messages(blocks: Blocks, dimensions: int) -> bool:
-    """Whether only z is cut, and into blocks so deep that messages hide behind the interior."""
-    planes = blocks.nodes[2] // blocks.parts[2]
-    return dimensions == 3 and blocks.parts[:2] == (1, 1) and planes >= _PLANES_TO_HIDE_BEHIND
+# `parts` are blocks along rows, across them, and in planes.
 
 
-def _may_overlap(machine: Machine, blocks: Blocks, dimensions: int, device_kind: str) -> bool:
+def _hides_messages(parts: Sequence[int], planes: int, dimensions: int) -> bool:
+    """Whether only planes are shared, and so many that messages hide behind the interior."""
+    return dimensions == 3 and max(parts[:2]) == 1 and planes >= _PLANES_TO_HIDE_BEHIND
+
+
+def _may_overlap(machine: Machine, parts: Sequence[int], dimensions: int, device_kind: str) -> bool:
     """Whether work and exchange may overlap.
 
-    On a GPU a block cut along x is faster in one piece (5 to 20 %): a rim along x is thin, and
-    ghosts beyond it are faster packed than stored one by one.
+    On a GPU a block whose rows are cut is faster in one piece (5 to 20 %): a rim at their ends is
+    thin, and ghosts beyond it are faster packed than stored one by one.
     """
     in_one_piece = device_kind != "cpu" and machine.packing == "auto"
-    if blocks.parts[0] > 1 and dimensions == 3 and in_one_piece:
+    if parts[0] > 1 and dimensions == 3 and in_one_piece:
         return False
-    return machine.overlap and bool(blocks.count > 1)
+    return machine.overlap and max(parts) > 1

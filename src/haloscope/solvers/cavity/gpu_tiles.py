@@ -14,9 +14,9 @@ class Tile(NamedTuple):
     Attributes
     ----------
     x, y
-        Nodes along these axes.
+        Nodes of a row, and rows.
     nodes
-        Nodes of a thread, along x.
+        Nodes of a thread, in a row.
     """
 
     x: int
@@ -29,7 +29,7 @@ class Tile(NamedTuple):
         return (self.x // self.nodes, self.y, 1)
 
     def across(self, shape: Triple) -> tuple[int, int]:
-        """Tiles of a box along x and y."""
+        """Tiles of a box along its rows and across them."""
         return -(-shape[0] // self.x), -(-shape[1] // self.y)
 
 
@@ -82,8 +82,7 @@ def tile_constants(tile: Tile) -> dict[str, int | float | str]:
 
 def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
     """Whether the tiled kernel can take a box: rows that start at multiples of 16 bytes."""
-    _, sy, sz = nodes.layout.strides
-    places = (nodes.index(*start), sy, sz, nodes.layout.field_stride)
+    places = (nodes.index(*start), *nodes.distances, nodes.layout.field_stride)
     aligned = all(n * nodes.dtype.itemsize % _ALIGNED == 0 for n in places)
     return aligned and nx >= TILES[nodes.real].x // 2
 
@@ -94,7 +93,7 @@ def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
     Parameters
     ----------
     shape
-        Nodes of the box along x, y, z.
+        Nodes of a row of the box, rows of a plane, and planes.
     real
         Type of the values.
     multiprocessors

@@ -19,14 +19,17 @@ LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 """Least number that root_of_normal of the kernels' dialect takes, by precision."""
 
 
-def kernel_constants(flow: Flow, device_kind: str) -> dict[str, int | float | str]:
-    """Compile-time constants of cavity.cpp for a case."""
+def kernel_constants(
+    flow: Flow, device_kind: str, rows_along: int = 0
+) -> dict[str, int | float | str]:
+    """Compile-time constants of cavity.cpp for a case whose rows lie along an axis."""
     table = flow.table
     active = [g != 0 and table.expansion > 0 for g in table.gravity]
     real = "float" if table.precision == "single" else "double"
     constants: dict[str, int | float | str] = {
         "real": real,
         "DIMENSIONS": table.dimensions,
+        "ROWS_ALONG": rows_along,
         "PHYSICS_VALUES": len(PHYSICS),
         "LOCAL_STEP": int(table.time_step == "local"),
         "RESCALE": int(table.rescale_pressure == "step"),

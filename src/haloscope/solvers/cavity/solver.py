@@ -16,7 +16,7 @@ from haloscope.exchange.world import World
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.scope.regions import Region
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.cavity.block_nodes import BlockNodes, box_shape
+from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition
 from haloscope.solvers.cavity.centre import CentrePressure
 from haloscope.solvers.cavity.ghosts import Ghosts
@@ -99,7 +99,12 @@ class CavitySolver:
     def _set_up(self) -> None:
         """The parts of a step, and what they work on."""
         case, flow, device, world = self._case, self.flow, self._device, self._world
-        self.nodes = BlockNodes(self.block, flow.table.dimensions, self.dtype, device.kind)
+        dimensions = flow.table.dimensions
+        # Rungs of the ladder have the rows that their authors had.
+        axes = (0, 1, 2)
+        if case.machine.packing == "auto":
+            axes = choose_axes(self.blocks, dimensions)
+        self.nodes = BlockNodes(self.block, dimensions, self.dtype, device.kind, axes)
         # Neighbours may store into the states of a GPU, see DirectHalo and UnpackedExchange.
         shared = device.kind != "cpu" and self.blocks.count > 1
         self.operands = operands = allocate(flow, device, self.nodes, shared=shared)
@@ -110,9 +115,8 @@ class CavitySolver:
         self.transport = ghosts.transport
         self.time_step = TimeStep(operands, world)
         start, stop = self.nodes.updated()
-        first, strides = self.nodes.index(*start), self.nodes.layout.strides[1:]
-        box = box_shape(start, stop)
-        self._norm = ChangeNorm(device, world, self.dtype, first, box, strides)
+        first, box = self.nodes.index(*start), self.nodes.box(start, stop)
+        self._norm = ChangeNorm(device, world, self.dtype, first, box, self.nodes.distances)
         self.centre = CentrePressure(flow.nodes, operands, world)
         self.walls = Walls(flow, operands)
         self.stepping = Stepping(
@@ -141,7 +145,7 @@ class CavitySolver:
             self.view(name, state)[...] = self._device.from_host(values)
 
     def _count_work(self) -> Work:
-        own = np.array([np.prod(box_shape(*self.nodes.updated()))], np.int64)
+        own = np.array([np.prod(self.nodes.box(*self.nodes.updated()))], np.int64)
         cells = int(self._world.sum(own)[0])
         held = sum(state.nbytes for state in self.operands.states)
         memory = int(self._world.sum(np.array([held], np.int64))[0])

@@ -6,7 +6,7 @@ from haloscope.domain.blocks import Side, Triple
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, NodeBox
 
-# Nodes of a GPU's boundary along each axis, and of what a march along z computes at full speed.
+# Nodes of a GPU's boundary along rows, across them and in planes, and planes of a march that is fast.
 _GPU_DEPTHS = (128, 32, 64)
 _GPU_PLANES = 8
 _PORTIONS = 8
@@ -34,7 +34,8 @@ def split(
     start, stop = nodes.updated()
     shells: list[NodeBox] = []
     low, high = list(start), list(stop)
-    for axis in (2, 1, 0):
+    axes = nodes.layout.axes
+    for axis in reversed(axes):
         cut = [d for d in (-1, 1) if Side(axis, d) in nodes.block.neighbours]
         for direction in cut:
             begin, end = low.copy(), high.copy()
@@ -49,7 +50,7 @@ def split(
     if any(b <= a for a, b in zip(low, high, strict=True)):
         return shells, []
     if tested and device_kind == "cpu":
-        return shells, _portions(low, high, axis=nodes.dimensions - 1)
+        return shells, _portions(low, high, axis=axes[nodes.dimensions - 1])
     return shells, [(_triple(low), _triple(high))]
 
 
@@ -57,17 +58,18 @@ def _depth(nodes: BlockNodes, device_kind: str, side: Side, here: int, cuts: int
     """Nodes next to a side that are computed before messages leave, of those that are here.
 
     Cores take no more than messages hold. A GPU takes what it computes at full speed: whole
-    tiles, and a good part of a march along z.
+    tiles, and a good part of a march from plane to plane.
     """
     if device_kind == "cpu" or nodes.dimensions == 2:
         return min(GHOSTS, here)
     share = here // (cuts + 1)
     tile = gpu_tiles.TILES[nodes.real]
-    unit = (tile.x, tile.y, _GPU_PLANES)[side.axis]
-    wanted = min(_GPU_DEPTHS[side.axis], share) // unit * unit
+    place = nodes.layout.axes.index(side.axis)
+    unit = (tile.x, tile.y, _GPU_PLANES)[place]
+    wanted = min(_GPU_DEPTHS[place], share) // unit * unit
     # Rows of tiles begin at whole cache lines: a shell at the upper end takes what is left.
     left = (here - wanted) // unit * unit
-    depth = here - left if side.axis == 0 and side.direction > 0 else wanted
+    depth = here - left if place == 0 and side.direction > 0 else wanted
     return here if wanted == 0 or here - depth < unit else depth
 
 

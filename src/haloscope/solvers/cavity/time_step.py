@@ -6,7 +6,6 @@ import numpy as np
 
 from haloscope.exchange.world import World
 from haloscope.numerics.reduce import Largest
-from haloscope.solvers.cavity.block_nodes import box_shape
 from haloscope.solvers.cavity.operands import Operands
 
 _MOST_CORE_PARTS = 4096
@@ -35,8 +34,7 @@ class TimeStep:
         device, nodes = operands.device, operands.nodes
         wave = operands.kernel("fastest_wave")
         start, stop = nodes.updated()
-        shape = box_shape(start, stop)
-        _, sy, sz = nodes.layout.strides
+        shape = nodes.box(start, stop)
         parts = _GPU_PARTS
         if device.kind == "cpu":
             parts = min(_MOST_CORE_PARTS, max(1, shape[1] * shape[2]))
@@ -48,8 +46,7 @@ class TimeStep:
                 operands.physics,
                 nodes.index(*start),
                 *shape,
-                sy,
-                sz,
+                *nodes.distances,
                 nodes.layout.field_stride,
                 found,
                 parts,

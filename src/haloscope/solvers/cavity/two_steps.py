@@ -6,7 +6,7 @@ import numpy as np
 
 from haloscope.device.interface import Device, Launch
 from haloscope.domain.blocks import SIDES
-from haloscope.solvers.cavity.block_nodes import BlockNodes, box_shape
+from haloscope.solvers.cavity.block_nodes import BlockNodes
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.operands import Operands
 
@@ -26,13 +26,13 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
     if device.kind != "cpu" or table.dimensions == 2 or table.rescale_pressure == "step":
         return []
     start, stop = nodes.updated()
-    shape = box_shape(start, stop)
+    shape = nodes.box(start, stop)
     rows = _rows(nodes, ny=shape[1], nz=shape[2], threads=device.multiprocessors)
     if operands.states[0].nbytes < _FROM_BYTES or rows == 0:
         return []
     flags = np.array([flow.wall_temperature(side.name) is None for side in SIDES], "i8")
-    _, sy, sz = nodes.layout.strides
-    each = _SLOTS * (rows + 8) * sy + 16 * 64
+    row, plane = nodes.distances
+    each = _SLOTS * (rows + 8) * row + 16 * 64
     scratch = device.zeros((each * device.multiprocessors,), nodes.dtype)
     kernel = operands.kernel("update_twice")
     return [
@@ -43,8 +43,8 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
             operands.step_size,
             nodes.index(*start),
             *shape,
-            sy,
-            sz,
+            row,
+            plane,
             nodes.layout.field_stride,
             rows,
             device.from_host(flags),
@@ -62,7 +62,7 @@ def _rows(nodes: BlockNodes, *, ny: int, nz: int, threads: int) -> int:
     The cache holds the scratch of the first step and the rows it reads; 0 where no tile of
     at least eight rows fits or the last tile would be thinner than walls need.
     """
-    row_bytes = nodes.layout.strides[1] * nodes.dtype.itemsize
+    row_bytes = nodes.distances[0] * nodes.dtype.itemsize
     tiles = threads
     while tiles <= ny // _LEAST_ROWS:
         rows = -(-ny // tiles)

@@ -11,7 +11,7 @@ from haloscope.domain.blocks import Side, Triple
 from haloscope.exchange.direct import DirectHalo
 from haloscope.exchange.ladder import PACKED_AXES
 from haloscope.solvers.cavity import gpu_tiles
-from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, box_shape
+from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
 from haloscope.solvers.cavity.operands import Operands
 
 _CACHE_BYTES = 1 << 20
@@ -31,7 +31,8 @@ class Updates:
 
     def __init__(self, operands: Operands, packing: str) -> None:
         self._operands = operands
-        self._packs_x = 0 in PACKED_AXES[packing]
+        rows = operands.nodes.layout.axes[0]
+        self._packs_rows = rows in PACKED_AXES[packing]
         self._plain = operands.kernel("update")
         self._tiled: dict[gpu_tiles.Tile, Kernel] = {}
         device, nodes = operands.device, operands.nodes
@@ -43,7 +44,8 @@ class Updates:
 
     def fits_tiles(self, start: Triple, stop: Triple) -> bool:
         """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
-        fits = gpu_tiles.fit(self._operands.nodes, start, stop[0] - start[0])
+        nodes = self._operands.nodes
+        fits = gpu_tiles.fit(nodes, start, nodes.box(start, stop)[0])
         return bool(self._tiled) and fits
 
     def bind(
@@ -62,8 +64,7 @@ class Updates:
         """
         operands = self._operands
         device, nodes, states = operands.device, operands.nodes, operands.states
-        shape = box_shape(start, stop)
-        _, sy, sz = nodes.layout.strides
+        shape = nodes.box(start, stop)
         kernel, rows, chunk = self._plain, 1, 1
         options: dict[str, Any] = {"stream": stream}
         more: list[list[Any]] = [[], []]
@@ -98,8 +99,7 @@ class Updates:
                 operands.reference,
                 nodes.index(*start),
                 *shape,
-                sy,
-                sz,
+                *nodes.distances,
                 nodes.layout.field_stride,
                 rows,
                 chunk,
@@ -120,16 +120,17 @@ class Updates:
     ) -> list[Any]:
         """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
         nodes = self._operands.nodes
-        shape = box_shape(start, stop)
+        shape = nodes.box(start, stop)
         _, ny, nz = shape
+        axes = nodes.layout.axes
         tiles_x, tiles_y = tile.across(shape)
         marches = -(-nz // chunk)
         # A side's two layers may lie in two tiles or marches.
         at_side = {
-            Side(1, -1): tiles_x * marches,
-            Side(1, 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile.y),
-            Side(2, -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
-            Side(2, 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
+            Side(axes[1], -1): tiles_x * marches,
+            Side(axes[1], 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile.y),
+            Side(axes[2], -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
+            Side(axes[2], 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
         }
         if direct is None:
             return [ByValue(np.zeros(5 * len(at_side), np.int64)), 0, 0]
@@ -137,8 +138,8 @@ class Updates:
         for side, columns in at_side.items():
             base, plane, mine, theirs = direct.cut(side, turn)
             # The box begins at its first updated node, not at the block's first.
-            strides = (1, nodes.layout.strides[1], plane)
-            offset = sum(a * stride for a, stride in zip(start, strides, strict=True))
+            strides = (1, nodes.distances[0], plane)
+            offset = sum(start[a] * stride for a, stride in zip(axes, strides, strict=True))
             base += offset * nodes.dtype.itemsize if base else 0
             values += (base, plane, mine, theirs, columns)
         return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
@@ -153,14 +154,16 @@ class Updates:
         nodes = self._operands.nodes
         sector = _SECTOR // nodes.dtype.itemsize
         low, high = nodes.index(*start) % sector, -nodes.index(*stop) % sector
-        own = tuple(ends[0] for ends in nodes.updated())
-        free = self._packs_x or all(side.axis > 0 for side in nodes.block.neighbours)
+        rows = nodes.layout.axes[0]
+        begin, end = start[rows], stop[rows]
+        own = tuple(ends[rows] for ends in nodes.updated())
+        free = self._packs_rows or all(side.axis != rows for side in nodes.block.neighbours)
         # Behind the last node there is a wall with its ghost, or two ghosts, then padding.
-        room = nodes.layout.field_stride - GHOSTS - (stop[0] - own[0])
-        last_tile = (stop[0] - start[0] - 1) % tile.x + 1
-        if stop[0] < own[1] or not free or high > min(room, last_tile) or nodes.real == "float":
+        room = nodes.layout.field_stride - GHOSTS - (end - own[0])
+        last_tile = (end - begin - 1) % tile.x + 1
+        if end < own[1] or not free or high > min(room, last_tile) or nodes.real == "float":
             return 0, 0
-        if start[0] > own[0] or low > GHOSTS or high == 0:
+        if begin > own[0] or low > GHOSTS or high == 0:
             low = 0
         return low, high
 

@@ -39,7 +39,7 @@ class Walls:
     def _bind(self, operands: Operands) -> list[Launch]:
         device, sides = operands.device, self._side_table()
         kernel = operands.kernel("walls")
-        # On GPUs four lanes work on a node of a wall along x, and walls begin with whole warps.
+        # On GPUs four lanes work on a node of a wall at ends of rows, and walls begin with whole warps.
         lanes = np.where(np.abs(sides[:, 1]) == 1, 4, 1)
         warps = -(-lanes * sides[:, 4] * sides[:, 5] // _WARP)
         begins = _WARP * np.concatenate([[0], np.cumsum(warps)])
@@ -62,7 +62,7 @@ class Walls:
         for side in nodes.walls:
             corner = list(start)
             corner[side.axis] = 0 if side.direction < 0 else nodes.block.shape[side.axis] - 1
-            a, b = (axis for axis in range(3) if axis != side.axis)
+            a, b = (axis for axis in nodes.layout.axes if axis != side.axis)
             strides = nodes.layout.strides
             rows.append(
                 (
