@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -38,6 +39,14 @@ _GRIDS = {
     "large": ("cavity.nodes=[230, 43, 70]",),
 }
 _PRECISIONS = {"double": 1e-12, "single": 1e-5}
+# What two ranks share, and how; rows lie along z in the first of those that are cut along x.
+_SHARED = (
+    ("odd", "local", [1, 1, 2]),
+    ("tiled", "global", [1, 1, 2]),
+    ("tiled", "local", [2, 1, 1]),
+    ("wide", "global", [2, 1, 1]),
+    ("plane", "local", [1, 2, 1]),
+)
 _EVERY_KIND = [
     pytest.param(grid, step, rescale, precision, id=f"{grid}-{step}-{rescale}-{precision}")
     for grid in _GRIDS
@@ -181,6 +190,11 @@ def test_packed_values_arrive_in_all_ghosts(gpu, dtype):
                 exchange_contract.check(World(), gpu, transport, blocks, widths, dtype)
 
 
+def test_more_chunks_than_blocks_that_run_at_once_arrive(gpu):
+    blocks = Blocks((20, 260, 270), (1, 1, 1), (True, True, True))
+    exchange_contract.check(World(), gpu, "peer", blocks, (2, 1, 1, 1, 1), np.float64)
+
+
 def test_the_transport_of_cores_is_refused(gpu):
     blocks = Blocks(exchange_contract.NODES, (1, 1, 1), (True, True, True))
     with pytest.raises(InputError, match="the device is a GPU"):
@@ -197,15 +211,15 @@ def test_a_broken_solution_is_noticed(gpu):
 def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
     pytest.importorskip("mpi4py", exc_type=ImportError)
     jobs = []
-    for overlap in ("true", "false"):
-        for grid, kind in (("odd", "local"), ("tiled", "global"), ("plane", "local")):
-            for transport in ("staged", "peer"):
-                settings = (
-                    *_settings(grid, kind, "output", "double"),
-                    f"machine.overlap={overlap}",
-                    f"machine.transport={transport}",
-                )
-                jobs.append({"settings": settings, "steps": 60, "device": "cuda"})
+    for overlap, transport in itertools.product(("true", "false"), ("staged", "peer")):
+        for grid, kind, cut in _SHARED:
+            settings = (
+                *_settings(grid, kind, "output", "double"),
+                f"machine.decomposition={cut}",
+                f"machine.overlap={overlap}",
+                f"machine.transport={transport}",
+            )
+            jobs.append({"settings": settings, "steps": 60, "device": "cuda"})
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     script = Path(exchange_contract.__file__).with_name("parallel_runs.py")
     try:

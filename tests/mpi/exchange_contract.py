@@ -37,7 +37,9 @@ def values(shape: Triple, field: int, turn: int, dtype: type) -> np.ndarray:
     return np.random.default_rng([field, turn]).random(shape[::-1]).astype(dtype)
 
 
-def beyond(block: Block, axis: int, direction: int, width: int) -> tuple[list[np.ndarray], Triple]:
+def beyond(
+    nodes: Triple, block: Block, axis: int, direction: int, width: int
+) -> tuple[list[np.ndarray], Triple]:
     """Global numbers of the nodes beyond a side, and where their ghosts begin in the block."""
     numbers, begin = [], []
     for a in range(3):
@@ -46,7 +48,7 @@ def beyond(block: Block, axis: int, direction: int, width: int) -> tuple[list[np
             low, high = low - width, low
         elif a == axis:
             low, high = high, high + width
-        numbers.append(np.arange(low, high) % NODES[a])
+        numbers.append(np.arange(low, high) % nodes[a])
         begin.append(_GHOSTS + low - block.start[a])
     return numbers, (begin[0], begin[1], begin[2])
 
@@ -85,7 +87,10 @@ def check(
             wanted[inside] = whole[z, y, x]
             for side in SIDES:
                 if side in block.neighbours and width:
-                    (i, j, k), (bx, by, bz) = beyond(block, side.axis, side.direction, width)
+                    numbers, (bx, by, bz) = beyond(
+                        blocks.nodes, block, side.axis, side.direction, width
+                    )
+                    i, j, k = numbers
                     place = (slice(bz, bz + len(k)), slice(by, by + len(j)), slice(bx, bx + len(i)))
                     wanted[place] = whole[np.ix_(k, j, i)]
         state[...] = device.from_host(before)

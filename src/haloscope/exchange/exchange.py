@@ -20,7 +20,7 @@ _WAIT = Region("exchange wait")
 _UNPACK = Region("unpack")
 
 _BLOCK = 256
-_BLOCKS_A_MULTIPROCESSOR = 4
+_BLOCKS_A_MULTIPROCESSOR = 2
 
 
 class Exchange:
@@ -57,6 +57,7 @@ class Exchange:
         # How often each chunk went out and came in, counted by the kernels themselves.
         self._sent = device.zeros((max(1, len(self._outgoing)),), np.int64)
         self._received = device.zeros((max(1, len(self._incoming)),), np.int64)
+        self._turns = device.zeros((3,), np.int64)
         real = "float" if np.dtype(dtype) == np.float32 else "double"
         self._constants: dict[str, int | float | str] = {
             "real": real,
@@ -101,6 +102,7 @@ class Exchange:
                     state,
                     *out,
                     *into,
+                    self._turns,
                     extent=(_BLOCK * blocks,),
                     block=(_BLOCK,),
                     stream=self._stream,

@@ -13,6 +13,7 @@
 #ifndef BATCH
 #define BATCH 2
 #endif
+#define RECEIVING 4
 
 // Index in the state of value e of a box.
 INLINE long place(const long *chunk, unsigned e) {
@@ -134,17 +135,34 @@ KERNEL unpack(real *state, const long *chunks, long count, long *received) {
 }
 
 // Both in one launch, where nothing is computed in between and flags tell what has arrived. All
-// blocks fit on the GPU at once, so that none waits for one that has not begun. A block sends its
-// next chunk before it waits for the last one.
+// blocks fit on the GPU at once, so that none waits for one that has not begun.
+//
+// Where there are more chunks than blocks, whoever is free takes the next one: blocks get unequal
+// shares of a link. One of RECEIVING blocks only receives, so that what has arrived is unpacked while
+// the rest travels; the others do so when nothing is left to send. turns = {chunks sent, chunks
+// received, blocks that are done}, zeros before and after.
 KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
 swap(real *state, const long *outgoing, long sends, long *sent, const long *incoming,
-     long receives, long *received) {
-  long next = blockIdx.x, last = blockIdx.x;
-  if (next < sends) send(state, outgoing + next * CHUNK_WORDS, sent + next);
-  for (next += gridDim.x; next < sends || last < receives; next += gridDim.x, last += gridDim.x) {
-    if (next < sends) send(state, outgoing + next * CHUNK_WORDS, sent + next);
-    if (last < receives) receive(state, incoming + last * CHUNK_WORDS, received + last);
+     long receives, long *received, long *turns) {
+  const unsigned block = blockIdx.x, blocks = gridDim.x;
+  if (sends <= blocks && receives <= blocks) {
+    if (block < sends) send(state, outgoing + block * CHUNK_WORDS, sent + block);
+    if (block < receives) receive(state, incoming + block * CHUNK_WORDS, received + block);
+    return;
   }
+  SHARED(long, taken, 1);
+  auto take = [&](long *turn) {
+    BARRIER();
+    if (threadIdx.x == 0) taken[0] = (long)atomicAdd((unsigned long long *)turn, 1ULL);
+    BARRIER();
+    return taken[0];
+  };
+  if (block < blocks - blocks / RECEIVING)
+    for (long k; (k = take(turns)) < sends;) send(state, outgoing + k * CHUNK_WORDS, sent + k);
+  for (long k; (k = take(turns + 1)) < receives;)
+    receive(state, incoming + k * CHUNK_WORDS, received + k);
+  if (threadIdx.x == 0 && atomicAdd((unsigned long long *)turns + 2, 1ULL) + 1 == blocks)
+    turns[0] = turns[1] = turns[2] = 0;
 }
 
 #else
