@@ -10,17 +10,21 @@
 #define CHUNK_WORDS 12
 
 #if ON_GPU
-#ifndef BATCH
 #define BATCH 2
-#endif
 #define RECEIVING 4
 
+// A row of `chunks`, read at once.
+struct Chunk {
+  long first, counts[3], strides[3], begin, values, even, odd, flag;
+};
+static_assert(sizeof(Chunk) == CHUNK_WORDS * sizeof(long), "as Python hands them over");
+
 // Index in the state of value e of a box.
-INLINE long place(const long *chunk, unsigned e) {
-  const unsigned n0 = (unsigned)chunk[1], n1 = (unsigned)chunk[2];
+INLINE long place(const Chunk &chunk, unsigned e) {
+  const unsigned n0 = (unsigned)chunk.counts[0], n1 = (unsigned)chunk.counts[1];
   const unsigned row = e / n0, i0 = e - row * n0;
   const unsigned i2 = row / n1, i1 = row - i2 * n1;
-  return chunk[0] + i0 * chunk[4] + i1 * chunk[5] + i2 * chunk[6];
+  return chunk.first + i0 * chunk.strides[0] + i1 * chunk.strides[1] + i2 * chunk.strides[2];
 }
 
 struct alignas(2 * sizeof(real)) Pair {
@@ -61,18 +65,19 @@ INLINE bool in_pairs(const void *message) {
 
 // Whether the two values of each pair lie side by side in the state, so that their place is worked out
 // once, and whether they can be read and written as a pair there, too.
-INLINE bool side_by_side(const long *chunk) {
-  return chunk[4] == 1 && (chunk[1] | chunk[7]) % 2 == 0;
+INLINE bool side_by_side(const Chunk &chunk) {
+  return chunk.strides[0] == 1 && (chunk.counts[0] | chunk.begin) % 2 == 0;
 }
-INLINE bool pairs_in_state(const real *state, const long *chunk) {
-  return side_by_side(chunk) && in_pairs(state) && (chunk[0] | chunk[5] | chunk[6]) % 2 == 0;
+INLINE bool pairs_in_state(const real *state, const Chunk &chunk) {
+  const long others = chunk.first | chunk.strides[1] | chunk.strides[2];
+  return side_by_side(chunk) && in_pairs(state) && others % 2 == 0;
 }
 
-INLINE void send(const real *state, const long *chunk, long *sent) {
-  long *flag = (long *)chunk[11];
-  const long epoch = flag ? *sent : 0;
-  const unsigned begin = (unsigned)chunk[7], count = (unsigned)chunk[8];
-  real *to = (real *)(epoch & 1 ? chunk[10] : chunk[9]);
+INLINE void send(const real *state, const Chunk chunk, long *sent) {
+  long *flag = (long *)chunk.flag;
+  const long epoch = *sent;
+  const unsigned begin = (unsigned)chunk.begin, count = (unsigned)chunk.values;
+  real *to = (real *)(epoch & 1 ? chunk.odd : chunk.even);
   const unsigned paired = in_pairs(to) ? count / 2 : 0;
   auto value = [&](unsigned e) { return state[place(chunk, begin + e)]; };
   auto store = [&](unsigned i, Pair pair) { ((Pair *)to)[i] = pair; };
@@ -94,15 +99,15 @@ INLINE void send(const real *state, const long *chunk, long *sent) {
   }
 }
 
-INLINE void receive(real *state, const long *chunk, long *received) {
-  long *flag = (long *)chunk[11];
-  const long epoch = flag ? *received : 0;
-  const unsigned begin = (unsigned)chunk[7], count = (unsigned)chunk[8];
+INLINE void receive(real *state, const Chunk chunk, long *received) {
+  long *flag = (long *)chunk.flag;
+  const long epoch = *received;
+  const unsigned begin = (unsigned)chunk.begin, count = (unsigned)chunk.values;
   if (flag) {
     if (threadIdx.x == 0) flag_wait(flag, epoch + 1);
     BARRIER();
   }
-  const real *from = (const real *)(epoch & 1 ? chunk[10] : chunk[9]);
+  const real *from = (const real *)(epoch & 1 ? chunk.odd : chunk.even);
   const unsigned paired = in_pairs(from) ? count / 2 : 0;
   auto put = [&](unsigned e, real value) { state[place(chunk, begin + e)] = value; };
   auto load = [&](unsigned i) { return fresh_pair(from + 2 * i); };
@@ -124,14 +129,12 @@ INLINE void receive(real *state, const long *chunk, long *received) {
   if (flag && threadIdx.x == 0) *received = epoch + 1;
 }
 
-KERNEL pack(const real *state, const long *chunks, long count, long *sent) {
-  for (long k = blockIdx.x; k < count; k += gridDim.x)
-    send(state, chunks + k * CHUNK_WORDS, sent + k);
+KERNEL pack(const real *state, const Chunk *chunks, long count, long *sent) {
+  for (long k = blockIdx.x; k < count; k += gridDim.x) send(state, chunks[k], sent + k);
 }
 
-KERNEL unpack(real *state, const long *chunks, long count, long *received) {
-  for (long k = blockIdx.x; k < count; k += gridDim.x)
-    receive(state, chunks + k * CHUNK_WORDS, received + k);
+KERNEL unpack(real *state, const Chunk *chunks, long count, long *received) {
+  for (long k = blockIdx.x; k < count; k += gridDim.x) receive(state, chunks[k], received + k);
 }
 
 // Both in one launch, where nothing is computed in between and flags tell what has arrived. All
@@ -142,12 +145,12 @@ KERNEL unpack(real *state, const long *chunks, long count, long *received) {
 // the rest travels; the others do so when nothing is left to send. turns = {chunks sent, chunks
 // received, blocks that are done}, zeros before and after.
 KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
-swap(real *state, const long *outgoing, long sends, long *sent, const long *incoming,
+swap(real *state, const Chunk *outgoing, long sends, long *sent, const Chunk *incoming,
      long receives, long *received, long *turns) {
   const unsigned block = blockIdx.x, blocks = gridDim.x;
   if (sends <= blocks && receives <= blocks) {
-    if (block < sends) send(state, outgoing + block * CHUNK_WORDS, sent + block);
-    if (block < receives) receive(state, incoming + block * CHUNK_WORDS, received + block);
+    if (block < sends) send(state, outgoing[block], sent + block);
+    if (block < receives) receive(state, incoming[block], received + block);
     return;
   }
   SHARED(long, taken, 1);
@@ -158,9 +161,8 @@ swap(real *state, const long *outgoing, long sends, long *sent, const long *inco
     return taken[0];
   };
   if (block < blocks - blocks / RECEIVING)
-    for (long k; (k = take(turns)) < sends;) send(state, outgoing + k * CHUNK_WORDS, sent + k);
-  for (long k; (k = take(turns + 1)) < receives;)
-    receive(state, incoming + k * CHUNK_WORDS, received + k);
+    for (long k; (k = take(turns)) < sends;) send(state, outgoing[k], sent + k);
+  for (long k; (k = take(turns + 1)) < receives;) receive(state, incoming[k], received + k);
   if (threadIdx.x == 0 && atomicAdd((unsigned long long *)turns + 2, 1ULL) + 1 == blocks)
     turns[0] = turns[1] = turns[2] = 0;
 }
