@@ -7,7 +7,7 @@ from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, NodeBox
 
 # Nodes of a GPU's boundary along rows, across them and in planes, and planes of a march that is fast.
-_GPU_DEPTHS = (128, 32, 64)
+_GPU_DEPTHS = (128, 32, 48)
 _GPU_PLANES = 8
 _PORTIONS = 8
 
