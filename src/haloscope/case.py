@@ -119,7 +119,7 @@ class Machine(Table):
     field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
     memory the update fills the neighbours' ghosts itself, without messages, or messages hide behind
     the interior. Where x is cut, rows lie along an axis that is not; where all are cut or the others
-    are too short, nothing overlaps on GPUs. With all, x and none rows lie along x."""
+    are too short, nothing overlaps on GPUs. With all, x, none and with uniform widths rows lie along x."""
     widths: Literal["fields", "uniform"] = "fields"
     """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
     many as the widest needs."""

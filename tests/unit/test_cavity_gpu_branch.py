@@ -151,6 +151,7 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
         ([53, 11, 8], [3, 1, 1], "double", "auto"),
         ([97, 8, 7], [2, 1, 1], "double", "all"),  # a rim and an inside
         ([39, 12, 7], [1, 2, 1], "double", "auto"),
+        ([36, 8, 12], [2, 1, 1], "double", "x"),
         ([14, 9, 39], [2, 1, 1], "double", "auto"),  # rows along z
         ([15, 40, 9], [3, 1, 1], "single", "auto"),  # along y
         ([12, 38, 12], [2, 1, 2], "double", "auto"),

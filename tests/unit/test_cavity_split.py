@@ -17,7 +17,7 @@ from haloscope.solvers.cavity.ghosts import _hides_messages
 from haloscope.solvers.cavity.kernels import _Unfilled
 
 _GRIDS = ([256, 256, 256], [129, 66, 70], [300, 41, 37], [64, 64, 200], [24, 22, 26])
-_CUTS = ([1, 1, 2], [1, 2, 1], [2, 1, 1], [1, 2, 2], [2, 2, 1], [1, 1, 4], [4, 1, 1])
+_CUTS = ([1, 1, 2], [1, 2, 1], [2, 1, 1], [1, 2, 2], [2, 2, 1], [2, 1, 2], [1, 1, 4], [4, 1, 1])
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,11 @@ def test_messages_hide_behind_deep_blocks_whose_planes_alone_are_shared(parts, p
         ((256, 512, 256), (2, 1, 1), (1, 0, 2)),  # longer rows
         ((256, 256, 256), (2, 2, 2), (0, 1, 2)),  # all are cut
         ((256, 40, 30), (2, 1, 1), (0, 1, 2)),  # shorter rows than along x
-        ((60, 20, 30), (2, 1, 1), (2, 1, 0)),
-        ((4096, 40, 64), (2, 1, 1), (2, 1, 0)),
+        ((60, 20, 31), (2, 1, 1), (0, 1, 2)),
+        ((60, 20, 32), (2, 1, 1), (2, 1, 0)),
+        ((4096, 40, 65), (2, 1, 1), (0, 1, 2)),
+        ((4096, 40, 66), (2, 1, 1), (2, 1, 0)),
+        ((256, 512, 256), (2, 1, 2), (1, 0, 2)),
     ],
 )
 def test_rows_lie_along_an_axis_that_is_not_cut_where_one_is_long_enough(nodes, parts, axes):

@@ -37,7 +37,7 @@ class DirectHalo:
     ------
     MachineError
         The driver does not share memory between these ranks, or rows of blocks next to each
-        other along x are not of one length; the same on every rank.
+        other in a plane are not of one length; the same on every rank.
 
     Attributes
     ----------

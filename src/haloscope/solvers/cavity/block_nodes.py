@@ -15,7 +15,7 @@ GHOSTS = 2
 """Layers beyond a cut that the stencil of the pressure reads."""
 
 _WALL_GHOSTS = 1
-_LONG_ROW = 64  # nodes
+_LONG_ROW = 64  # nodes that are updated, which tiles of GPUs take in any precision
 _LINE = 64  # bytes of a cache line
 _GPU_BEFORE = {"double": 16, "float": 0}  # bytes
 
@@ -25,14 +25,14 @@ def choose_axes(blocks: Blocks, dimensions: int) -> Triple:
 
     Rows lie along x. Where blocks are cut along x, ghosts would be the ends of rows, values a row
     apart, and rows shorter than need be; there another axis that is not cut changes places with
-    x: the one with more nodes, z where both have as many. It keeps its place where its rows would
-    be shorter than those along x and than 64 nodes.
+    x: of those the one with most nodes, z where both have as many. It keeps its place where its rows
+    would be shorter than those along x and than 64 nodes between walls.
     """
     nodes, parts = blocks.nodes, blocks.parts
     if dimensions == 2 or parts[0] == 1:
         return (0, 1, 2)
     long_enough = min(_LONG_ROW, nodes[0] // parts[0])
-    others = [a for a in (1, 2) if parts[a] == 1 and nodes[a] >= long_enough]
+    others = [a for a in (1, 2) if parts[a] == 1 and nodes[a] - 2 >= long_enough]
     rows = max(others, key=lambda axis: (nodes[axis], axis), default=0)
     return {0: (0, 1, 2), 1: (1, 0, 2), 2: (2, 1, 0)}[rows]
 

@@ -102,7 +102,7 @@ class CavitySolver:
         dimensions = flow.table.dimensions
         # Rungs of the ladder have the rows that their authors had.
         axes = (0, 1, 2)
-        if case.machine.packing == "auto":
+        if (case.machine.packing, case.machine.widths) == ("auto", "fields"):
             axes = choose_axes(self.blocks, dimensions)
         self.nodes = BlockNodes(self.block, dimensions, self.dtype, device.kind, axes)
         # Neighbours may store into the states of a GPU, see DirectHalo and UnpackedExchange.
