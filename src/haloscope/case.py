@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticUndefined
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from haloscope.errors import InputError
 from haloscope.utf8 import decoded, insist_on_utf8
@@ -185,9 +185,7 @@ def _shown(text: str, told: str) -> str:
     named = re.search(r"\(at line (\d+), column \d+\)", told)
     if named is None:
         return "; what is missing at its end, such as a bracket or a quote?"
-    line = text.split("\n")[int(named[1]) - 1].strip()
-    if len(line) > _LONGEST_SHOWN:
-        line = line[: _LONGEST_SHOWN - 3] + "..."
+    line = _shortened(text.split("\n")[int(named[1]) - 1].strip())
     advice = (
         "give each key and table once"
         if told.startswith("Cannot")
@@ -347,11 +345,11 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     if fault["type"] == "extra_forbidden":
         table = _table_at(model, location[:-1])
         allowed = sorted(table.model_fields) if table else []
-        near = difflib.get_close_matches(str(location[-1]), allowed, 1, 0.5)
-        nearest = f"the nearest is {near[0]}; " if near else ""
-        return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}{more}"
+        return _explain_unknown(key, str(location[-1]), allowed) + more
     if fault["type"] == "missing":
         return f"the key {key} is missing{more}"
+    if fault["loc"][-1:] == ("[key]",):
+        return _explain_name(fault) + more
     faults = [e for e in error.errors() if _shown_key(e["loc"]) == _shown_key(fault["loc"])]
     fault = max(faults, key=lambda e: _SAYS_MOST.get(e["type"], 1))
     if _numbers_items(fault["input"]) and any(e["type"] == "tuple_type" for e in faults):
@@ -359,9 +357,7 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
             f"the case has no list {key}, and so no item {next(iter(fault['input']))} of it; give "
             f"the whole list, {key} = [...]{more}"
         )
-    given = "" if isinstance(fault["input"], dict) else repr(fault["input"])
-    if len(given) > 60:
-        given = given[:57] + "..."
+    given = "" if isinstance(fault["input"], dict) else _shortened(repr(fault["input"]))
     message = fault["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     limit = fault.get("ctx", {}).get(_LIMITS.get(fault["type"], ""))
@@ -373,6 +369,28 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     name = f"{key} = {given}: " if given else f"{key}: "
     name = name if key else ""
     return f"{name}{message}{more}"
+
+
+def _explain_name(fault: ErrorDetails) -> str:
+    """One line on a name that a table of names does not take."""
+    # The name itself, whatever it looks like, stands before pydantic's mark of a key.
+    *table, name, _ = fault["loc"]
+    key = ".".join(map(str, _shown_key(table)))
+    if fault["type"] != "literal_error":
+        message = fault["msg"][0].lower() + fault["msg"][1:]
+        return f"{key}: the name {_shortened(repr(name))} is not allowed: {message}"
+    allowed = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+    return _explain_unknown(f"{key}.{name}", str(name), allowed)
+
+
+def _explain_unknown(key: str, name: str, allowed: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, allowed, 1, 0.5)
+    nearest = f"the nearest is {near[0]}; " if near else ""
+    return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}"
+
+
+def _shortened(given: str) -> str:
+    return given if len(given) <= _LONGEST_SHOWN else given[: _LONGEST_SHOWN - 3] + "..."
 
 
 def _numbers_items(given: Any) -> bool:

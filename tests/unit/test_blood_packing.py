@@ -346,7 +346,10 @@ def test_feeder_hands_in_each_cell_once_whatever_the_steps(feeder):
 
 
 def test_feeder_without_room_for_a_cell_is_told(device):
-    with pytest.raises(InputError, match="holds no cell; give at least 9.41"):
-        Feeder(device, np.ones((10, 10), bool), 1.0, (0.0, 0.0), 2.0, [Filling(RED, 0.1)], 1)
+    inlet = np.ones((20, 20), bool)
+    told = "hematocrit = 0.002 of the first of blood.cells .*; give at least 0.012, which is one"
+    with pytest.raises(InputError, match=told):
+        Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.002)], 1)
+    assert Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.012)], 1).cells.count == 1
     with pytest.raises(InputError, match="no lattice point"):
         Feeder(device, np.zeros((9, 9), bool), 1.0, (0.0, 0.0), 9.0, [Filling(RED, 0.1)], 1)

@@ -165,3 +165,123 @@ def test_a_flat_profile_counts_as_the_parabola_that_it_becomes():
     assert scales(_inflow("uniform")).speed == pytest.approx(0.2)
     with pytest.raises(InputError, match="the inflow inlet of 6 m/s is Mach"):
         report(_inflow("1 + 0*y", 3.0))
+
+
+def _pressed(low, high, **changes):
+    openings = [
+        {"name": name, "kind": "pressure", "value": value}
+        for name, value in (("inlet", high), ("outlet", low))
+    ]
+    tube = {"radius_um": 10.0, "length_um": 40.0, "periodic": False}
+    none = [0.0, 0.0, 0.0]
+    return _table(tube=tube, openings=openings, pressure_gradient_pa_m=none, **changes)
+
+
+def test_a_fall_of_pressure_between_openings_counts_as_the_flow_that_it_drives():
+    # 5 Pa over the 80 spacings between the planes of points.
+    wanted = 5.0 / (80 * 0.5e-6) * 1e-10 / 4 / 1.2e-3
+    assert scales(_pressed(-1.0, 4.0)).speed == pytest.approx(wanted)
+    assert "expected Mach number" in report(_pressed(-1.0, 4.0))[0]
+    # A short way: what the fall gives at most is its square root.
+    steep = _pressed(0.0, 2e3, viscosity_mpa_s=0.1, time_step_us=0.02)
+    assert scales(steep).speed == pytest.approx((2 * 2e3 / 1025) ** 0.5)
+    with pytest.raises(
+        InputError, match=r"pressures of blood.openings drive of .* is Mach"
+    ) as told:
+        report(_pressed(0.0, 8e3))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    report(_pressed(0.0, 8e3, time_step_us=step))
+
+
+@pytest.mark.parametrize("value", [1e6, -1e6])
+def test_a_pressure_beyond_the_gas_of_the_lattice_is_refused_with_a_step_that_is_not(value):
+    with pytest.raises(
+        InputError, match=r"the pressure at inlet of .*1e\+06 Pa changes the density"
+    ):
+        report(_pressed(value, value))
+    with pytest.raises(InputError, match="changes the density") as told:
+        report(_pressed(6e4, 6e4))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    report(_pressed(6e4, 6e4, time_step_us=step))
+
+
+def test_a_gradient_that_drives_beyond_the_method_is_refused_where_there_is_time_for_it():
+    fast = _table(pressure_gradient_pa_m=[1e9, 0.0, 0.0])
+    with pytest.raises(InputError, match="blood.pressure_gradient_pa_m drives of .* is Mach"):
+        report(fast, 1.0)
+    report(fast, 1e-8)
+
+
+def test_viscosity_at_rest_counts():
+    assert len(report(_table(carreau={"zero_shear_mpa_s": 2.0, "infinite_shear_mpa_s": 1.0}))) == 1
+    lines = report(_table(carreau={}))
+    assert lines[1].startswith(
+        "a relaxation time of 23.83 steps at rest (blood.carreau) is outside"
+    )
+    with pytest.raises(
+        InputError, match=r"zero_shear_mpa_s = 1e\+06 .* at most 200, which is 479 mPa s"
+    ):
+        report(_table(carreau={"zero_shear_mpa_s": 1e6}))
+    with pytest.raises(
+        InputError, match="zero_shear_mpa_s = 1 is below infinite_shear_mpa_s = 3.45"
+    ):
+        _table(carreau={"zero_shear_mpa_s": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shear_modulus_un_m": 2.5e-3}, "shear_modulus_un_m = 0.0025 of red-cell is unlike"),
+        ({"bending_modulus_j": 1e-12}, "bending_modulus_j = 1e-12 of red-cell is unlike"),
+        ({"shape": "sphere", "radius_um": 1.01}, "red-cell are 4.04 spacings across, few for"),
+        ({"hematocrit": 0.0}, "there are no cells of red-cell: give their hematocrit or placed"),
+    ],
+)
+def test_cells_unlike_others_are_told(changes, words):
+    lines = report(_table(cells=[{**_CELL, **changes}]))
+    assert any(words in line for line in lines)
+    assert not any(words in line for line in report(_table(cells=[_CELL])))
+
+
+def test_openings_that_cannot_balance_each_other_are_told():
+    tube = {"radius_um": 10.0, "length_um": 20.0, "periodic": False}
+    ends = [{"name": name, "kind": "velocity", "value": 1e-3} for name in ("inlet", "outlet")]
+    none = [0.0, 0.0, 0.0]
+    lines = report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))
+    assert "all of blood.openings prescribe velocities" in lines[-1]
+    ends[1] = {"name": "outlet", "kind": "pressure"}
+    assert len(report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))) == 1
+
+
+def test_openings_that_feed_need_cells_and_fluid_that_comes_in():
+    tube = {"radius_um": 10.0, "length_um": 20.0, "periodic": False}
+    inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3, "feeds": True}
+    with pytest.raises(InputError, match="inlet feeds cells and the case has none"):
+        _table(tube=tube, openings=[inlet])
+    inlet["value"] = -1e-3
+    with pytest.raises(
+        InputError, match="feeds is true and value = -0.001: cells come in where fluid"
+    ):
+        _table(tube=tube, openings=[inlet], cells=[_CELL])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"hematocrit": 45},
+            "hematocrit = 45: allowed is a share of the volume below 0.7",
+        ),
+        (
+            {"volume_modulus_pa": 1e-9},
+            "volume_modulus_pa = 1e-09 is out of range; allowed are 0 or 0.001",
+        ),
+        (
+            {"shear_modulus_un_m": 0.0},
+            "shear_modulus_un_m = 0 is out of range; allowed are 0.001 to",
+        ),
+    ],
+)
+def test_numbers_of_cells_that_cannot_be_are_refused_with_what_is_allowed(changes, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        _table(cells=[{**_CELL, **changes}])

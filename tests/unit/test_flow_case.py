@@ -79,6 +79,12 @@ def checked(**changes) -> FlowCase:
         ("flow.boundaries.x_low='opne'", ["flow.boundaries.x_low", "'no-slip', 'slip' or 'open'"]),
         ("flow.boundaries.x_low={}", ["one of velocity, speed", "none is given"]),
         (
+            "flow.boundaries={''='open'}",
+            [
+                "flow.boundaries: the name '' is not allowed: string should have at least 1 character"
+            ],
+        ),
+        (
             "flow.boundaries.x_low={velocity=2}",
             ["channel.toml: flow.boundaries.x_low.velocity = 2"],
         ),

@@ -48,6 +48,7 @@ def fits(device: Device, world: World) -> bool:
         simulate(device=device, world=world)
     except MachineError as error:
         assert "GB are free" in str(error)
+        assert "use a coarser grid or mesh, ranks on more hosts, or single precision" in str(error)
         return False
     return True
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from haloscope.domain.connected_parts import connected_parts
+from haloscope.domain.openings import grid_of
 from haloscope.domain.surface_files import read_surface, write_stl
 from haloscope.domain.surface_generators import (
     bifurcation,
@@ -16,7 +18,14 @@ from haloscope.domain.surface_generators import (
     tree,
     tube,
 )
-from haloscope.domain.surfaces import Surface, check, make_surface, merged, require_closed
+from haloscope.domain.surfaces import (
+    MICROMETRE,
+    Surface,
+    check,
+    make_surface,
+    merged,
+    require_closed,
+)
 from haloscope.errors import InputError
 
 CUBE_POINTS = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], float)
@@ -173,6 +182,23 @@ def test_a_hole_is_named_with_its_place() -> None:
     assert found.leaks[0].startswith("3 edges with a triangle on one side only, the first at (")
     with pytest.raises(InputError, match="the surface leaks: 3 edges"):
         require_closed(leaking)
+    read = replace(leaking, file="cube.stl", unit=MICROMETRE)
+    with pytest.raises(
+        InputError, match=r"in cube.stl leaks: 3 edges .* at \(0, 500000, 0\) um; close"
+    ):
+        require_closed(read)
+
+
+def test_the_normal_of_an_opening_askew_is_told_as_a_direction() -> None:
+    vessel = tube(3e-6, 12e-6)
+    askew = replace(
+        vessel, points=vessel.points @ np.array([[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]])
+    )
+    told = r"opening 'inlet' has the normal \(-0.8, -0.6, 0\); only normals along"
+    with pytest.raises(InputError, match=told):
+        grid_of(askew, 1e-6, ("inlet",))
+    with pytest.raises(InputError, match=r"has the normal \(0, 0, 0\); only normals along"):
+        grid_of(replace(vessel, groups=np.zeros_like(vessel.groups)), 1e-6, ("wall",))
 
 
 def test_every_kind_of_fault_is_found() -> None:

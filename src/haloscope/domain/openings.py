@@ -91,13 +91,13 @@ class _Wanted:
     radius: float | None
 
 
-def _axis(name: str, normal: Floats) -> tuple[int, int]:
+def _axis(name: str, normal: Floats, shown: Floats) -> tuple[int, int]:
     length = float(np.linalg.norm(normal))
     axis = int(np.abs(normal).argmax())
     others = np.delete(normal, axis)
     if not (math.isfinite(length) and length > 0 and np.abs(others).max() <= _ALONG * length):
         raise InputError(
-            f"opening '{name}' has the normal {point_text(normal)}; only normals along x, y or z "
+            f"opening '{name}' has the normal {point_text(shown)}; only normals along x, y or z "
             "are supported: turn the geometry so that the vessel's end is along an axis"
         )
     return axis, 1 if normal[axis] > 0 else -1
@@ -105,25 +105,31 @@ def _axis(name: str, normal: Floats) -> tuple[int, int]:
 
 def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
     if isinstance(opening, OpeningPlane):
-        axis, direction = _axis(opening.name, np.asarray(opening.normal, np.float64))
+        normal = np.asarray(opening.normal, np.float64)
+        axis, direction = _axis(opening.name, normal, normal)
         place = np.asarray([opening.point], np.float64)
         if not np.isfinite(place).all() or not (opening.radius is None or opening.radius > 0):
+            given = opening.radius
+            radius = "none" if given is None else surface.unit.length(given)
             raise InputError(
-                f"opening '{opening.name}': point {point_text(place[0])}, radius {opening.radius}; "
+                f"opening '{opening.name}': point {surface.unit.place(place[0])}, radius {radius}; "
                 "finite numbers and a radius above 0 are needed"
             )
         return _Wanted(opening.name, axis, direction, place, opening.radius)
     chosen = surface.group(opening)
     normals = surface.normals[chosen]
-    axis, direction = _axis(opening, normals.sum(axis=0))
     lengths = np.linalg.norm(normals, axis=1)
+    sum_of_normals = normals.sum(axis=0)
+    # Of length 1 where the group is flat, 0 where it is closed; adding 0 makes 0 of -0.
+    shown = np.round(sum_of_normals / (lengths.sum() or 1.0), 3) + 0.0
+    axis, direction = _axis(opening, sum_of_normals, shown)
     flat = normals[:, axis] * direction >= (1 - _ALONG) * lengths
     if not flat.all():
         place = surface.corners[chosen[flat.argmin()]].mean(axis=0)
         raise InputError(
             f"opening '{opening}' is not flat: {int((~flat).sum())} of its {len(flat)} triangles "
             f"face another way than {'-+'[direction > 0]}{AXES[axis]}, the first at "
-            f"{point_text(place)}; cut the surface flat across the vessel"
+            f"{surface.unit.place(place)}; cut the surface{surface.of_file} flat across the vessel"
         )
     return _Wanted(opening, axis, direction, surface.corners[chosen].mean(axis=1), None)
 
@@ -180,7 +186,7 @@ def cut_openings(
         wanted = _wanted(asked, surface)
         if wanted.name in [opening.name for opening in found]:
             raise InputError(f"opening '{wanted.name}' is given twice; each name belongs to one")
-        runs, opening = _cut(runs, grid, wanted)
+        runs, opening = _cut(runs, grid, surface, wanted)
         found.append(opening)
     for opening, other in itertools.permutations(found, 2):
         gone = not runs.contains(opening.numbers).all()
@@ -192,7 +198,7 @@ def cut_openings(
     return runs, tuple(found)
 
 
-def _cut(runs: Runs, grid: Grid, wanted: _Wanted) -> tuple[Runs, Opening]:
+def _cut(runs: Runs, grid: Grid, surface: Surface, wanted: _Wanted) -> tuple[Runs, Opening]:
     axis, direction = wanted.axis, wanted.direction
     places = (wanted.places - grid.origin) / grid.spacing
     plane = math.floor(float(places[:, axis].mean()) + 0.5)
@@ -201,9 +207,10 @@ def _cut(runs: Runs, grid: Grid, wanted: _Wanted) -> tuple[Runs, Opening]:
         section = _section(runs, grid, wanted, plane - direction, places)
     if not len(section):
         raise InputError(
-            f"opening '{wanted.name}' at {point_text(wanted.places.mean(axis=0))} is outside the "
-            f"geometry: no fluid point lies there at the spacing {grid.spacing:.6g} m; move it into "
-            "the vessel, or use a smaller spacing if the vessel is this narrow"
+            f"opening '{wanted.name}' at {surface.unit.place(wanted.places.mean(axis=0))} is outside "
+            f"the geometry{surface.of_file}: no fluid point lies there at the spacing "
+            f"{surface.unit.length(grid.spacing)}; move it into the vessel, or use a smaller spacing "
+            "if the vessel is this narrow"
         )
     stride = direction * (1, grid.shape[0], grid.shape[0] * grid.shape[1])[axis]
     opening = section + stride

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.counted import counted
-from haloscope.domain.surfaces import Floats, Surface, make_surface
+from haloscope.domain.surfaces import METRE, Floats, LengthUnit, Surface, make_surface
 from haloscope.errors import InputError
 
 UNNAMED = "wall"
@@ -23,7 +23,12 @@ _LONGEST_LINE = 2**16
 _MOST_GROUPS = 10_000
 
 
-def read_surface(path: Path | str, scale: float = 1.0, tolerance: float | None = None) -> Surface:
+def read_surface(
+    path: Path | str,
+    scale: float = 1.0,
+    tolerance: float | None = None,
+    unit: LengthUnit = METRE,
+) -> Surface:
     """Read a surface of triangles.
 
     Groups are the solids of a text STL file, or the groups (``g``) and objects (``o``) of an OBJ
@@ -37,6 +42,8 @@ def read_surface(path: Path | str, scale: float = 1.0, tolerance: float | None =
         Factor from the file's unit of length to m.
     tolerance
         Distance in m within which points are one; without it 1e-6 of the bounding box's diagonal.
+    unit
+        Of lengths and places in messages.
 
     Raises
     ------
@@ -68,7 +75,7 @@ def read_surface(path: Path | str, scale: float = 1.0, tolerance: float | None =
             f"finite numbers up to {_LARGEST:g}, the first is number {int(usable.argmin())}; save "
             "the file again"
         )
-    return make_surface(corners * scale, groups, names, tolerance)
+    return make_surface(corners * scale, groups, names, tolerance, str(path), unit)
 
 
 def write_stl(surface: Surface, path: Path | str) -> None:

@@ -23,6 +23,34 @@ MERGE_TOLERANCE = 1e-6
 _FLATTEST = 1e-9
 
 
+@dataclass(frozen=True)
+class LengthUnit:
+    """In which messages give lengths and places.
+
+    Attributes
+    ----------
+    name
+        As it is written behind a number.
+    metres
+        What one is in m.
+    """
+
+    name: str
+    metres: float
+
+    def length(self, value: float) -> str:
+        """A length in m as it stands in messages."""
+        return f"{value / self.metres:.6g} {self.name}"
+
+    def place(self, point: Floats) -> str:
+        """A place in m as it stands in messages."""
+        return f"{point_text(point / self.metres)} {self.name}"
+
+
+METRE = LengthUnit("m", 1.0)
+MICROMETRE = LengthUnit("um", 1e-6)
+
+
 @dataclass(frozen=True, eq=False)
 class Surface:
     """A surface of triangles.
@@ -39,6 +67,10 @@ class Surface:
         Names of the groups.
     notices
         What was mended when the surface was made, one line each.
+    file
+        Where it was read from, for messages; empty where it was not.
+    unit
+        Of lengths and places in messages.
     """
 
     points: Floats
@@ -46,6 +78,13 @@ class Surface:
     groups: NDArray[np.int32]
     names: tuple[str, ...]
     notices: tuple[str, ...] = ()
+    file: str = ""
+    unit: LengthUnit = METRE
+
+    @property
+    def of_file(self) -> str:
+        """What follows a word for the surface in messages: its file, if it has one."""
+        return f" in {self.file}" if self.file else ""
 
     @property
     def bounds(self) -> tuple[Floats, Floats]:
@@ -81,7 +120,8 @@ class Surface:
         """
         if name not in self.names:
             raise InputError(
-                f"the surface has no group '{name}'; its groups are {', '.join(self.names)}"
+                f"the surface{self.of_file} has no group '{name}'; its groups are "
+                f"{', '.join(self.names)}"
             )
         return np.flatnonzero(self.groups == self.names.index(name))
 
@@ -116,6 +156,8 @@ def make_surface(
     groups: ArrayLike,
     names: tuple[str, ...],
     tolerance: float | None = None,
+    file: str = "",
+    unit: LengthUnit = METRE,
 ) -> Surface:
     """Build a surface from triangles that do not know their neighbours.
 
@@ -132,6 +174,8 @@ def make_surface(
         Names of the groups.
     tolerance
         Distance within which points are one; without it 1e-6 of the bounding box's diagonal.
+    file, unit
+        As the surface keeps them.
     """
     corners = np.asarray(corners, np.float64)
     groups = np.asarray(groups, np.int32)
@@ -144,11 +188,15 @@ def make_surface(
         lost = int((~whole).sum())
         notices.append(
             f"dropped {counted(lost, 'triangle')} whose corners fall together, the first at "
-            f"{point_text(corners[~whole][0, 0])}"
+            f"{unit.place(corners[~whole][0, 0])}"
         )
-    surface = Surface(points, triangles[whole].astype(np.int32), groups[whole], names)
+    surface = Surface(
+        points, triangles[whole].astype(np.int32), groups[whole], names, file=file, unit=unit
+    )
     if not len(surface.triangles):
-        raise InputError("the surface has no triangles with an area; give a closed surface")
+        raise InputError(
+            f"the surface{surface.of_file} has no triangles with an area; give a closed surface"
+        )
     if surface.volume < 0:
         notices.append("the triangles faced inward and were turned")
         surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
@@ -240,7 +288,7 @@ def check(surface: Surface) -> SurfaceCheck:
     def told(bad: NDArray[np.bool_], what: str, remedy: str) -> list[str]:
         if not bad.any():
             return []
-        place = point_text(middle[bad.argmax()])
+        place = surface.unit.place(middle[bad.argmax()])
         return [f"{counted(bad.sum(), 'edge')} {what}, the first at {place}; {remedy}"]
 
     leaks = told(
@@ -268,7 +316,7 @@ def check(surface: Surface) -> SurfaceCheck:
     if flat.any():
         faults.append(
             f"{counted(flat.sum(), 'triangle')} without area, the first at "
-            f"{point_text(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
+            f"{surface.unit.place(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
         )
     part = connected_parts(count, tail, head)
     parts = int((np.bincount(part[tail]) > 0).sum())
@@ -285,4 +333,4 @@ def require_closed(surface: Surface) -> None:
     """
     leaks = check(surface).leaks
     if leaks:
-        raise InputError("the surface leaks: " + "; ".join(leaks))
+        raise InputError(f"the surface{surface.of_file} leaks: " + "; ".join(leaks))

@@ -22,7 +22,7 @@ from haloscope.domain.narrow_places import narrow_place
 from haloscope.domain.openings import Opening, OpeningPlane, cut_openings, grid_of
 from haloscope.domain.scan_conversion import crossings
 from haloscope.domain.shapes import Grid, Shape
-from haloscope.domain.surfaces import Surface, check, require_closed
+from haloscope.domain.surfaces import METRE, LengthUnit, Surface, check, require_closed
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
@@ -121,6 +121,7 @@ def voxelise(
     openings: Sequence[str | OpeningPlane] = (),
     least_across: int = LEAST_ACROSS,
     world: World | None = None,
+    unit: LengthUnit = METRE,
 ) -> Lattice:
     """Fill a geometry with lattice points. Collective over the ranks.
 
@@ -136,6 +137,8 @@ def voxelise(
         Fewest points across a vessel.
     world
         The ranks that share the work; without it this process alone.
+    unit
+        In which messages give lengths of a shape; a surface has its own.
 
     Returns
     -------
@@ -155,7 +158,7 @@ def voxelise(
         return _from_surface(geometry, spacing, openings, least_across, world)
     if openings:
         raise InputError("a box or a tube has no further openings; choose the ends of its axes")
-    return _from_shape(geometry, spacing, least_across, world)
+    return _from_shape(geometry, spacing, least_across, world, unit)
 
 
 def inside_runs(surface: Surface, grid: Grid, start: int, stop: int) -> Runs:
@@ -186,6 +189,7 @@ def _from_surface(
     least_across: int,
     world: World,
 ) -> Lattice:
+    unit = surface.unit
     require_closed(surface)
     found = check(surface)
     notices = [*surface.notices, *found.faults]
@@ -195,24 +199,31 @@ def _from_surface(
     runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
     if not runs.points:
         raise InputError(
-            f"no point of the lattice lies inside the surface at the spacing {spacing:.6g} m; its "
-            f"box is {point_text(np.ptp(surface.bounds, axis=0))} m: use a smaller spacing, or "
+            f"no point of the lattice lies inside the surface at the spacing {unit.length(spacing)}; its "
+            f"box is {unit.place(np.ptp(surface.bounds, axis=0))}: use a smaller spacing, or "
             "check the unit of the surface"
         )
-    runs, cut = cut_openings(runs, grid, surface, openings)
+    try:
+        runs, cut = cut_openings(runs, grid, surface, openings)
+    except InputError:
+        # Of a lattice that is too coarse openings meet; then that is what to say.
+        _require_width(runs, grid, (), slab, least_across, world, unit)
+        raise
     runs, said = _connected(runs, grid, cut)
     notices += said
-    _require_width(runs, grid, cut, slab, least_across, world)
+    _require_width(runs, grid, cut, slab, least_across, world, unit)
     return Lattice(grid, runs, cut, slab, tuple(notices))
 
 
-def _from_shape(shape: Shape, spacing: float, least_across: int, world: World) -> Lattice:
+def _from_shape(
+    shape: Shape, spacing: float, least_across: int, world: World, unit: LengthUnit
+) -> Lattice:
     across = shape.across / spacing
     if across < least_across * (1 - 1e-9):
         raise InputError(
-            f"spacing = {spacing:.6g} m is too coarse: the walls are {shape.across:.6g} m apart, "
+            f"spacing = {unit.length(spacing)} is too coarse: the walls are {unit.length(shape.across)} apart, "
             f"{across:.3g} spacings, and at least {least_across} are needed; use at most "
-            f"{shape.across / least_across:.6g} m"
+            f"{unit.length(shape.across / least_across)}"
         )
     grid = shape.grid(spacing)
     _require_rows(grid)
@@ -299,6 +310,7 @@ def _require_width(
     slab: tuple[int, int],
     least_across: int,
     world: World,
+    unit: LengthUnit,
 ) -> None:
     """Refuse vessels with fewer points across than asked for."""
     mine = narrow_place(runs, grid.shape, openings, slab, least_across)
@@ -309,7 +321,7 @@ def _require_width(
         points, number = min(found)
         place = grid.origin + grid.spacing * unraster(grid.shape, [number])[0]
         raise InputError(
-            f"spacing = {grid.spacing:.6g} m is too coarse: a vessel is only about {points} points "
-            f"across at {point_text(place)} and at least {least_across} are needed; use at most "
-            f"about {grid.spacing * points / (least_across + 1):.3g} m"
+            f"spacing = {unit.length(grid.spacing)} is too coarse: a vessel is only about {points} points "
+            f"across at {unit.place(place)} and at least {least_across} are needed; use at most about "
+            f"{unit.length(float(f'{grid.spacing * points / (least_across + 1):.3g}'))}"
         )

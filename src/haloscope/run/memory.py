@@ -13,9 +13,11 @@ def require_memory(case: CaseTable, device: Device, world: World) -> None:
     """Refuse on all ranks, before anything is allocated, a case that cannot fit on one."""
     needed, free = needed_and_free(case, device, world)
     if needed > free:
+        more = "hosts" if device.kind == "cpu" else "GPUs"
         raise MachineError(
             f"the case needs about {needed / 1e9:.3g} GB a rank but {free / 1e9:.3g} "
-            f"GB are free on {device.name}; use fewer nodes, more ranks or single precision"
+            f"GB are free on {device.name}; use a coarser grid or mesh, ranks on more {more}, or "
+            "single precision where the solver has it"
         )
 
 

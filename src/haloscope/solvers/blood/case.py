@@ -68,6 +68,15 @@ class Carreau(Table):
     exponent: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3568
     """n."""
 
+    @model_validator(mode="after")
+    def _thinning(self) -> Carreau:
+        if self.zero_shear_mpa_s < self.infinite_shear_mpa_s:
+            raise ValueError(
+                f"zero_shear_mpa_s = {self.zero_shear_mpa_s:g} is below infinite_shear_mpa_s = "
+                f"{self.infinite_shear_mpa_s:g}; viscosity falls with shear: give them the other way around"
+            )
+        return self
+
 
 class Slice(Table):
     """The plane of the picture."""
@@ -195,6 +204,12 @@ class BloodTable(Table):
             raise ValueError(
                 f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
                 "allowed is one besides 1"
+            )
+        feeding = [each.name for each in self.openings if each.feeds]
+        if feeding and not self.cells:
+            raise ValueError(
+                f"blood.openings {feeding[0]} feeds cells and the case has none; give a [[blood.cells]] "
+                "table, or leave feeds out"
             )
         for cell in self.cells:
             if cell.radius_um < self.spacing_um:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case import Position, Table
 
@@ -20,6 +20,8 @@ Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
+_MOST_HEMATOCRIT = 0.7
+
 # Outside of these ranges a number is in another unit or another law's.
 _MODULI = {
     "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
@@ -28,6 +30,16 @@ _MODULI = {
     "area_modulus_un_m": (1e-3, 1e9, "uN/m"),
     "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m; a red cell's is about 0.5"),
 }
+
+
+def _share(value: Any) -> Any:
+    """Refuse a hematocrit that is no share, or denser than cells pack."""
+    if isinstance(value, int | float) and value >= _MOST_HEMATOCRIT:
+        raise ValueError(
+            f"allowed is a share of the volume below {_MOST_HEMATOCRIT:g}, such as 0.45 for 45 %; red "
+            "cells pack to about 0.5"
+        )
+    return value
 
 
 class Placed(Table):
@@ -52,7 +64,7 @@ class CellsTable(Table):
     """Of an oblate cell: its short over its long axis."""
     vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
     """Of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
-    hematocrit: Annotated[float, Field(ge=0.0, lt=0.7)] = 0.0
+    hematocrit: Annotated[float, BeforeValidator(_share), Field(ge=0.0, lt=_MOST_HEMATOCRIT)] = 0.0
     """Share of the vessel's volume that these cells fill at the start."""
     placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
     """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""
@@ -96,8 +108,9 @@ class CellsTable(Table):
             value = getattr(self, name)
             given = value or name == "shear_modulus_un_m"
             if given and not least <= value <= most:
+                none = "" if name == "shear_modulus_un_m" else "0 or "
                 raise ValueError(
-                    f"{name} = {value:g} is out of range; allowed are {least:g} to {most:g} {unit}"
+                    f"{name} = {value:g} is out of range; allowed are {none}{least:g} to {most:g} {unit}"
                 )
         if self.hematocrit and self.placed:
             raise ValueError("hematocrit and placed are both given; give one of them")

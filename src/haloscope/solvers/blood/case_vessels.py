@@ -160,6 +160,11 @@ class OpeningTable(Table):
             raise ValueError("give position_um and normal both, or none of them")
         if self.feeds and self.kind != "velocity":
             raise ValueError("cells can come in only where kind is velocity")
+        if self.feeds and self.value <= 0.0:
+            raise ValueError(
+                f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "
+                "above 0, or leave feeds out"
+            )
         self.time_signal()
         self.velocity_profile()
         return self

@@ -26,6 +26,9 @@ from haloscope.solvers.blood.units import LatticeUnits
 
 Floats = NDArray[np.float64]
 
+# Least distance of centres over the least radius, from which on overlaps are seen by their depth.
+_LEAST_APART = 0.1
+
 
 def mesh_of(table: CellsTable) -> MembraneMesh:
     """Shape at rest, its axis along z, in um."""
@@ -146,13 +149,16 @@ def _check_counts(
 
 
 def _check_apart(tables: Sequence[CellsTable], placed: Cells, lumen: Lumen) -> None:
-    """Refuse cells on the same spot, whose surfaces meet everywhere and so nowhere go deep."""
-    near = np.full(placed.count, 0.05 * min(table.radius_um for table in tables))
-    first, second, _ = neighbour_pairs(placed.positions, near, lumen)
+    """Refuse cells almost on the same spot, whose surfaces meet everywhere and so nowhere go deep."""
+    least = _LEAST_APART * min(table.radius_um for table in tables)
+    near = np.full(placed.count, least / 2)
+    first, second, shifts = neighbour_pairs(placed.positions, near, lumen)
     if len(first):
+        one, other = first[0], second[0]
+        apart = np.linalg.norm(placed.positions[other] + shifts[0] - placed.positions[one])
         raise InputError(
-            f"cells {first[0] + 1} and {second[0] + 1} overlap at the start, with centres at one "
-            "place; move one of them"
+            f"cells {one + 1} and {other + 1} overlap at the start: their centres are {apart:.3g} um "
+            f"apart, which is too near, below {least:.3g} um; move one of them"
         )
 
 

@@ -65,7 +65,7 @@ class Feeder:
     Raises
     ------
     InputError
-        No point in the section, a length without a cell, or as `fill` does.
+        No point in the section, too little hematocrit for a cell, or as `fill` does.
     """
 
     moved: float
@@ -87,8 +87,11 @@ class Feeder:
         first = fillings[0]
         count = round(first.hematocrit * area * length / first.shape.volume)
         if first.hematocrit and not count:
-            least = first.shape.volume / (first.hematocrit * area)
-            raise InputError(f"a feeder {length:g} long holds no cell; give at least {least:.3g}")
+            one = first.shape.volume / (area * length)
+            raise InputError(
+                f"hematocrit = {first.hematocrit:g} of the first of blood.cells is less than one cell "
+                f"in what an inlet feeds from; give at least {one:.2g}, which is one, or a wider inlet"
+            )
         if count:
             length = count * first.shape.volume / (first.hematocrit * area)
         reach = max(2.0 * spacing, *(1.2 * filling.shape.reach for filling in fillings))

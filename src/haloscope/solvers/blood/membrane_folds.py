@@ -32,12 +32,12 @@ def fault(x: Floats, mesh: MembraneMesh) -> str:
     """What is wrong with a cell at x, (V, 3), that has an inverted element, and what to do."""
     normals, area = _normals(x, mesh.triangles)
     if not np.isfinite(normals).all():
-        return "a vertex is no number; take a shorter time step or smaller moduli"
+        return "a vertex is no number; smaller moduli bear it longer"
     ratio = float((area / _normals(mesh.vertices, mesh.triangles)[1]).max())
     if ratio > _TORN:
         return (
-            f"an element is inverted, one has {ratio:.3g} times its area at rest; take a shorter "
-            "time step or smaller moduli"
+            f"an element is inverted, one has {ratio:.3g} times its area at rest; smaller moduli bear "
+            "it longer"
         )
     return (
         f"a crease of {math.degrees(_largest_fold(normals, mesh)):.0f} degrees between neighbouring "

@@ -264,7 +264,9 @@ class Membranes:
         first = self._device.to_host(cells[:, :count, 0]).T
         return CellShapes.from_moments(found, first)
 
-    def require_sound(self, count: int, numbers: np.ndarray | None = None) -> None:
+    def require_sound(
+        self, count: int, numbers: np.ndarray | None = None, kind: str = "cell"
+    ) -> None:
         """See that no element of the first `count` cells is turned over, a spike or no number.
 
         Parameters
@@ -273,6 +275,8 @@ class Membranes:
             Cells to look at.
         numbers
             (count,) by which cells are named in messages; by default their places.
+        kind
+            What they are called there.
 
         Raises
         ------
@@ -286,7 +290,7 @@ class Membranes:
             others = f" and {bad.size - 1} more" if bad.size > 1 else ""
             x = self.on_host(self.positions, count)[bad[0]]
             raise SolutionError(
-                f"the membrane of cell {name}{others} has folded over: {fault(x, self.mesh)}"
+                f"the membrane of {kind} {name}{others} has folded over: {fault(x, self.mesh)}"
             )
 
     def set_cells(self, first: int, vertices: np.ndarray) -> None:

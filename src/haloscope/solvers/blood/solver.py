@@ -34,7 +34,7 @@ from haloscope.solvers.blood.own_points import share_out, wanted_by_others
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
-from haloscope.solvers.blood.soundness import check_mach, report, require_bearable
+from haloscope.solvers.blood.soundness import check_mach, check_pressure, report, require_bearable
 from haloscope.solvers.blood.stepping import Stepping
 from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
@@ -336,6 +336,8 @@ class BloodSolver:
         ]
         speed = float(np.sqrt(sum(each**2 for each in found[:3])).max(initial=0.0))
         check_mach(table, self._world.largest(speed), "blood.initial: a velocity")
+        largest = self._world.largest(float(np.abs(found[3]).max(initial=0.0)))
+        check_pressure(table, largest, "blood.initial: a pressure")
         density = 1.0 + found[3] / self.units.pressure / SOUND_SPEED**2
         self.fluid.set_equilibrium(density, np.stack(found[:3]) / self.units.velocity)
 
@@ -485,10 +487,12 @@ class BloodSolver:
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
-        return (
-            "give a smaller blood.time_step_us (weaker drive a step), a relaxation time nearer to 1, "
-            "or a finer blood.spacing_um"
-        )
+        if self._table.relaxation_time is not None:
+            return (
+                "give a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a finer "
+                "blood.spacing_um"
+            )
+        return "give a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane."""

@@ -13,7 +13,7 @@ from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
-from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels import Vessel, relative_velocities
 
@@ -21,6 +21,13 @@ _SOUND_TAU = (0.51, 2.0)
 # Below a flow is near instability, above walls are inaccurate.
 _MOST_MACH = 0.1
 _REFUSED_MACH = 0.4
+# Change of the density that a pressure is, as a share: the equation of state is that of an ideal gas.
+_MOST_CHANGE = 0.05
+_REFUSED_CHANGE = 0.3
+_REFUSED_TAU = 200.0
+# Of a red cell's shear and bending modulus: what diseases and other laws ask for is well within.
+_LIKE_A_RED_CELL = {"shear_modulus_un_m": (0.25, 25.0), "bending_modulus_j": (2e-20, 2e-17)}
+_FEWEST_ACROSS = 8
 # Of the modulus of dilation: explicit steps of membranes were seen to fold from 0.26 on.
 _MOST_STIFFNESS = 0.2
 # Of springs in series with viscosity, by the smoothed delta function: the fewer points share a vertex's
@@ -70,6 +77,25 @@ def check_mach(table: BloodTable, speed: float, what: str) -> float:
     return mach
 
 
+def check_pressure(table: BloodTable, pressure: float, what: str) -> float:
+    """Share of the density that a pressure in Pa changes it by.
+
+    Raises
+    ------
+    InputError
+        It is beyond what the method bears; says the longest time step.
+    """
+    change = abs(pressure) / table.units.pressure / SOUND_SPEED**2
+    if change > _REFUSED_CHANGE:
+        shorter = table.units.time_step * math.sqrt(_MOST_CHANGE / change)
+        raise InputError(
+            f"{what} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
+            f"allowed is at most {_REFUSED_CHANGE:g}, sound below {_MOST_CHANGE:g}: give "
+            f"blood.time_step_us = {shorter / MICRO:.3g} or less"
+        )
+    return change
+
+
 def require_bearable(table: BloodTable, speed: float) -> None:
     """See that a flow that has come about is not beyond what the method bears.
 
@@ -94,7 +120,7 @@ def require_bearable(table: BloodTable, speed: float) -> None:
 
 
 def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
-    """Estimate the flow: from inflow, walls that move, and the pressure gradient in plasma.
+    """Estimate the flow: from inflow, walls that move, and pressure in plasma.
 
     Parameters
     ----------
@@ -106,7 +132,7 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     Raises
     ------
     InputError
-        A speed is beyond what the method bears.
+        A speed or a pressure is beyond what the method bears.
     """
     width = _width(table)
     speeds = [0.0]
@@ -116,14 +142,48 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
         check_mach(table, speed, f"the wall {side}")
-    gradient = math.hypot(*table.pressure_gradient_pa_m) * table.drive_signal().largest(until)
-    if math.isfinite(width):
-        # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
-        factor = 8 if isinstance(table.vessel, Channel) else 16
-        speeds.append(gradient * width**2 / (factor * table.viscosity))
+    speeds += _driven(table, vessel, width, until)
     # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
     shear = max(4 * max(speeds), sum(moving)) / width
     return Scales(max([*speeds, *moving]), width, shear)
+
+
+def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
+    """Speeds in m/s of the flows that the pressure gradient and pressures of openings drive."""
+    if not math.isfinite(width):
+        return []
+    # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
+    factor = 8 if isinstance(table.vessel, Channel) else 16
+    developed = width**2 / (factor * table.viscosity)
+    signal = table.drive_signal()
+    gradient = math.hypot(*table.pressure_gradient_pa_m) * signal.largest(until)
+    drop, apart = _pressures(table, vessel, until)
+    # What a fall in pressure can give at all: Bernoulli.
+    fall = min(drop / apart * developed, math.sqrt(2 * drop / table.density_kg_m3))
+    # Where the width is that of the whole way, and there is time for it, the flow comes to that.
+    if isinstance(table.vessel, Channel | Tube) and signal.steady:
+        reached = gradient * developed
+        if until:
+            reached = min(reached, gradient * until / table.density_kg_m3)
+        check_mach(table, reached, "the flow that blood.pressure_gradient_pa_m drives")
+    if isinstance(table.vessel, Channel | Tube):
+        check_mach(table, fall, "the flow that pressures of blood.openings drive")
+    return [gradient * developed, 0.0 if isinstance(table.vessel, SurfaceFile) else fall]
+
+
+def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, float]:
+    """Largest fall of pressure between openings in Pa, and how far these are apart in m."""
+    found = []
+    for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
+        if each.kind == "pressure":
+            pressure = each.value * each.time_signal().largest(until)
+            check_pressure(table, pressure, f"the pressure at {each.name}")
+            found.append((pressure, points.axis, points.plane))
+    if len(found) < 2:
+        return 0.0, 1.0
+    (low, axis, plane), (high, other_axis, other) = min(found), max(found)
+    planes = abs(plane - other) if axis == other_axis else max(vessel.lattice.grid.shape)
+    return high - low, max(1, planes) * table.spacing
 
 
 def _inflow(
@@ -192,6 +252,66 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     return lines
 
 
+def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
+    """What to know of cells that are coarse, of unusual moduli, or not there."""
+    lines = []
+    if kind.shape == "biconcave":
+        for name, (least, most) in _LIKE_A_RED_CELL.items():
+            value = getattr(kind, name)
+            if value and not least <= value <= most:
+                lines.append(
+                    f"{name} = {value:g} of {kind.name} is unlike a red cell's, which is within "
+                    f"{least:g} and {most:g}: check its unit"
+                )
+    across = spacings_across(table, kind)
+    crowd = kind.hematocrit and kind.shape == "biconcave"
+    if crowd and across < 15:
+        lines.append(
+            f"cells of {kind.name} are {across:.3g} spacings across: in a "
+            "crowd membranes crease the sooner the coarser it is"
+            + (", and fold_guard has them uneven; " if kind.fold_guard else "; ")
+            + f"take it as a trial, or give blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
+        )
+    elif across < _FEWEST_ACROSS:
+        lines.append(
+            f"cells of {kind.name} are {across:.3g} spacings across, few for what happens to them: take "
+            f"it as a trial, or give blood.spacing_um = {2 * kind.radius_um / _FEWEST_ACROSS:.2g}"
+        )
+    if not kind.hematocrit and not kind.placed:
+        lines.append(f"there are no cells of {kind.name}: give their hematocrit or placed")
+    return lines
+
+
+def _on_openings(table: BloodTable) -> list[str]:
+    """What to know of openings that cannot balance each other."""
+    if table.openings and all(each.kind == "velocity" for each in table.openings):
+        return [
+            "all of blood.openings prescribe velocities: what comes in beyond what leaves raises the "
+            "density without end; give one of them a pressure"
+        ]
+    return []
+
+
+def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
+    """Relaxation times in steps, and of what they are."""
+    found = [(table.tau, "")]
+    if table.inside_tau is not None:
+        found.append((table.inside_tau, " inside cells"))
+    if table.carreau is not None:
+        at_rest = table.units.relaxation_time(table.carreau.zero_shear_mpa_s * 1e-3)
+        if at_rest > _REFUSED_TAU:
+            units = table.units
+            kinematic = (_REFUSED_TAU - 0.5) / 3 * units.spacing**2 / units.time_step
+            most = 1e3 * kinematic * units.density
+            raise InputError(
+                f"blood.carreau.zero_shear_mpa_s = {table.carreau.zero_shear_mpa_s:g} gives a relaxation "
+                f"time of {at_rest:.4g} steps at rest; allowed are at most {_REFUSED_TAU:g}, which is "
+                f"{most:.3g} mPa s: give less, or a shorter blood.time_step_us"
+            )
+        found.append((at_rest, " at rest (blood.carreau)"))
+    return found
+
+
 def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
@@ -227,8 +347,8 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
                 line += f", capillary number {told}"
     lines = [line]
     low, high = _SOUND_TAU
-    for tau, where in ((table.tau, ""), (table.inside_tau, " inside cells")):
-        if tau is not None and not low <= tau <= high:
+    for tau, where in _relaxation_times(table):
+        if not low <= tau <= high:
             lines.append(
                 f"a relaxation time of {tau:.4g} steps{where} is outside the sound range {low:g} to "
                 f"{high:g}: change blood.spacing_um or blood.time_step_us"
@@ -245,13 +365,8 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
                 f"{units.time_step * _MOST_STIFFNESS / ratio / MICRO:.3g} or less, or a smaller modulus"
             )
         lines += _on_viscosity(table, kind, found.shear)
-        if kind.hematocrit and kind.shape == "biconcave" and spacings_across(table, kind) < 15:
-            lines.append(
-                f"cells of {kind.name} are {spacings_across(table, kind):.3g} spacings across: in a "
-                "crowd membranes crease the sooner the coarser it is"
-                + (", and fold_guard has them uneven; " if kind.fold_guard else "; ")
-                + f"take it as a trial, or give blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
-            )
+        lines += _unlike_others(table, kind)
+    lines += _on_openings(table)
     if mach > _MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {_MOST_MACH:g}: errors of compressibility grow "

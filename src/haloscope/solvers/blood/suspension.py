@@ -421,7 +421,7 @@ class Suspension:
         fault = ""
         for given in self.kinds:
             try:
-                given.membranes.require_sound(given.count, given.ids)
+                given.membranes.require_sound(given.count, given.ids, given.kind.name)
             except SolutionError as error:
                 fault = fault or str(error)
         raise_together(self._world, fault)

@@ -108,15 +108,18 @@ class Traffic:
         section[places[:, v], places[:, u]] = True
         spacing = lattice.spacing / MICRO
         widest = max(2 * kind.radius_um for kind in kinds)
-        feeder = Feeder(
-            on_cores(self._suspension.device),
-            section,
-            spacing,
-            (0.0, 0.0),
-            _SEGMENT * widest,
-            [Filling(shape_of(kind), kind.hematocrit) for kind in kinds],
-            seed,
-        )
+        try:
+            feeder = Feeder(
+                on_cores(self._suspension.device),
+                section,
+                spacing,
+                (0.0, 0.0),
+                _SEGMENT * widest,
+                [Filling(shape_of(kind), kind.hematocrit) for kind in kinds],
+                seed,
+            )
+        except InputError as error:
+            raise InputError(f"blood.openings {table.name}: {error}") from None
         return _Inlet(opening, table, feeder)
 
     def look(self, carried: Mapping[str, float]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from haloscope.domain.openings import Opening as OpeningPoints
 from haloscope.domain.openings import OpeningPlane
 from haloscope.domain.shapes import Box, Ends, Shape, Tube
 from haloscope.domain.surface_files import read_surface
-from haloscope.domain.surfaces import Surface
+from haloscope.domain.surfaces import MICROMETRE, Surface
 from haloscope.domain.voxels import Lattice, voxelise
 from haloscope.domain.wall_distances import wall_distances
 from haloscope.domain.wall_links import link_fractions
@@ -56,7 +56,7 @@ class Vessel:
 
 def volume_of_file(table: keys.SurfaceFile) -> float:
     """Volume in a surface of a file, m^3."""
-    return abs(read_surface(table.file, table.scale_um * MICRO).volume)
+    return abs(_surface_of(table).volume)
 
 
 def open_vessel(table: BloodTable, world: World) -> Vessel:
@@ -69,10 +69,11 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
     """
     geometry = _geometry(table.vessel)
     if isinstance(geometry, Surface):
+        geometry = replace(geometry, unit=MICROMETRE)
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked = [_asked(each) for each in table.openings]
-        lattice = voxelise(geometry, table.spacing, asked, world=world)
+        lattice = voxelise(geometry, table.spacing, asked, world=world, unit=MICROMETRE)
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world)
     tube = isinstance(table.vessel, keys.Tube)
@@ -94,12 +95,18 @@ def _match(
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "it has none"
             raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")
-    for name in names:
-        if name not in given:
-            raise InputError(
-                f"nothing is said of the opening {name!r}; add a [[blood.openings]] table with "
-                f'name = "{name}" and kind = "velocity" or "pressure"'
-            )
+    missing = [name for name in names if name not in given]
+    if len(missing) > 1:
+        raise InputError(
+            f"nothing is said of the openings {', '.join(map(repr, missing[:-1]))} and "
+            f"{missing[-1]!r}; add a [[blood.openings]] table for each, with name = "
+            f'"{missing[0]}" and so on, and kind = "velocity" or "pressure"'
+        )
+    if missing:
+        raise InputError(
+            f"nothing is said of the opening {missing[0]!r}; add a [[blood.openings]] table with "
+            f'name = "{missing[0]}" and kind = "velocity" or "pressure"'
+        )
     return given
 
 
@@ -119,7 +126,7 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
             "periodic" if vessel.periodic else "open",
         )
     if isinstance(vessel, keys.SurfaceFile):
-        return read_surface(vessel.file, vessel.scale_um * MICRO)
+        return _surface_of(vessel)
     if isinstance(vessel, keys.Bifurcation):
         return surface_generators.bifurcation(
             vessel.radius_um * MICRO,
@@ -135,6 +142,10 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
         generations=vessel.generations,
         seed=vessel.seed,
     )
+
+
+def _surface_of(table: keys.SurfaceFile) -> Surface:
+    return read_surface(table.file, table.scale_um * MICRO, unit=MICROMETRE)
 
 
 def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
