@@ -69,6 +69,7 @@ PY
 several() {
   local n=$GPUS cut
   ((n >= 2)) || { echo "several: one GPU alone"; return; }
+  ranks "$n" tests/mpi/exchange_contract.py cuda peer nccl staged
   ranks "$n" bench/exchange_links.py
   for cut in "[$n,1,1]" "[1,$n,1]" "[1,1,$n]"; do
     ranks "$n" bench/cavity_steps.py --nodes 256 --set "machine.decomposition=$cut"
