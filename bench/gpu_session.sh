@@ -1,8 +1,8 @@
 #!/bin/bash
-# Checks and times all that needs GPUs, in one call: bench/gpu_session.sh [tests|verify|rates|energy|several] ...
+# Checks and times all that needs GPUs, in one call: bench/gpu_session.sh [tests|verify|rates|energy|several|studies] ...
 #
 # Without a part it does all of them, which takes some 15 minutes; each command has a time limit of its
-# own. `several` needs two GPUs or more. The packages of pyproject.toml must be there, or on PYTHONPATH.
+# own. `several` and `studies` need two GPUs or more. The packages of pyproject.toml must be there, or on PYTHONPATH.
 set -u
 cd "$(dirname "$0")/.." || exit
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
@@ -79,12 +79,22 @@ several() {
   ranks "$n" bench/blood_steps.py --points 128 128 $((128 * n)) --delta linear
 }
 
+# Whether cuts along each axis and the rungs between GPUs have the bits of one rank, and what they take.
+studies() {
+  local out
+  ((GPUS >= 2)) || { echo "studies: one GPU alone"; return; }
+  out=$(mktemp -d)
+  timeout 120 python3 -m haloscope scale studies/cavity-cuts.toml --out "$out/cuts" >/dev/null
+  timeout 120 python3 -m haloscope scale studies/figure-07.toml --only direct --out "$out/ladder" >/dev/null
+  grep -h -E "^\||bits of one rank\\.$" "$out"/*/report.md
+}
+
 nvidia-smi -L
-for part in "${@:-tests verify rates energy several}"; do
+for part in "${@:-tests verify rates energy several studies}"; do
   for each in $part; do
     case $each in
-      tests | verify | rates | energy | several) echo "== $each" && "$each" ;;
-      *) echo "bench/gpu_session.sh: '$each' is no part; give some of tests, verify, rates, energy, several" >&2 && exit 2 ;;
+      tests | verify | rates | energy | several | studies) echo "== $each" && "$each" ;;
+      *) echo "bench/gpu_session.sh: '$each' is no part; give some of tests, verify, rates, energy, several, studies" >&2 && exit 2 ;;
     esac
   done
 done
