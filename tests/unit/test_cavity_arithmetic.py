@@ -97,6 +97,16 @@ def test_the_trial_of_two_steps_in_one_pass_leaves_the_state_as_it_was(monkeypat
     np.testing.assert_equal(flow_data(tried), flow_data(usual))
 
 
+def test_rows_along_another_axis_do_not_change_a_bit():
+    given = ["cavity.nodes=[13, 19, 21]", "cavity.gravity=[3.0, -8.0, 2.0]", *swirl(3)]
+    found = [simulate([*given, f"machine.packing={packing}"]) for packing in ("auto", "all")]
+    axes = [simulation.solver.nodes.layout.axes for simulation in found]
+    assert axes == [(2, 1, 0), (0, 1, 2)]
+    for simulation in found:
+        simulation.run(71, ceilings=False)
+    np.testing.assert_equal(flow_data(found[0]), flow_data(found[1]))
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
 def test_threads_do_not_change_a_bit(settings, threads):

@@ -147,6 +147,7 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
     [
         ([40, 7, 9], [1, 1, 1], "double", "auto"),
         ([38, 8, 7], [1, 1, 1], "double", "auto"),
+        ([9, 8, 40], [1, 1, 1], "double", "auto"),  # rows along z
         ([36, 8, 7], [2, 1, 1], "double", "auto"),
         ([53, 11, 8], [3, 1, 1], "double", "auto"),
         ([97, 8, 7], [2, 1, 1], "double", "all"),  # a rim and an inside

@@ -97,6 +97,12 @@ def test_messages_hide_behind_deep_blocks_whose_planes_alone_are_shared(parts, p
         ((256, 512, 256), (2, 1, 1), (1, 0, 2)),  # longer rows
         ((256, 256, 256), (2, 2, 2), (0, 1, 2)),  # all are cut
         ((256, 40, 30), (2, 1, 1), (0, 1, 2)),  # shorter rows than along x
+        ((18, 200, 200), (1, 1, 1), (2, 1, 0)),  # thin along x
+        ((33, 200, 100), (1, 2, 1), (2, 1, 0)),
+        ((33, 200, 100), (1, 1, 2), (0, 1, 2)),
+        ((34, 200, 200), (1, 1, 1), (0, 1, 2)),
+        ((18, 200, 200), (1, 2, 2), (0, 1, 2)),
+        ((18, 19, 18), (1, 1, 1), (0, 1, 2)),
         ((60, 20, 31), (2, 1, 1), (0, 1, 2)),
         ((60, 20, 32), (2, 1, 1), (2, 1, 0)),
         ((4096, 40, 65), (2, 1, 1), (0, 1, 2)),
@@ -104,7 +110,9 @@ def test_messages_hide_behind_deep_blocks_whose_planes_alone_are_shared(parts, p
         ((256, 512, 256), (2, 1, 2), (1, 0, 2)),
     ],
 )
-def test_rows_lie_along_an_axis_that_is_not_cut_where_one_is_long_enough(nodes, parts, axes):
+def test_rows_lie_along_an_axis_that_is_neither_cut_nor_short_where_there_is_one(
+    nodes, parts, axes
+):
     blocks = Blocks(nodes, parts)
     assert choose_axes(blocks, 3) == axes
     assert choose_axes(blocks, 2) == (0, 1, 2)

@@ -32,6 +32,7 @@ _CASES: dict[str, dict[str, Any]] = {
     "global": {"nodes": [21, 40, 13], "time_step": "global"},
     "single": {"nodes": [16, 67, 12], "precision": "single"},
     "busy walls": {"nodes": [19, 33, 15], "walls": _WALLS},
+    "rows along z": {"nodes": [13, 33, 19], "walls": _WALLS},
 }
 
 

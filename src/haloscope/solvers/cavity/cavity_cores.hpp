@@ -73,7 +73,7 @@ extern "C" int omp_get_thread_num(void);
 // along z; the first step's planes, two rows wider on each side, stay in a thread's scratch until
 // the second step, two planes behind, has read them. The walls between the steps are those of
 // `walls`; wall nodes whose values never change are read from `old`.
-// adiabatic[k]: whether wall k of x_low, x_high, y_low, y_high, z_low, z_high is.
+// adiabatic[k]: whether wall k is, of those at the ends of rows, beside rows, and beyond planes.
 #define P_RING 5
 #define Q_RING 4
 #define P_WALLS P_RING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Device, Launch
-from haloscope.domain.blocks import SIDES
+from haloscope.domain.blocks import Side
 from haloscope.solvers.cavity.block_nodes import BlockNodes
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.operands import Operands
@@ -30,7 +30,8 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
     rows = _rows(nodes, ny=shape[1], nz=shape[2], threads=device.multiprocessors)
     if operands.states[0].nbytes < _FROM_BYTES or rows == 0:
         return []
-    flags = np.array([flow.wall_temperature(side.name) is None for side in SIDES], "i8")
+    sides = (Side(axis, direction) for axis in nodes.layout.axes for direction in (-1, 1))
+    flags = np.array([flow.wall_temperature(side.name) is None for side in sides], "i8")
     row, plane = nodes.distances
     each = _SLOTS * (rows + 8) * row + 16 * 64
     scratch = device.zeros((each * device.multiprocessors,), nodes.dtype)
