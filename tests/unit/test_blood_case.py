@@ -306,7 +306,14 @@ def test_what_is_possible_but_not_sound_is_said():
             ["cells 1 and 2 overlap"],
         ),
         (
-            ["blood.channel.size_um=[4.0, 12.0, 12.0]", _cells(_MIDDLE)],
+            [_cells("placed=[{position_um=[60.0, 6.0, 6.0]}]")],
+            ["cell 1 lies at x = 60 um, beyond the vessel", "position_um from 0 to 12"],
+        ),
+        (
+            [
+                "blood.channel.size_um=[4.0, 12.0, 12.0]",
+                _cells("placed=[{position_um=[2.0, 6.0, 6.0]}]"),
+            ],
             ["cell 1 overlaps its own image"],
         ),
         ([_cells(f"{_MIDDLE}, hematocrit=0.1")], ["hematocrit and placed are both given"]),

@@ -129,6 +129,7 @@ def _starting_cells(
             )
         _check_counts(tables, cell_counts(lumen, fillings), lumen, lattice)
         return fill(device, lumen, fillings, seed)
+    _check_within(placed, lattice)
     _check_apart(tables, placed, lumen)
     check_cells(device, lumen, shapes, placed)
     return placed
@@ -146,6 +147,20 @@ def _check_counts(
                 f"cell in this vessel, which is {one:.2g}; give at least {one / 2:.2g}, or a "
                 "larger vessel"
             )
+
+
+def _check_within(placed: Cells, lattice: Lattice) -> None:
+    """Refuse cells beyond the ends of a vessel that closes on itself: others of its images are meant."""
+    grid = lattice.grid
+    low = (np.asarray(grid.origin) - grid.spacing / 2) / MICRO
+    high = low + np.asarray(grid.shape) * grid.spacing / MICRO
+    beyond = (placed.positions < low) | (placed.positions > high)
+    for cell, axis in np.argwhere(beyond & np.asarray(grid.periodic))[:1]:
+        raise InputError(
+            f"cell {cell + 1} lies at {'xyz'[axis]} = {placed.positions[cell, axis]:g} um, beyond the "
+            f"vessel, which closes on itself there; give its position_um from {low[axis]:.6g} to "
+            f"{high[axis]:.6g}"
+        )
 
 
 def _check_apart(tables: Sequence[CellsTable], placed: Cells, lumen: Lumen) -> None:
