@@ -176,7 +176,7 @@ def test_an_inlet_outside_or_askew_is_told(refusal, inlet, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["blood.spacing_um=3.0"], ["too coarse", "at least 5", "use at most 2.4e-06 m"]),
+        (["blood.spacing_um=3.0"], ["too coarse", "at least 5", "use at most 2.4 um"]),
         (["blood.channel.size_um=[12.5, 12.0, 12.0]"], ["along x", "whole number"]),
         (["blood.channel.periodic=['w']"], ["'w'", "'x', 'y' or 'z'"]),
         (["blood.channel.open=['x']"], ["axis x cannot be periodic and open"]),

@@ -205,6 +205,34 @@ def test_a_pressure_beyond_the_gas_of_the_lattice_is_refused_with_a_step_that_is
     report(_pressed(6e4, 6e4, time_step_us=step))
 
 
+def test_pressures_count_without_walls_and_outlets_side_by_side_are_not_near():
+    ends = [{"name": f"x_{end}", "kind": "pressure", "value": 1e6} for end in ("low", "high")]
+    open_box = {"size_um": [10.0, 10.0, 10.0], "periodic": ["y", "z"], "open": ["x"]}
+    none = [0.0, 0.0, 0.0]
+    with pytest.raises(InputError, match="the pressure at x_low of .* changes the density"):
+        report(_table(tube=None, channel=open_box, openings=ends, pressure_gradient_pa_m=none))
+    outlets = [{"name": f"outlet-{n}", "kind": "pressure", "value": float(n)} for n in (1, 2)]
+    inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3}
+    forked = {"radius_um": 8.0, "parent_length_um": 30.0, "daughter_length_um": 30.0}
+    table = _table(
+        tube=None, bifurcation=forked, openings=[inlet, *outlets], pressure_gradient_pa_m=none
+    )
+    # A fall of 1 Pa over a spacing would drive 27 mm/s.
+    assert scales(table).speed == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize(
+    ("tube", "words"),
+    [
+        ({"radius_um": 1.0, "length_um": 20.0}, "the walls are 2 um apart"),
+        ({"radius_um": 10.0, "length_um": 20.2}, "length = 20.2 um is 40.4 spacings of 0.5 um"),
+    ],
+)
+def test_lengths_of_a_vessel_are_told_in_micrometres(tube, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        report(_table(tube=tube))
+
+
 def test_a_gradient_that_drives_beyond_the_method_is_refused_where_there_is_time_for_it():
     fast = _table(pressure_gradient_pa_m=[1e9, 0.0, 0.0])
     with pytest.raises(InputError, match="blood.pressure_gradient_pa_m drives of .* is Mach"):

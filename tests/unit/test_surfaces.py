@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from haloscope.domain.connected_parts import connected_parts
+from haloscope.domain.length_units import MICROMETRE
 from haloscope.domain.openings import grid_of
 from haloscope.domain.surface_files import read_surface, write_stl
 from haloscope.domain.surface_generators import (
@@ -19,7 +20,6 @@ from haloscope.domain.surface_generators import (
     tube,
 )
 from haloscope.domain.surfaces import (
-    MICROMETRE,
     Surface,
     check,
     make_surface,

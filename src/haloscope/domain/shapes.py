@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.domain.blocks import AXES, SIDES, Side, Triple
 from haloscope.domain.lattice_runs import Flags
+from haloscope.domain.length_units import METRE, LengthUnit
 from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -54,8 +55,8 @@ class Shape(Protocol):
     def open_sides(self) -> tuple[Side, ...]:
         """Sides that are openings; the first or last plane of points lies on each."""
 
-    def grid(self, spacing: float) -> Grid:
-        """Box of lattice points that holds the shape."""
+    def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
+        """Box of lattice points that holds the shape; messages have lengths in the unit."""
 
     def inside(self, positions: Floats) -> NDArray[np.bool_]:
         """Whether positions (..., 3) in m within the box lie inside the walls."""
@@ -67,23 +68,25 @@ class Shape(Protocol):
         """Distances in m of positions (..., 3) from the nearest wall, negative outside."""
 
 
-def _whole(length: float, spacing: float, what: str) -> int:
+def _whole(length: float, spacing: float, what: str, unit: LengthUnit) -> int:
     count = round(length / spacing)
     if count < 1 or abs(length / spacing - count) > _WHOLE * count:
         near = length / max(1, count)
         raise InputError(
-            f"{what} = {length:.6g} m is {length / spacing:.6g} spacings of {spacing:.6g} m, which "
-            f"must be a whole number; use a spacing of {near:.6g} m"
+            f"{what} = {unit.length(length)} is {length / spacing:.6g} spacings of "
+            f"{unit.length(spacing)}, which must be a whole number; use a spacing of {unit.length(near)}"
         )
     return count
 
 
-def _points(length: float, spacing: float, ends: Ends, what: str) -> tuple[int, float]:
+def _points(
+    length: float, spacing: float, ends: Ends, what: str, unit: LengthUnit
+) -> tuple[int, float]:
     """Points along an axis from 0 to a length, and where the first of them is."""
     if ends == "periodic":
-        return _whole(length, spacing, what), spacing / 2
+        return _whole(length, spacing, what, unit), spacing / 2
     if ends == "open":
-        return _whole(length, spacing, what) + 1, 0.0
+        return _whole(length, spacing, what, unit) + 1, 0.0
     # As many points as fit strictly between the walls, the same distance from both.
     count = max(1, math.ceil(length / spacing - _WHOLE))
     return count, (length - (count - 1) * spacing) / 2
@@ -127,10 +130,10 @@ class Box:
         """Sides that are openings."""
         return tuple(side for side in SIDES if self.ends[side.axis] == "open")
 
-    def grid(self, spacing: float) -> Grid:
+    def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
         """Box of lattice points that holds the shape; see `Shape`."""
         (nx, x), (ny, y), (nz, z) = (
-            _points(length, spacing, ends, f"length along {axis}")
+            _points(length, spacing, ends, f"length along {axis}", unit)
             for axis, length, ends in zip(AXES, self.lengths, self.ends, strict=True)
         )
         px, py, pz = (ends == "periodic" for ends in self.ends)
@@ -194,11 +197,13 @@ class Tube:
         """Sides that are openings."""
         return tuple(s for s in SIDES if s.axis == self.axis and self.ends == "open")
 
-    def grid(self, spacing: float) -> Grid:
+    def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
         """Box of lattice points that holds the shape, with the axis at the middle; see `Shape`."""
-        count, first = _points(2 * self.radius, spacing, "walls", "diameter")
+        count, first = _points(2 * self.radius, spacing, "walls", "diameter", unit)
         shape, origin = [count] * 3, np.full(3, first - self.radius)
-        shape[self.axis], origin[self.axis] = _points(self.length, spacing, self.ends, "length")
+        shape[self.axis], origin[self.axis] = _points(
+            self.length, spacing, self.ends, "length", unit
+        )
         px, py, pz = (a == self.axis and self.ends == "periodic" for a in range(3))
         return Grid((shape[0], shape[1], shape[2]), origin, spacing, (px, py, pz))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.counted import counted
-from haloscope.domain.surfaces import METRE, Floats, LengthUnit, Surface, make_surface
+from haloscope.domain.length_units import METRE, LengthUnit
+from haloscope.domain.surfaces import Floats, Surface, make_surface
 from haloscope.errors import InputError
 
 UNNAMED = "wall"

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.counted import counted
 from haloscope.domain.connected_parts import connected_parts, spread
-from haloscope.domain.hexes import point_text
+from haloscope.domain.length_units import METRE, LengthUnit
 from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -21,34 +21,6 @@ Integers = NDArray[np.int64]
 MERGE_TOLERANCE = 1e-6
 # A triangle is degenerate if its height is below this share of its longest side.
 _FLATTEST = 1e-9
-
-
-@dataclass(frozen=True)
-class LengthUnit:
-    """In which messages give lengths and places.
-
-    Attributes
-    ----------
-    name
-        As it is written behind a number.
-    metres
-        What one is in m.
-    """
-
-    name: str
-    metres: float
-
-    def length(self, value: float) -> str:
-        """A length in m as it stands in messages."""
-        return f"{value / self.metres:.6g} {self.name}"
-
-    def place(self, point: Floats) -> str:
-        """A place in m as it stands in messages."""
-        return f"{point_text(point / self.metres)} {self.name}"
-
-
-METRE = LengthUnit("m", 1.0)
-MICROMETRE = LengthUnit("um", 1e-6)
 
 
 @dataclass(frozen=True, eq=False)

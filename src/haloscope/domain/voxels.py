@@ -18,11 +18,12 @@ from haloscope.counted import counted
 from haloscope.domain.blocks import Triple
 from haloscope.domain.hexes import point_text
 from haloscope.domain.lattice_runs import Flags, Runs, unraster
+from haloscope.domain.length_units import METRE, LengthUnit
 from haloscope.domain.narrow_places import narrow_place
 from haloscope.domain.openings import Opening, OpeningPlane, cut_openings, grid_of
 from haloscope.domain.scan_conversion import crossings
 from haloscope.domain.shapes import Grid, Shape
-from haloscope.domain.surfaces import METRE, LengthUnit, Surface, check, require_closed
+from haloscope.domain.surfaces import Surface, check, require_closed
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
@@ -225,7 +226,7 @@ def _from_shape(
             f"{across:.3g} spacings, and at least {least_across} are needed; use at most "
             f"{unit.length(shape.across / least_across)}"
         )
-    grid = shape.grid(spacing)
+    grid = shape.grid(spacing, unit)
     _require_rows(grid)
     slab = _slab(grid, world)
     runs = _gathered(grid, _shape_runs(shape, grid, *slab), world)

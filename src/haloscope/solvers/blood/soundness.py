@@ -77,8 +77,8 @@ def check_mach(table: BloodTable, speed: float, what: str) -> float:
     return mach
 
 
-def check_pressure(table: BloodTable, pressure: float, what: str) -> float:
-    """Share of the density that a pressure in Pa changes it by.
+def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
+    """See that a pressure in Pa changes the density of the lattice by a small share of it.
 
     Raises
     ------
@@ -93,7 +93,6 @@ def check_pressure(table: BloodTable, pressure: float, what: str) -> float:
             f"allowed is at most {_REFUSED_CHANGE:g}, sound below {_MOST_CHANGE:g}: give "
             f"blood.time_step_us = {shorter / MICRO:.3g} or less"
         )
-    return change
 
 
 def require_bearable(table: BloodTable, speed: float) -> None:
@@ -150,6 +149,7 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
 
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
     """Speeds in m/s of the flows that the pressure gradient and pressures of openings drive."""
+    drop, apart = _pressures(table, vessel, until)
     if not math.isfinite(width):
         return []
     # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
@@ -157,7 +157,6 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
     developed = width**2 / (factor * table.viscosity)
     signal = table.drive_signal()
     gradient = math.hypot(*table.pressure_gradient_pa_m) * signal.largest(until)
-    drop, apart = _pressures(table, vessel, until)
     # What a fall in pressure can give at all: Bernoulli.
     fall = min(drop / apart * developed, math.sqrt(2 * drop / table.density_kg_m3))
     # Where the width is that of the whole way, and there is time for it, the flow comes to that.
@@ -182,8 +181,9 @@ def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, 
     if len(found) < 2:
         return 0.0, 1.0
     (low, axis, plane), (high, other_axis, other) = min(found), max(found)
-    planes = abs(plane - other) if axis == other_axis else max(vessel.lattice.grid.shape)
-    return high - low, max(1, planes) * table.spacing
+    planes = abs(plane - other) if axis == other_axis else 0
+    # Openings side by side, as two outlets are, have a way between them that is not straight.
+    return high - low, (planes or max(vessel.lattice.grid.shape)) * table.spacing
 
 
 def _inflow(

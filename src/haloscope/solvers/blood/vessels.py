@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from haloscope.domain import surface_generators
 from haloscope.domain.blocks import SIDES
 from haloscope.domain.lattice_parts import LatticePart
+from haloscope.domain.length_units import MICROMETRE
 from haloscope.domain.openings import Opening as OpeningPoints
 from haloscope.domain.openings import OpeningPlane
 from haloscope.domain.shapes import Box, Ends, Shape, Tube
 from haloscope.domain.surface_files import read_surface
-from haloscope.domain.surfaces import MICROMETRE, Surface
+from haloscope.domain.surfaces import Surface
 from haloscope.domain.voxels import Lattice, voxelise
 from haloscope.domain.wall_distances import wall_distances
 from haloscope.domain.wall_links import link_fractions
@@ -73,9 +74,9 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked = [_asked(each) for each in table.openings]
-        lattice = voxelise(geometry, table.spacing, asked, world=world, unit=MICROMETRE)
+        lattice = voxelise(geometry, table.spacing, asked, world=world)
         return Vessel(lattice, geometry, table.openings)
-    lattice = voxelise(geometry, table.spacing, world=world)
+    lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
     names = [
         _ENDS[side.direction] if tube else side.name

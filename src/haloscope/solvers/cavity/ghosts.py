@@ -104,16 +104,16 @@ class Ghosts:
         self.transport += ", direct"
 
 
-# `parts` are blocks along rows, across them, and in planes.
-
-
 def _hides_messages(parts: Sequence[int], planes: int, dimensions: int) -> bool:
-    """Whether only planes are shared, and so many that messages hide behind the interior."""
+    """Whether only planes are shared, and so many that messages hide behind the interior.
+
+    `parts` are blocks along rows, across them, and in planes.
+    """
     return dimensions == 3 and max(parts[:2]) == 1 and planes >= _PLANES_TO_HIDE_BEHIND
 
 
 def _may_overlap(machine: Machine, parts: Sequence[int], dimensions: int, device_kind: str) -> bool:
-    """Whether work and exchange may overlap.
+    """Whether work and exchange may overlap; `parts` as for :func:`_hides_messages`.
 
     On a GPU a block whose rows are cut is faster in one piece (5 to 20 %): a rim at their ends is
     thin, and ghosts beyond it are faster packed than stored one by one.
