@@ -181,6 +181,28 @@ def test_ranks_and_whole_sectors_change_no_bit(
             np.testing.assert_array_equal(values, wanted[name][place], err_msg=name)
 
 
+def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
+    # A block waits for the others at each plane: a plane that one of them lacks costs a vain wait.
+    monkeypatch.setattr(
+        gpu_tiles, "TILES", dict.fromkeys(gpu_tiles.TILES, gpu_tiles.Tile(16, 4, 1))
+    )
+    monkeypatch.setattr(gpu_tiles, "columns", lambda *_: (4, 3))  # 10 planes in three marches
+    monkeypatch.setitem(globals(), "_BLOCKS", 3)
+    bound = []
+    bind = _Tiled.bind
+    monkeypatch.setattr(
+        _Tiled, "bind", lambda self, *a, **k: bound.append((self, a)) or bind(self, *a, **k)
+    )
+    gpu = _TiledGpu(tmp_path)
+    case = small_case("cavity.nodes=[18, 6, 12]", "machine.graphs=false")
+    solver = CavitySolver(case, gpu, World())
+    solver.advance(1)
+    names = re.search(r"update_tiles\(([^)]*)\)", jit.source_text(SOURCE))[1].split(",")
+    place = [re.split(r"[ *]", each)[-1] for each in names].index("progress")
+    reached = next(a[place] for kernel, a in bound if kernel._name == "update_tiles")
+    assert reached[:3].tolist() == [3, 3, 3]
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_what_gpus_pack_arrives_in_all_ghosts(tmp_path, dtype):
     # Rows of six and of seven values: those that lie side by side go in pairs.

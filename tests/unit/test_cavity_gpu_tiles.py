@@ -54,10 +54,15 @@ def test_large_boxes_get_large_tiles_in_single_precision(shape, large):
 
 
 @pytest.mark.parametrize("tile", [gpu_tiles.TILES["double"], gpu_tiles.LARGE_TILES["double"]])
-@pytest.mark.parametrize("shape", [(510, 510, 510), (254, 254, 126), (33, 7, 5), (100, 9, 1000)])
+@pytest.mark.parametrize(
+    "shape",
+    [(510, 510, 510), (254, 254, 126), (33, 7, 5), (100, 9, 1000), (127, 64, 67), (95, 68, 60)],
+)
 def test_columns_cover_a_box(shape, tile):
     chunk, columns = gpu_tiles.columns(shape, tile, _MULTIPROCESSORS)
     tiles = int(np.prod(tile.across(shape)))
     assert columns % tiles == 0
-    marches = columns // tiles
-    assert (marches - 1) * chunk < shape[2] <= marches * chunk
+    starts = gpu_tiles.march_starts(shape[2], columns // tiles)
+    assert (starts[0], starts[-1]) == (0, shape[2])
+    # Blocks keep in step: who has more planes would wait for those that never come there.
+    assert set(np.diff(starts)) <= {chunk - 1, chunk}

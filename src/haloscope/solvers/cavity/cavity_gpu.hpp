@@ -65,6 +65,7 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // come from the second-level cache only while these are at nearly the same plane. `progress` counts
 // the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
+// Marches differ by at most one plane, `chunk` or one fewer, or the longer ones would wait in vain.
 //
 // A thread has NODES_A_THREAD neighbouring nodes of a row, whose values come and go together: fewer
 // instructions, and so less of the power that a GPU may draw.
@@ -205,8 +206,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const int tile = column % (tiles_x * tiles_y);
     const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
     const int own_nodes = y0 + ty < ny ? smaller((int)nx - x0 - tx, NODES_A_THREAD) : 0;
-    const int z0 = column / (tiles_x * tiles_y) * (int)chunk;
-    const int z1 = smaller(z0 + (int)chunk, (int)nz);
+    const int march = column / (tiles_x * tiles_y);
+    const int z0 = march * (int)nz / marches, z1 = (march + 1) * (int)nz / marches;
     const real *corner = old + first + x0 + y0 * sy + z0 * sz;
     real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
     const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));

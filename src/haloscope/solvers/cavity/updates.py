@@ -124,13 +124,14 @@ class Updates:
         _, ny, nz = shape
         axes = nodes.layout.axes
         tiles_x, tiles_y = tile.across(shape)
-        marches = -(-nz // chunk)
+        starts = gpu_tiles.march_starts(nz, -(-nz // chunk))
+        marches = len(starts) - 1
         # A side's two layers may lie in two tiles or marches.
         at_side = {
             Side(axes[1], -1): tiles_x * marches,
             Side(axes[1], 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile.y),
-            Side(axes[2], -1): tiles_x * tiles_y * -(-min(2, nz) // chunk),
-            Side(axes[2], 1): tiles_x * tiles_y * (marches - max(0, nz - 2) // chunk),
+            Side(axes[2], -1): tiles_x * tiles_y * sum(z < 2 for z in starts[:-1]),
+            Side(axes[2], 1): tiles_x * tiles_y * sum(z > nz - 2 for z in starts[1:]),
         }
         if direct is None:
             return [ByValue(np.zeros(5 * len(at_side), np.int64)), 0, 0]
