@@ -9,7 +9,8 @@ and in steps that need neighbours, where these lie (fluid_gpu.py). Ways: k point
 distances, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
 it can take them; p hints; b two buffers, else in place; "half" is kept in half precision and computed in single.
 Before ways are timed, their steps are compared with those of the first one, bit by bit. Cells and the
-fluid beside them step in the way that runs take by themselves.
+fluid beside them step in the way that runs take by themselves; membranes are guarded against folds, as
+those of cases are. "In flow" all moves along, so that lists of vertices are made anew every some steps.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from blood_lattices import Points, box, channel, openings_of, rows_of_cells, tre
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import DIRECTIONS, WEIGHTS
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid import Fluid
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
 from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
@@ -67,9 +68,15 @@ FEW_WAYS = ("k256x2", "k256x2t2", "k256x2b", "k256x3b", "k128x4b", "k256x2t2b", 
 _WAY = re.compile(r"([kl])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
 # Of a red cell at a spacing of 0.5 um and a relaxation time of 1, in lattice units.
 LAW = MembraneLaw(
-    2.5e-5, dilation=10.0, bending_modulus=8e-6, area_modulus=1e-3, volume_modulus=1e-3
+    2.5e-5,
+    dilation=10.0,
+    bending_modulus=8e-6,
+    area_modulus=1e-3,
+    volume_modulus=1e-3,
+    fold_guard=1e-4,
 )
-GUARD = 1e-4
+# Spacings a step at which all moves, 0.2 m/s, and steps in which lists come to be made anew.
+SPEED, MOVING_STEPS = 0.02, 40
 REPULSION = RepulsionLaw(1e-6, 1.0)
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
@@ -217,13 +224,14 @@ class Bench:
             case.two_steps()
         host = (time.perf_counter() - began) / (2 * repeats)
         device.synchronise()
+        moving = self._time_moving(case, repeats) if phases else None
         sound = all(bool(device.xp.isfinite(one).all()) for one in case.by_cell())
         said = (
             f"{n}^3 points, {case.cells} cells of {vertices}, {case.total / n**3:.2f} vertices a point, "
             f"hematocrit {case.hematocrit:.3f}"
         )
         self.note(
-            f"{said}: a step {pair * 1e3:.3f} ms; without a graph the host needs {host * 1e6:.0f} us a "
+            f"{said}: a step {pair * 1e3:.3f} ms, in flow {(moving or pair) * 1e3:.3f} ms; without a graph the host needs {host * 1e6:.0f} us a "
             f"step{'' if sound else '; NOT SOUND'}; set up in {set_up:.1f} s; of {free[0] / 1e9:.1f} GB "
             f"free points take {of_points / 1e9:.2f} GB, {of_points / n**3:.1f} B each, and vertices "
             f"{of_vertices / 1e9:.2f} GB, {of_vertices / case.total:.1f} B each",
@@ -250,6 +258,29 @@ class Bench:
             times=pair / alone,
             **what,
         )
+        if moving is not None:
+            rate = what["vertices"] / (moving - alone)
+            self.note(
+                f"  in flow {moving / alone:.2f} times as long; all but the fluid, lists and repulsion "
+                f"included: {rate / 1e6:.0f} M vertices/s",
+                section="moving",
+                step=moving,
+                times=moving / alone,
+                vertices_a_second=rate,
+                **what,
+            )
+
+    def _time_moving(self, case: Suspended, repeats: int) -> float:
+        """Seconds of a step while all moves along, so that lists are made anew every some steps."""
+        fill(self.device, case.fluid, SPEED)
+        pairs = MOVING_STEPS // 2
+
+        def steps() -> None:
+            for _ in range(pairs):
+                case.two_steps()
+
+        steps()
+        return self.seconds(self.device.graph(steps).replay, MOVING_STEPS, repeats)
 
     def _fluid_alone(self, points: Points, way: Way, repeats: int) -> float:
         """Seconds of a step of the fluid that no cells are in, once these have gone."""
@@ -309,7 +340,7 @@ class Bench:
             )
 
     def _time_kernels(self, case: Suspended, what: dict[str, Any]) -> None:
-        """Each kernel of spreading and repulsion, whether sums stay the same, and guarded membranes."""
+        """Each kernel of spreading and repulsion, whether sums stay the same, and membranes without the guard."""
         device, m, force = self.device, case.membranes, case.fluid.force
         bound = {
             way: coupling.spreading(force, m.positions, m.forces, case.total)
@@ -334,11 +365,11 @@ class Bench:
         for way, launches in bound.items():
             self._kernel_by_kernel(f"spread {way}", launches, what, lambda: None)
         self._kernel_by_kernel(f"{WAYS[0]}, made anew", bound[WAYS[0]], what, case.shift)
-        guarded = Membranes(device, m.mesh, case.cells, dataclasses.replace(LAW, fold_guard=GUARD))
-        guarded.positions[:] = m.positions
-        guarded.compute_forces(case.cells)
-        taken = self.seconds(device.graph(lambda: guarded.compute_forces(case.cells)).replay)
-        part = "membranes, guarded"
+        free = Membranes(device, m.mesh, case.cells, dataclasses.replace(LAW, fold_guard=0.0))
+        free.positions[:] = m.positions
+        free.compute_forces(case.cells)
+        taken = self.seconds(device.graph(lambda: free.compute_forces(case.cells)).replay)
+        part = "membranes without the guard against folds"
         self.note(
             f"  {part}: {taken * 1e3:.3f} ms", section="part", part=part, seconds=taken, **what
         )
@@ -479,12 +510,15 @@ def ordered_in_space(mesh: MembraneMesh) -> MembraneMesh:
     )
 
 
-def fill(device: Any, fluid: Fluid) -> None:
-    """A state that is at rest nowhere."""
+def fill(device: Any, fluid: Fluid, speed: float = 0.0) -> None:
+    """A state that is at rest nowhere, with a speed along x in spacings a step."""
     xp = device.xp
     places = 0.37 * xp.arange(fluid.owned, dtype=np.float32)
     # Row by row: all of them at once take more than the fluid.
-    fluid.set_populations(0.01 * w * xp.sin(places + i) for i, w in enumerate(WEIGHTS.tolist()))
+    fluid.set_populations(
+        w * (0.01 * xp.sin(places + i) + 3 * speed * float(along[0]))
+        for i, (w, along) in enumerate(zip(WEIGHTS.tolist(), VELOCITIES.tolist(), strict=True))
+    )
 
 
 def main() -> None:
