@@ -36,6 +36,21 @@ def test_a_second_device_on_a_gpu_stays_in_order_with_the_first(gpu):
     assert gpu.xp.cuda.get_current_stream() == gpu.stream
 
 
+def test_launches_of_a_kernel_keep_the_shared_memory_that_each_was_bound_with(gpu):
+    source = Path(__file__).with_name("tickets.cpp")
+    following, of_first = gpu.zeros((1,), np.int32), gpu.zeros((1,), np.int32)
+    launches = [
+        gpu.kernel(source, "take_tickets", {"real": "double"}).bind(
+            following, of_first, 0, extent=(32,), block=(32,), shared=size << 10
+        )
+        for size in (64, 96, 56)
+    ]
+    for launch in launches:
+        launch()
+    gpu.synchronise()
+    assert int(following[0]) == len(launches)
+
+
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
 def test_arrays_go_there_and_back_unchanged(gpu, dtype):
     values = (np.random.default_rng(0).standard_normal((5, 7, 3)) * 1e3).astype(dtype)

@@ -113,7 +113,10 @@ class CudaKernel:
         )
         converted = tuple(_as_argument(value) for value in arguments)
         if shared > _STATIC_SHARED:
-            self._driver.funcSetAttribute(self._function.ptr, _LARGEST_DYNAMIC_SHARED, shared)
+            # What was bound before with more is still to run.
+            what, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
+            if shared > self._driver.funcGetAttribute(what, function):
+                self._driver.funcSetAttribute(function, what, shared)
         return CudaLaunch(self._function, grid, threads, converted, stream or self._stream, shared)
 
 
