@@ -56,13 +56,35 @@ def test_large_boxes_get_large_tiles_in_single_precision(shape, large):
 @pytest.mark.parametrize("tile", [gpu_tiles.TILES["double"], gpu_tiles.LARGE_TILES["double"]])
 @pytest.mark.parametrize(
     "shape",
-    [(510, 510, 510), (254, 254, 126), (33, 7, 5), (100, 9, 1000), (127, 64, 67), (95, 68, 60)],
+    [
+        *((510, 510, 510), (254, 254, 126), (382, 382, 382), (33, 7, 5), (100, 9, 1000)),
+        *((127, 64, 67), (95, 68, 60)),
+    ],
 )
-def test_columns_cover_a_box(shape, tile):
-    chunk, columns = gpu_tiles.columns(shape, tile, _MULTIPROCESSORS)
-    tiles = int(np.prod(tile.across(shape)))
-    assert columns % tiles == 0
-    starts = gpu_tiles.march_starts(shape[2], columns // tiles)
+def test_marches_cover_a_box_and_are_equally_long(shape, tile):
+    plan = gpu_tiles.plan_marches(shape, tile, _MULTIPROCESSORS)
+    assert plan.tiles == np.prod(tile.across(shape))
+    assert plan.whole % _MULTIPROCESSORS == 0
+    starts = plan.starts()
     assert (starts[0], starts[-1]) == (0, shape[2])
     # Blocks keep in step: who has more planes would wait for those that never come there.
-    assert set(np.diff(starts)) <= {chunk - 1, chunk}
+    assert set(np.diff(starts)) <= {plan.chunk - 1, plan.chunk}
+    assert plan.columns == plan.of_tiles(0, plan.tiles)
+    assert plan.of_tiles(0, 5) + plan.of_tiles(5, plan.tiles) == plan.columns
+
+
+def test_tiles_beyond_a_turn_of_all_blocks_are_cut_into_more_marches():
+    plan = gpu_tiles.plan_marches((382, 382, 382), gpu_tiles.LARGE_TILES["double"], 132)
+    assert plan == (144, 382, 132, 35)
+    # One turn through all planes, and one of 12 tiles in 11 marches.
+    assert (plan.shares, plan.columns, plan.lines(132)) == (11, 264, 382 + 35)
+    assert (plan.at_low_end(2), plan.at_high_end(2)) == (144, 144)
+    # 256 tiles nearly fill two turns as they are.
+    assert gpu_tiles.plan_marches((510, 510, 510), gpu_tiles.LARGE_TILES["double"], 132).whole == 0
+
+
+def test_marches_of_one_plane_count_twice_where_two_layers_cross():
+    plan = gpu_tiles.Marches(tiles=6, planes=3, whole=4, chunk=1)
+    assert plan.columns == 4 + 2 * 3
+    assert (plan.at_low_end(2), plan.at_high_end(2)) == (4 + 2 * 2, 4 + 2 * 2)
+    assert (plan.at_low_end(1), plan.of_tiles(3, 5)) == (6, 1 + 3)

@@ -60,12 +60,12 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // included, AHEAD planes before their use, so that enough bytes are under way whatever registers
 // leave of occupancy. `first`, the strides and the field distance are multiples of 16 bytes.
 //
-// One block a multiprocessor goes through its share of columns (a tile times `chunk` planes) and
-// keeps in step with the others: rows at the edges of tiles are read by two or three blocks, and
-// come from the second-level cache only while these are at nearly the same plane. `progress` counts
+// One block a multiprocessor goes through its share of columns: the first `whole` tiles, as many as
+// all blocks take in some turns, through all planes, the others in marches of `chunk` planes or one
+// fewer. It keeps in step with the others: rows at the edges of tiles are read by two or three blocks,
+// and come from the second-level cache only while these are at nearly the same plane. `progress` counts
 // the blocks that have reached each plane; who is DRIFT planes ahead of the last one waits, but never
 // for long, so that nothing depends on which blocks run side by side. `other` is the next launch's.
-// Marches differ by at most one plane, `chunk` or one fewer, or the longer ones would wait in vain.
 //
 // A thread has NODES_A_THREAD neighbouring nodes of a row, whose values come and go together: fewer
 // instructions, and so less of the power that a GPU may draw.
@@ -169,7 +169,7 @@ KERNEL __launch_bounds__(TEAM, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
-             long fill_low, long fill_high, long *progress, long *other, long counters,
+             long fill_low, long fill_high, long whole, long *progress, long *other, long counters,
              const Cuts cuts, long *epochs, long *arrivals) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
@@ -180,7 +180,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const real reference = RESCALE ? *reference_p : (real)0;
   const int tiles_x = ((int)nx + TILE_X - 1) / TILE_X, tiles_y = ((int)ny + TILE_Y - 1) / TILE_Y;
   const int marches = ((int)nz + (int)chunk - 1) / (int)chunk;
-  const int columns = tiles_x * tiles_y * marches;
+  const int first_tiles = (int)whole, other_tiles = tiles_x * tiles_y - first_tiles;
+  const int columns = first_tiles + other_tiles * marches;
   for (long i = thread + blockIdx.x * (long)TEAM; i < counters; i += gridDim.x * (long)TEAM)
     other[i] = 0;
   if (thread == 0)
@@ -203,15 +204,19 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const long epoch = epochs ? *epochs : 0;
 
   for (int column = blockIdx.x; column < columns; column += gridDim.x) {
-    const int tile = column % (tiles_x * tiles_y);
+    const bool in_one = column < first_tiles;
+    const int behind = column - first_tiles;
+    const int tile = in_one ? column : first_tiles + behind % other_tiles;
+    const int march = in_one ? 0 : behind / other_tiles, of = in_one ? 1 : marches;
     const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
     const int own_nodes = y0 + ty < ny ? smaller((int)nx - x0 - tx, NODES_A_THREAD) : 0;
-    const int march = column / (tiles_x * tiles_y);
-    const int z0 = march * (int)nz / marches, z1 = (march + 1) * (int)nz / marches;
+    const int z0 = march * (int)nz / of, z1 = (march + 1) * (int)nz / of;
     const real *corner = old + first + x0 + y0 * sy + z0 * sz;
     real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
     const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
-    long *const line = progress + column / (int)gridDim.x * chunk;
+    const int turn = column / (int)gridDim.x, turns_in_one = first_tiles / (int)gridDim.x;
+    long *const line = progress + smaller(turn, turns_in_one) * nz +
+                       (in_one ? 0 : turn - turns_in_one) * chunk;
     long seen = 0;
 
     const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;

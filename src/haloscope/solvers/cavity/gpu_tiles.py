@@ -106,32 +106,88 @@ def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
     return large if planes >= LARGE_FROM and filled else TILES[real]
 
 
-def columns(shape: Triple, tile: Tile, multiprocessors: int) -> tuple[int, int]:
-    """Most planes of a march and number of columns (tiles times marches) of the tiled kernel.
+class Marches(NamedTuple):
+    """How tiles of a box go through its planes; see `columns` in cavity_gpu.hpp.
+
+    Attributes
+    ----------
+    tiles
+        How many there are.
+    planes
+        Planes of the box.
+    whole
+        Tiles, the first ones, that go through all planes in one march.
+    chunk
+        Most planes of a march of the others.
+    """
+
+    tiles: int
+    planes: int
+    whole: int
+    chunk: int
+
+    @property
+    def shares(self) -> int:
+        """Marches of a tile that is not one of the first."""
+        return -(-self.planes // self.chunk)
+
+    @property
+    def columns(self) -> int:
+        """Marches in all: what blocks of threads take one by one."""
+        return self.whole + (self.tiles - self.whole) * self.shares
+
+    def starts(self) -> list[int]:
+        """First plane of each march of a tile that is not one of the first, and the one after the last.
+
+        Equal shares, since blocks keep in step: where the last march had fewer planes than the others,
+        these waited at each plane that it lacked, 18 us on an H100.
+        """
+        return [march * self.planes // self.shares for march in range(self.shares + 1)]
+
+    def lines(self, blocks: int) -> int:
+        """Counters that tell how many of so many blocks have reached each plane of their column."""
+        rounds = -(-(self.columns - self.whole) // blocks)
+        return self.whole // blocks * self.planes + rounds * self.chunk
+
+    def of_tiles(self, first: int, stop: int) -> int:
+        """Marches of some tiles."""
+        whole = max(0, min(stop, self.whole) - first)
+        return whole + (stop - first - whole) * self.shares
+
+    def at_low_end(self, layers: int) -> int:
+        """Marches that have one of the first planes."""
+        each = sum(start < layers for start in self.starts()[:-1])
+        return self.whole + (self.tiles - self.whole) * each
+
+    def at_high_end(self, layers: int) -> int:
+        """Marches that have one of the last planes."""
+        each = sum(stop > self.planes - layers for stop in self.starts()[1:])
+        return self.whole + (self.tiles - self.whole) * each
+
+
+def plan_marches(shape: Triple, tile: Tile, multiprocessors: int) -> Marches:
+    """Marches with which the tiled kernel takes least time.
 
     A multiprocessor takes one column after the other. It reads a few planes before its first
-    result, hence the planes that are added to each.
+    result, hence the planes that are added to each. Where a few tiles more than multiprocessors
+    would make some of these go twice, the tiles beyond are cut into more marches than the first ones:
+    10 to 15 % of a step from 360^3 to 384^3 nodes.
     """
     nz = shape[2]
     across = tile.across(shape)
     tiles = across[0] * across[1]
 
-    def cost(marches: int) -> tuple[int, int]:
-        rounds = -(-tiles * marches // multiprocessors)
-        return (rounds * (-(-nz // marches) + _PLANES_BEFORE), marches)
+    def planes(whole: int, marches: int) -> int:
+        rounds = -(-(tiles - whole) * marches // multiprocessors)
+        passes = whole // multiprocessors * (nz + _PLANES_BEFORE)
+        return passes + rounds * (-(-nz // marches) + _PLANES_BEFORE)
 
-    marches = min(range(1, nz + 1), key=cost)
-    chunk = -(-nz // marches)
-    return chunk, tiles * -(-nz // chunk)
-
-
-def march_starts(planes: int, marches: int) -> list[int]:
-    """First plane of each march, and the one after the last: see `z0` in cavity_gpu.hpp.
-
-    Equal shares, since blocks keep in step: where the last march had fewer planes than the others,
-    these waited at each plane that it lacked, 18 us on an H100.
-    """
-    return [march * planes // marches for march in range(marches + 1)]
+    wholes = range(0, tiles, multiprocessors)
+    whole, marches = min(
+        ((whole, marches) for whole in wholes for marches in range(1, nz + 1)),
+        key=lambda plan: (planes(*plan), plan),
+    )
+    return Marches(tiles, nz, whole, -(-nz // marches))
 
 
 def plain_chunk(shape: Triple, multiprocessors: int) -> int:

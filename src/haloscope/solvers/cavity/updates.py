@@ -75,17 +75,17 @@ class Updates:
             tile = gpu_tiles.choose(shape, nodes.real, device.multiprocessors)
             tile = tile if tile in self._tiled else gpu_tiles.TILES[nodes.real]
             kernel, threads = self._tiled[tile], tile.threads
-            chunk, columns = gpu_tiles.columns(shape, tile, device.multiprocessors)
-            blocks = min(columns, device.multiprocessors)
+            marches = gpu_tiles.plan_marches(shape, tile, device.multiprocessors)
+            chunk, blocks = marches.chunk, min(marches.columns, device.multiprocessors)
             options["block"] = threads
             options["shared"] = gpu_tiles.shared_bytes(tile, nodes.dtype.itemsize)
             options["extent"] = (threads[0] * blocks, *threads[1:])
-            counters = -(-columns // blocks) * chunk
+            counters = marches.lines(blocks)
             progress = [device.zeros((counters,), np.int64) for _ in range(2)]
             for turn in range(2):
                 more[turn] += self._fills(start, stop, tile)
-                more[turn] += [progress[turn], progress[1 - turn], counters]
-                more[turn] += self._cuts(start, stop, tile, chunk, 1 - turn, direct)
+                more[turn] += [marches.whole, progress[turn], progress[1 - turn], counters]
+                more[turn] += self._cuts(start, stop, tile, marches, 1 - turn, direct)
         else:
             chunk = gpu_tiles.plain_chunk(shape, device.multiprocessors)
             block = gpu_tiles.PLAIN_BLOCK
@@ -114,24 +114,22 @@ class Updates:
         start: Triple,
         stop: Triple,
         tile: gpu_tiles.Tile,
-        chunk: int,
+        marches: gpu_tiles.Marches,
         turn: int,
         direct: DirectHalo | None,
     ) -> list[Any]:
         """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
         nodes = self._operands.nodes
         shape = nodes.box(start, stop)
-        _, ny, nz = shape
         axes = nodes.layout.axes
-        tiles_x, tiles_y = tile.across(shape)
-        starts = gpu_tiles.march_starts(nz, -(-nz // chunk))
-        marches = len(starts) - 1
+        tiles_x, _ = tile.across(shape)
+        high = max(0, shape[1] - GHOSTS) // tile.y * tiles_x
         # A side's two layers may lie in two tiles or marches.
         at_side = {
-            Side(axes[1], -1): tiles_x * marches,
-            Side(axes[1], 1): tiles_x * marches * (tiles_y - max(0, ny - 2) // tile.y),
-            Side(axes[2], -1): tiles_x * tiles_y * sum(z < 2 for z in starts[:-1]),
-            Side(axes[2], 1): tiles_x * tiles_y * sum(z > nz - 2 for z in starts[1:]),
+            Side(axes[1], -1): marches.of_tiles(0, tiles_x),
+            Side(axes[1], 1): marches.of_tiles(high, marches.tiles),
+            Side(axes[2], -1): marches.at_low_end(GHOSTS),
+            Side(axes[2], 1): marches.at_high_end(GHOSTS),
         }
         if direct is None:
             return [ByValue(np.zeros(5 * len(at_side), np.int64)), 0, 0]
