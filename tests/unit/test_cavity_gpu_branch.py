@@ -152,8 +152,13 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
         ([53, 11, 8], [3, 1, 1], "double", "auto"),
         ([97, 8, 7], [2, 1, 1], "double", "all"),  # a rim and an inside
         ([39, 12, 7], [1, 2, 1], "double", "auto"),
+        ([39, 7, 12], [1, 1, 2], "double", "auto"),  # planes along y
+        ([35, 11, 16], [1, 1, 3], "single", "auto"),
+        ([39, 12, 7], [1, 2, 1], "single", "auto"),
+        ([36, 12, 16], [1, 2, 2], "double", "auto"),
         ([36, 8, 12], [2, 1, 1], "double", "x"),
-        ([14, 9, 39], [2, 1, 1], "double", "auto"),  # rows along z
+        ([14, 9, 39], [2, 1, 1], "double", "auto"),  # rows along z, planes along x
+        ([14, 38, 9], [2, 1, 1], "double", "auto"),  # along y
         ([15, 40, 9], [3, 1, 1], "single", "auto"),  # along y
         ([12, 38, 12], [2, 1, 2], "double", "auto"),
         ([14, 13, 36], [2, 2, 1], "double", "auto"),

@@ -90,6 +90,8 @@ def test_messages_hide_behind_deep_blocks_whose_planes_alone_are_shared(parts, p
     ("nodes", "parts", "axes"),
     [
         ((256, 256, 256), (1, 1, 1), (0, 1, 2)),
+        ((256, 256, 256), (1, 1, 2), (0, 1, 2)),
+        ((256, 256, 256), (1, 2, 1), (0, 1, 2)),
         ((256, 256, 256), (1, 2, 2), (0, 1, 2)),
         ((256, 256, 256), (2, 1, 1), (2, 1, 0)),
         ((256, 256, 256), (2, 2, 1), (2, 1, 0)),
@@ -114,5 +116,26 @@ def test_rows_lie_along_an_axis_that_is_neither_cut_nor_short_where_there_is_one
     nodes, parts, axes
 ):
     blocks = Blocks(nodes, parts)
-    assert choose_axes(blocks, 3) == axes
-    assert choose_axes(blocks, 2) == (0, 1, 2)
+    assert choose_axes(blocks, 3, "cpu") == axes
+    assert choose_axes(blocks, 2, "cpu") == choose_axes(blocks, 2, "cuda") == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "axes"),
+    [
+        ((256, 256, 256), (1, 1, 2), (0, 2, 1)),
+        ((256, 256, 256), (2, 1, 1), (1, 0, 2)),
+        ((256, 256, 512), (2, 1, 1), (1, 0, 2)),
+        ((256, 66, 256), (2, 1, 1), (1, 0, 2)),
+        ((100, 65, 256), (2, 1, 1), (2, 1, 0)),  # rows along y would be short
+        ((256, 40, 30), (2, 1, 1), (0, 1, 2)),
+        ((256, 256, 256), (1, 2, 1), (0, 1, 2)),
+        ((256, 256, 256), (1, 2, 2), (0, 1, 2)),
+        ((256, 256, 256), (2, 2, 1), (2, 1, 0)),
+        ((256, 256, 256), (1, 1, 1), (0, 1, 2)),
+        ((18, 200, 200), (1, 1, 1), (2, 1, 0)),
+        ((18, 200, 200), (1, 1, 2), (0, 2, 1)),
+    ],
+)
+def test_on_gpus_an_axis_that_alone_is_cut_goes_across_rows(nodes, parts, axes):
+    assert choose_axes(Blocks(nodes, parts), 3, "cuda") == axes

@@ -6,9 +6,9 @@
 // after the other in one array, `fs` values apart, in the order p u v [w] T.
 //
 // Kernels call a row's axis x, that of a plane's rows y and that of planes z, as they lie in memory; which
-// axes of the box these are says ROWS_ALONG, and only star_of and tips_of look at it.
+// axes of the box these are say ROWS_ALONG and PLANES_ALONG, and only star_of and tips_of look at them.
 //
-// Compile-time constants: real, DIMENSIONS (2, 3), ROWS_ALONG (0, 1, 2), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
+// Compile-time constants: real, DIMENSIONS (2, 3), ROWS_ALONG and PLANES_ALONG (0, 1, 2), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
 // PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
 // fit on a multiprocessor), TILE_X, TILE_Y, NODES_A_THREAD, AHEAD, DRIFT, MOST_POLLS (see
 // update_tiles).

@@ -149,11 +149,36 @@ struct Cuts {
   Cut y_low, y_high, z_low, z_high;
 };
 
-// Stores a node beyond a cut: all fields of the outermost layer, p of the second.
-INLINE void cross(const Cut &cut, const Node &next, long place, long z, long fs, int layer) {
-  real *there = (real *)cut.base + place + z * cut.plane;
-  if (layer == 0) return store(there, next, fs);
-  there[0] = next.p;
+// A thread's nodes of a row, or as many of them as the box has.
+INLINE void store_some(real *to, const Nodes &nodes, int count) {
+  if (count == NODES_A_THREAD)
+    *(Nodes *)to = nodes;
+  else
+#pragma unroll
+    for (int r = 0; r < NODES_A_THREAD; ++r)
+      if (r < count) to[r] = nodes.at[r];
+}
+
+struct NodesOfFields {
+  Nodes p, u, v, w, T;
+};
+
+INLINE void store_some(real *to, const NodesOfFields &nodes, int count, long fs) {
+  store_some(to, nodes.p, count);
+  store_some(to + fs, nodes.u, count);
+  store_some(to + 2 * fs, nodes.v, count);
+  store_some(to + 3 * fs, nodes.w, count);
+  store_some(to + 4 * fs, nodes.T, count);
+}
+
+// Stores nodes beyond a cut: all fields of the outermost layer, p of the second.
+INLINE void cross(const Cut &cut, const NodesOfFields &next, int count, long place, long z, long fs,
+                  int layer) {
+  real *const there = (real *)cut.base + place + z * cut.plane;
+  if (layer == 0)
+    store_some(there, next, count, fs);
+  else
+    store_some(there, next.p, count);
 }
 
 // Notes that a column at a cut is done; the last one tells the neighbour.
@@ -298,7 +323,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       const real *u = q_tiles + 4 * q_slot * Q_SIZE + q_at;
       const real *v = u + Q_SIZE, *w = v + Q_SIZE, *T = w + Q_SIZE;
       const real *above = q_tiles + 4 * q_after * Q_SIZE + q_at;
-      Nodes next_p, next_u, next_v, next_w, next_T;
+      NodesOfFields next;
       {
         const Row<2> p_row = row_at<2>(p);
         const Row<1> u_row = row_at<1>(u), v_row = row_at<1>(v);
@@ -320,26 +345,18 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
           const Tips tips = tips_of(a[-2], a[2], pSS.at[r], pNN.at[r], pBB.at[r], pFF.at[r]);
           const Star u_star = star(u_row, r, uS, uN, uB, uF), v_star = star(v_row, r, vS, vN, vB, vF);
           const Star w_star = star(w_row, r, wS, wN, wB, wF), T_star = star(T_row, r, TS, TN, TB, TF);
-          const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
-          next_p.at[r] = next.p, next_u.at[r] = next.u, next_v.at[r] = next.v;
-          next_w.at[r] = next.w, next_T.at[r] = next.T;
+          const Node one = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+          next.p.at[r] = one.p, next.u.at[r] = one.u, next.v.at[r] = one.v;
+          next.w.at[r] = one.w, next.T.at[r] = one.T;
           pBB.at[r] = pB.at[r], pB.at[r] = p_star.c;
           uB.at[r] = u_star.c, vB.at[r] = v_star.c, wB.at[r] = w_star.c, TB.at[r] = T_star.c;
         }
       }
-      if (own_nodes == NODES_A_THREAD) {
-        *(Nodes *)out = next_p;
-        *(Nodes *)(out + fs) = next_u;
-        *(Nodes *)(out + 2 * fs) = next_v;
-        *(Nodes *)(out + 3 * fs) = next_w;
-        *(Nodes *)(out + 4 * fs) = next_T;
-      }
-      if (NODES_A_THREAD > 1 && own_nodes < NODES_A_THREAD || completes || at_cut)
+      store_some(out, next, own_nodes, fs);
+      if (completes)
 #pragma unroll
         for (int r = 0; r < NODES_A_THREAD; ++r) {
           if (r >= own_nodes) break;
-          const Node next = {next_p.at[r], next_u.at[r], next_v.at[r], next_w.at[r], next_T.at[r]};
-          if (own_nodes < NODES_A_THREAD) store(out + r, next, fs);
           const int x = x0 + tx + r;
           const int aside = x < fill_low ? -(int)fill_low : nx - 1 - x < fill_high ? (int)fill_high : 0;
           if (aside) {
@@ -347,15 +364,15 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
             const Node beside = {p[at], u[at], v[at], w[at], T[at]};
             store(out + at, beside, fs);
           }
-          if (at_cut) {
-            const long place = x + (y0 + ty) * sy;
-            const int from_y = (int)ny - 1 - y0 - ty, from_z = (int)nz - 1 - z;
-            if (z_low && z < 2) cross(cuts.z_low, next, place, z, fs, z);
-            if (z_high && from_z < 2) cross(cuts.z_high, next, place, z, fs, from_z);
-            if (y_low && y0 + ty < 2) cross(cuts.y_low, next, place, z, fs, y0 + ty);
-            if (y_high && from_y < 2) cross(cuts.y_high, next, place, z, fs, from_y);
-          }
         }
+      if (at_cut && own_nodes > 0) {
+        const int from_low = y0 + ty, from_high = (int)ny - 1 - from_low, from_z = (int)nz - 1 - z;
+        const long place = x0 + tx + from_low * sy;
+        if (z_low && z < 2) cross(cuts.z_low, next, own_nodes, place, z, fs, z);
+        if (z_high && from_z < 2) cross(cuts.z_high, next, own_nodes, place, z, fs, from_z);
+        if (y_low && from_low < 2) cross(cuts.y_low, next, own_nodes, place, z, fs, from_low);
+        if (y_high && from_high < 2) cross(cuts.y_high, next, own_nodes, place, z, fs, from_high);
+      }
       out += sz;
       p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       q_slot = q_after;

@@ -24,25 +24,24 @@ struct Node {
   real p, u, v, w, T;
 };
 
-// A star from neighbours in a row, in the rows beside it, and in the planes beside it. Rows lie along x;
-// where ROWS_ALONG is 1 or 2 they lie along y or z, and x has changed places with it.
+// What neighbours along an axis of the box are: in a row, in the rows beside it, or in the planes.
+#define ALONG(axis, in_row, beside, in_planes) \
+  (ROWS_ALONG == axis ? in_row : PLANES_ALONG == axis ? in_planes : beside)
+
+// A star from neighbours as they lie in memory.
 INLINE Star star_of(real c, real left, real right, real below, real above, real behind, real ahead) {
-#if ROWS_ALONG == 1
-  return {c, below, above, left, right, behind, ahead};
-#elif ROWS_ALONG == 2
-  return {c, behind, ahead, below, above, left, right};
-#else
-  return {c, left, right, below, above, behind, ahead};
-#endif
+  return {c,
+          ALONG(0, left, below, behind),
+          ALONG(0, right, above, ahead),
+          ALONG(1, left, below, behind),
+          ALONG(1, right, above, ahead),
+          ALONG(2, left, below, behind),
+          ALONG(2, right, above, ahead)};
 }
 INLINE Tips tips_of(real left, real right, real below, real above, real behind, real ahead) {
-#if ROWS_ALONG == 1
-  return {below, above, left, right, behind, ahead};
-#elif ROWS_ALONG == 2
-  return {behind, ahead, below, above, left, right};
-#else
-  return {left, right, below, above, behind, ahead};
-#endif
+  return {ALONG(0, left, below, behind), ALONG(0, right, above, ahead),
+          ALONG(1, left, below, behind), ALONG(1, right, above, ahead),
+          ALONG(2, left, below, behind), ALONG(2, right, above, ahead)};
 }
 
 // Square of the artificial speed of sound: max(|V|^2, kappa V_ref^2).

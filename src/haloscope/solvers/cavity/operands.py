@@ -55,7 +55,7 @@ def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> 
     return Operands(
         device=device,
         nodes=nodes,
-        constants=kernel_constants(flow, device.kind, nodes.layout.axes[0]),
+        constants=kernel_constants(flow, device.kind, nodes.layout.axes),
         states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
         values=values,
         physics=ByValue(np.array([values[name] for name in PHYSICS], dtype)),

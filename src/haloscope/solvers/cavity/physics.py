@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from haloscope.domain.blocks import Triple
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import Flow
 
@@ -20,16 +21,17 @@ LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 
 
 def kernel_constants(
-    flow: Flow, device_kind: str, rows_along: int = 0
+    flow: Flow, device_kind: str, axes: Triple = (0, 1, 2)
 ) -> dict[str, int | float | str]:
-    """Compile-time constants of cavity.cpp for a case whose rows lie along an axis."""
+    """Compile-time constants of cavity.cpp for a case and the axes as memory has them."""
     table = flow.table
     active = [g != 0 and table.expansion > 0 for g in table.gravity]
     real = "float" if table.precision == "single" else "double"
     constants: dict[str, int | float | str] = {
         "real": real,
         "DIMENSIONS": table.dimensions,
-        "ROWS_ALONG": rows_along,
+        "ROWS_ALONG": axes[0],
+        "PLANES_ALONG": axes[2],
         "PHYSICS_VALUES": len(PHYSICS),
         "LOCAL_STEP": int(table.time_step == "local"),
         "RESCALE": int(table.rescale_pressure == "step"),

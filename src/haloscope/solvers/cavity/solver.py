@@ -103,7 +103,7 @@ class CavitySolver:
         # Rungs of the ladder have the rows that their authors had.
         axes = (0, 1, 2)
         if (case.machine.packing, case.machine.widths) == ("auto", "fields"):
-            axes = choose_axes(self.blocks, dimensions)
+            axes = choose_axes(self.blocks, dimensions, device.kind)
         self.nodes = BlockNodes(self.block, dimensions, self.dtype, device.kind, axes)
         # Neighbours may store into the states of a GPU, see DirectHalo and UnpackedExchange.
         shared = device.kind != "cpu" and self.blocks.count > 1
