@@ -28,7 +28,8 @@ verify() {
 
 rates() {
   timeout 120 python3 -m haloscope bench cavity --device cuda
-  timeout 60 python3 bench/cavity_steps.py --nodes 512
+  timeout 60 python3 bench/cavity_steps.py --cubes 96 150 220 300 384 400 512
+  timeout 60 python3 bench/cavity_steps.py --cubes 96 150 220 300 384 400 512 --set cavity.precision=single
   timeout 60 python3 bench/cavity_power.py --nodes 512
   timeout 200 python3 bench/blood_gpu.py --sections fluid cells
   timeout 60 python3 bench/blood_steps.py --points 128 --phases
@@ -74,7 +75,9 @@ several() {
   for cut in "[$n,1,1]" "[1,$n,1]" "[1,1,$n]"; do
     ranks "$n" bench/cavity_steps.py --nodes 256 --set "machine.decomposition=$cut"
   done
-  ranks "$n" bench/cavity_steps.py --nodes 256 256 $((256 * n)) --set "machine.decomposition=[1,1,$n]"
+  for cut in "[$n,1,1] $((256 * n)) 256 256" "[1,$n,1] 256 $((256 * n)) 256" "[1,1,$n] 256 256 $((256 * n))"; do
+    ranks "$n" bench/cavity_steps.py --nodes ${cut#* } --set "machine.decomposition=${cut%% *}"
+  done
   ranks "$n" bench/blood_steps.py --points 128 128 $((128 * n)) --phases
   ranks "$n" bench/blood_steps.py --points 128 128 $((128 * n)) --delta linear
 }

@@ -16,7 +16,8 @@ from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.interface import BenchKernel
 
-_SIZES = {"cpu": (64, 128, 256), "cuda": (64, 128, 256, 512)}
+# Kernels may have steps where powers of two have none, so one of them is another number.
+_SIZES = {"cpu": (64, 100, 128, 256), "cuda": (64, 128, 220, 256, 512)}
 
 
 def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
