@@ -218,8 +218,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const bool of_p = request < P_ROWS;
   const int field = of_p ? 0 : 1 + (request - P_ROWS) / Q_ROWS;
   const int row = of_p ? request - 2 : (request - P_ROWS) % Q_ROWS - 1;
-  real *const ring = of_p ? p_tiles + (row + 2) * WIDTH
-                          : q_tiles + (field - 1) * Q_SIZE + (row + 1) * WIDTH;
+  const int ring = of_p ? (row + 2) * WIDTH
+                        : P_PLANES * P_SIZE + (field - 1) * Q_SIZE + (row + 1) * WIDTH;
   const int ring_step = of_p ? P_SIZE : 4 * Q_SIZE;
   const int ring_end = of_p ? P_PLANES * P_SIZE : Q_PLANES * 4 * Q_SIZE;
   const int p_at = (ty + 2) * WIDTH + tx + EDGE, q_at = (ty + 1) * WIDTH + tx + EDGE;
@@ -242,7 +242,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const int turn = column / (int)gridDim.x, turns_in_one = first_tiles / (int)gridDim.x;
     long *const line = progress + smaller(turn, turns_in_one) * nz +
                        (in_one ? 0 : turn - turns_in_one) * chunk;
-    long seen = 0;
+    int seen = 0;
 
     const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;
     const bool z_low = cuts.z_low.base && z0 < 2, z_high = cuts.z_high.base && z1 > nz - 2;
@@ -273,7 +273,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const real *from = corner - EDGE + row * sy + field * fs;
     int fill = 0;
     auto fetch = [&](Gate *gate) {
-      copy_row(ring + fill, from, bytes, gate);
+      copy_row(tiles + ring + fill, from, bytes, gate);
       from += sz;
       fill = fill + ring_step == ring_end ? 0 : fill + ring_step;
     };
@@ -305,11 +305,11 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       gate_wait(gates + gate, parity);
       if (thread == 0 && z - z0 >= DRIFT)
         for (int poll = 0; seen < together && poll < MOST_POLLS; ++poll)
-          seen = glance(line + (z - z0) - DRIFT);
+          seen = (int)glance(line + (z - z0) - DRIFT);
       BARRIER();
       if (thread == 0) {
         atomic_add(line + (z - z0), 1L);
-        seen = z + 1 - z0 >= DRIFT ? glance(line + (z + 1 - z0) - DRIFT) : 0;
+        seen = z + 1 - z0 >= DRIFT ? (int)glance(line + (z + 1 - z0) - DRIFT) : 0;
       }
       if (z + AHEAD < z1) {
         if (thread == 0) gate_expect(gates + gate, plane_bytes);
