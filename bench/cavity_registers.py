@@ -4,8 +4,7 @@
 
 For both tiles, precisions and time steps, and the axes in each order that cases come to (rows, rows of
 a plane, planes): registers, bytes of the stack and, where a disassembler is given, loads and stores of
-local memory between a plane's gate and the end of its column. These wait for the second-level cache in
-each plane, since nothing else goes through the first level; there should be none.
+local memory between a plane's gate and the end of its column; there should be none.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def choose_axes(blocks: Blocks, dimensions: int, device_kind: str) -> Triple:
     z changes places with it, since planes may be few and not rows.
 
     On GPUs an axis that alone is cut goes across rows where it can: there each plane has some of the
-    ghosts that an update stores at the neighbours. All of them at once, in two planes, cost 2 % of a step.
+    ghosts that an update stores at the neighbours. Where two planes had all of them, a step took 2 % longer.
     """
     if dimensions == 2:
         return (0, 1, 2)
