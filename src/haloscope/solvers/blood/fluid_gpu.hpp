@@ -16,6 +16,13 @@
 #define ROW 20
 #define NONE (-2147483647 - 1)
 
+// FOR_EACH, whose blocks begin at the end where `backward` is set: blocks start in the order of their
+// numbers, and what the step before has left last is still in the second-level cache.
+#define FOR_EACH_FROM(q, n, backward)                                                            \
+  for (long q = ((backward) ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (long)blockDim.x +      \
+                threadIdx.x;                                                                     \
+       q < (long)(n); q += (long)gridDim.x * blockDim.x)
+
 // Numbers side by side that are read and written at once.
 template <typename T, int COUNT>
 struct alignas(COUNT * sizeof(T)) Run {
@@ -80,11 +87,11 @@ INLINE void leave_together(Stored *f, long stride, const real (*h)[Q]) {
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_here(Stored *__restrict__ f, long stride, const Physics k, const real *__restrict__ body,
              const int *__restrict__ points, long count, const CellReal *__restrict__ force,
-             CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside) {
+             CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside, long backward) {
   const Surroundings around = {body, force, velocity, inside};
 #if TOGETHER > 1
   const long whole = points ? 0 : count / TOGETHER;
-  FOR_EACH(q, whole) {
+  FOR_EACH_FROM(q, whole, backward) {
     const long p = q * TOGETHER;
     real h[TOGETHER][Q];
     UNROLLED for (int i = 0; i < Q; ++i) {
@@ -98,7 +105,7 @@ advance_here(Stored *__restrict__ f, long stride, const Physics k, const real *_
 #else
   const long first = 0;
 #endif
-  FOR_EACH(q, count - first) {
+  FOR_EACH_FROM(q, count - first, backward) {
     const long p = points ? points[q] : first + q;
     real h[Q];
     UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(f + i * stride + p);
@@ -135,9 +142,9 @@ KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_along(Stored *__restrict__ f, long stride, const Physics k, const real *__restrict__ body,
               const int *__restrict__ points, long count, const int *__restrict__ kinds,
               const int *__restrict__ distances, long pitch, const CellReal *__restrict__ force,
-              CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside) {
+              CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside, long backward) {
   const Surroundings around = {body, force, velocity, inside};
-  FOR_EACH(q, count) {
+  FOR_EACH_FROM(q, count, backward) {
     const long p = points ? points[q] : q;
     if (left_out(kinds, p)) continue;
     int d[ROW];
@@ -155,11 +162,11 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
                const Physics k, const real *__restrict__ body, const int *__restrict__ points,
                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
                long pitch, const CellReal *__restrict__ force, CellReal *__restrict__ velocity,
-               const unsigned char *__restrict__ inside) {
+               const unsigned char *__restrict__ inside, long backward) {
   const Surroundings around = {body, force, velocity, inside};
 #if TOGETHER > 1
   const long whole = points ? 0 : count / TOGETHER;
-  FOR_EACH(q, whole) {
+  FOR_EACH_FROM(q, whole, backward) {
     const long p = q * TOGETHER;
     if (left_out(kinds, p)) continue;
     int d[ROW];
@@ -177,7 +184,7 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
 #else
   const long first = 0;
 #endif
-  FOR_EACH(q, count - first) {
+  FOR_EACH_FROM(q, count - first, backward) {
     const long p = points ? points[q] : first + q;
     if (left_out(kinds, p)) continue;
     int d[ROW];
@@ -194,9 +201,9 @@ advance_pushing(const Stored *__restrict__ from, Stored *__restrict__ to, long s
                 const Physics k, const real *__restrict__ body, const int *__restrict__ points,
                 long count, const int *__restrict__ kinds, const int *__restrict__ distances,
                 long pitch, const CellReal *__restrict__ force, CellReal *__restrict__ velocity,
-                const unsigned char *__restrict__ inside) {
+                const unsigned char *__restrict__ inside, long backward) {
   const Surroundings around = {body, force, velocity, inside};
-  FOR_EACH(q, count) {
+  FOR_EACH_FROM(q, count, backward) {
     const long p = points ? points[q] : q;
     if (left_out(kinds, p)) continue;
     int d[ROW];

@@ -176,6 +176,7 @@ class Binder:
         found = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         together = self.way.together if _takes_several(turn) else 1
+        last = () if self.device.kind == "cpu" else (int(turn.backward),)
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
         each = zip((found.edge, found.interior), tables, streams, strict=True)
@@ -183,7 +184,7 @@ class Binder:
             if order[1]:
                 launches.append(
                     kernel.bind(
-                        *(*f, *common, *order, *self.cells),
+                        *(*f, *common, *order, *self.cells, *last),
                         extent=(-(-int(order[1]) // together),),
                         block=(self.way.threads,),
                         stream=stream,

@@ -41,6 +41,9 @@ class Turn:
         Buffers that it reads and writes.
     following
         Number of the next step's turn.
+    backward
+        Whether a GPU takes the last points first: those that the step before has left last are still in
+        its cache.
     """
 
     streamed: bool
@@ -48,6 +51,7 @@ class Turn:
     source: int
     destination: int
     following: int
+    backward: bool = False
 
     @property
     def in_place(self) -> bool:
@@ -63,7 +67,10 @@ def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
     """
     first = Turn(streamed=False, pushed=False, source=0, destination=0, following=1)
     if buffers == 1:
-        return first, Turn(streamed=True, pushed=True, source=0, destination=0, following=0)
+        second = Turn(
+            streamed=True, pushed=True, source=0, destination=0, following=0, backward=True
+        )
+        return first, second
     if pushing:
         return (
             Turn(streamed=False, pushed=True, source=0, destination=1, following=1),
@@ -71,7 +78,7 @@ def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
         )
     return (
         first,
-        Turn(streamed=True, pushed=False, source=0, destination=1, following=2),
+        Turn(streamed=True, pushed=False, source=0, destination=1, following=2, backward=True),
         Turn(streamed=True, pushed=False, source=1, destination=0, following=1),
     )
 
