@@ -3,8 +3,9 @@
     python bench/cavity_registers.py --nvdisasm nvdisasm
 
 For both tiles, precisions and time steps, and the axes in each order that cases come to (rows, rows of
-a plane, planes): registers, bytes of the stack and, where a disassembler is given, loads and stores of
-local memory between a plane's gate and the end of its column; there should be none.
+a plane, planes), with the cuts that they have there: registers, bytes of the stack and, where a
+disassembler is given, loads and stores of local memory between a plane's gate and the end of its column;
+there should be none. Versions of NVRTC differ in it: LD_PRELOAD takes another one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
 
-ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0))
+# Orders of the axes, and axes that are cut.
+CASES = (
+    ((0, 1, 2), ()),
+    ((0, 1, 2), (1,)),
+    ((0, 2, 1), (2,)),
+    ((1, 0, 2), (0,)),
+    ((0, 1, 2), (1, 2)),
+    ((2, 1, 0), ()),
+    ((2, 1, 0), (0, 1)),
+)
 _OF_UPDATE = re.compile(r"update_tiles.*?(\d+) bytes stack frame.*?Used (\d+) registers", re.DOTALL)
 _LOCAL = re.compile(r"\b(STL|LDL)\b")
 
@@ -73,8 +83,8 @@ def main() -> None:
             table = {"nodes": 64, "time_step": mode, "precision": precision}
             case = check({"solver": "cavity", "cavity": table}, CavityCase, "benchmark")
             assert isinstance(case, CavityCase)
-            for axes in ORDERS:
-                constants = kernel_constants(Flow(case.cavity), "cuda", axes)
+            for axes, cut in CASES:
+                constants = kernel_constants(Flow(case.cavity), "cuda", axes, cut)
                 for tiles in (gpu_tiles.TILES, gpu_tiles.LARGE_TILES):
                     tile = tiles[str(constants["real"])]
                     every = {**constants, **gpu_tiles.tile_constants(tile)}
@@ -86,7 +96,7 @@ def main() -> None:
                         count = local_memory_of_planes(cubin, options.nvdisasm)
                         told = f", local memory {count} times a plane"
                     print(
-                        f"{precision} {mode:6} axes {axes} tile {tile.x}x{tile.y}: "
+                        f"{precision} {mode:6} axes {axes} cut {cut!s:6} tile {tile.x}x{tile.y}: "
                         f"{registers} registers, stack {stack} B{told}",
                         flush=True,
                     )

@@ -71,7 +71,10 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // instructions, and so less of the power that a GPU may draw.
 //
 // Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
-// come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart.
+// come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart. Code for
+// cuts along y and z is there where CUT_Y and CUT_Z are 1. Threads have 128 registers and need about as
+// many; what does not find one is fetched from local memory at each plane, past a first-level cache that
+// is given to tiles, and takes up to 16 % of a step: bench/cavity_registers.py counts it.
 //
 // A row's last sector of memory costs much where it is written in part. So the update may also store
 // `fill_low` values before each row and `fill_high` behind it, which complete its sectors. They are
@@ -190,6 +193,15 @@ INLINE void crossed(const Cut &cut, long *arrivals, long epoch) {
   flag_raise((long *)cut.theirs, epoch + 1);
 }
 
+// What the first thread alone needs from plane to plane, which others have no registers for: counters of
+// its column's planes, blocks that are at them together, of these how many were seen at the plane that is
+// waited for, and bytes of a plane's rows.
+struct Pace {
+  long *line;
+  int together, seen;
+  unsigned plane_bytes;
+};
+
 KERNEL __launch_bounds__(TEAM, LEAST_BLOCKS)
 update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
@@ -198,6 +210,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
              const Cuts cuts, long *epochs, long *arrivals) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
+  SHARED(Pace, pace, 1);
   real *const p_tiles = tiles, *const q_tiles = tiles + P_PLANES * P_SIZE;
   const int tx = threadIdx.x * NODES_A_THREAD, ty = threadIdx.y;
   const int thread = threadIdx.x + ty * (TILE_X / NODES_A_THREAD);
@@ -226,7 +239,6 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
   const long own = tx + ty * sy;
   int gate = 0;
   unsigned parity = 0;
-  const long epoch = epochs ? *epochs : 0;
 
   for (int column = blockIdx.x; column < columns; column += gridDim.x) {
     const bool in_one = column < first_tiles;
@@ -235,21 +247,20 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const int march = in_one ? 0 : behind / other_tiles, of = in_one ? 1 : marches;
     const int x0 = tile % tiles_x * TILE_X, y0 = tile / tiles_x * TILE_Y;
     const int own_nodes = y0 + ty < ny ? smaller((int)nx - x0 - tx, NODES_A_THREAD) : 0;
-    const int z0 = march * (int)nz / of, z1 = (march + 1) * (int)nz / of;
+    const int z0 = march * (int)nz / of, z1 = (march + 1) * (int)nz / of, planes = z1 - z0;
     const real *corner = old + first + x0 + y0 * sy + z0 * sz;
     real *out = fresh + first + x0 + y0 * sy + z0 * sz + own;
-    const int together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
     const int turn = column / (int)gridDim.x, turns_in_one = first_tiles / (int)gridDim.x;
-    long *const line = progress + smaller(turn, turns_in_one) * nz +
-                       (in_one ? 0 : turn - turns_in_one) * chunk;
-    int seen = 0;
 
-    const bool y_low = cuts.y_low.base && y0 < 2, y_high = cuts.y_high.base && y0 + TILE_Y > ny - 2;
-    const bool z_low = cuts.z_low.base && z0 < 2, z_high = cuts.z_high.base && z1 > nz - 2;
+    const bool y_low = CUT_Y && cuts.y_low.base && y0 < 2;
+    const bool y_high = CUT_Y && cuts.y_high.base && y0 + TILE_Y > ny - 2;
+    const bool z_low = CUT_Z && cuts.z_low.base && z0 < 2;
+    const bool z_high = CUT_Z && cuts.z_high.base && z1 > nz - 2;
     const bool at_cut = y_low || y_high || z_low || z_high;
     if (at_cut) {
       // Ghosts of the step before, which the copy engine is to see as well.
       if (thread == 0) {
+        const long epoch = glance(epochs);
         if (y_low) flag_wait((long *)cuts.y_low.mine, epoch);
         if (y_high) flag_wait((long *)cuts.y_high.mine, epoch);
         if (z_low) flag_wait((long *)cuts.z_low.mine, epoch);
@@ -269,7 +280,13 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     const int width = smaller(WIDTH, (int)nx - x0 + EDGE + 2);
     const unsigned bytes = (width + EDGE - 1) / EDGE * 16;
     const int p_rows = smaller(P_ROWS, below + 4), q_rows = smaller(Q_ROWS, below + 2);
-    const unsigned plane_bytes = bytes * (p_rows + 4 * q_rows);
+    if (thread == 0) {
+      pace->line = progress + smaller(turn, turns_in_one) * nz +
+                   (in_one ? 0 : turn - turns_in_one) * chunk;
+      pace->together = smaller((int)gridDim.x, columns - (column - (int)blockIdx.x));
+      pace->seen = 0;
+      pace->plane_bytes = bytes * (p_rows + 4 * q_rows);
+    }
     const real *from = corner - EDGE + row * sy + field * fs;
     int fill = 0;
     auto fetch = [&](Gate *gate) {
@@ -279,15 +296,15 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
     };
     BARRIER();
     // The first plane comes with the second of p, and with the first behind it of the others.
-    for (int a = 0; a < AHEAD && z0 + a < z1; ++a) {
+    for (int a = 0; a < AHEAD && a < planes; ++a) {
       const int at = (gate + a) % AHEAD;
       if (thread == 0)
-        gate_expect(gates + at, plane_bytes + (a ? 0 : bytes * (2 * p_rows + 4 * q_rows)));
+        gate_expect(gates + at, pace->plane_bytes + (a ? 0 : bytes * (2 * p_rows + 4 * q_rows)));
     }
     if (asks) {
       fetch(gates + gate);
       if (of_p) fetch(gates + gate);
-      for (int a = 0; a < AHEAD && z0 + a < z1; ++a) fetch(gates + (gate + a) % AHEAD);
+      for (int a = 0; a < AHEAD && a < planes; ++a) fetch(gates + (gate + a) % AHEAD);
     }
     Nodes pBB, pB, uB, vB, wB, TB;
 #pragma unroll
@@ -301,18 +318,18 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       TB.at[r] = here ? __ldcg(behind + 4 * fs) : (real)0;
     }
     int p_slot = 0, q_slot = 0;
-    for (int z = z0; z < z1; ++z) {
+    for (int n = 0; n < planes; ++n) {
       gate_wait(gates + gate, parity);
-      if (thread == 0 && z - z0 >= DRIFT)
-        for (int poll = 0; seen < together && poll < MOST_POLLS; ++poll)
-          seen = (int)glance(line + (z - z0) - DRIFT);
+      if (thread == 0 && n >= DRIFT)
+        for (int poll = 0; pace->seen < pace->together && poll < MOST_POLLS; ++poll)
+          pace->seen = (int)glance(pace->line + n - DRIFT);
       BARRIER();
       if (thread == 0) {
-        atomic_add(line + (z - z0), 1L);
-        seen = z + 1 - z0 >= DRIFT ? (int)glance(line + (z + 1 - z0) - DRIFT) : 0;
+        atomic_add(pace->line + n, 1L);
+        pace->seen = n + 1 >= DRIFT ? (int)glance(pace->line + n + 1 - DRIFT) : 0;
       }
-      if (z + AHEAD < z1) {
-        if (thread == 0) gate_expect(gates + gate, plane_bytes);
+      if (n + AHEAD < planes) {
+        if (thread == 0) gate_expect(gates + gate, pace->plane_bytes);
         if (asks) fetch(gates + gate);
       }
       if (++gate == AHEAD) gate = 0, parity ^= 1;
@@ -366,7 +383,8 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
           }
         }
       if (at_cut && own_nodes > 0) {
-        const int from_low = y0 + ty, from_high = (int)ny - 1 - from_low, from_z = (int)nz - 1 - z;
+        const int z = z0 + n, from_z = (int)nz - 1 - z;
+        const int from_low = y0 + ty, from_high = (int)ny - 1 - from_low;
         const long place = x0 + tx + from_low * sy;
         if (z_low && z < 2) cross(cuts.z_low, next, own_nodes, place, z, fs, z);
         if (z_high && from_z < 2) cross(cuts.z_high, next, own_nodes, place, z, fs, from_z);
@@ -377,9 +395,11 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
       p_slot = p_slot + 1 == P_PLANES ? 0 : p_slot + 1;
       q_slot = q_after;
     }
-    if (epochs) {
+    if ((CUT_Y || CUT_Z) && epochs) {
       BARRIER();
       if (thread == 0) {
+        // The same until this column, too, is counted below.
+        const long epoch = glance(epochs);
         if (y_low) crossed(cuts.y_low, arrivals + 2, epoch);
         if (y_high) crossed(cuts.y_high, arrivals + 3, epoch);
         if (z_low) crossed(cuts.z_low, arrivals + 4, epoch);

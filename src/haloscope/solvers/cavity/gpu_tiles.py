@@ -61,6 +61,7 @@ _LONGEST_CHUNK = 64
 _BLOCKS_WANTED = 4
 _ALIGNED = 16  # bytes that the copy engine takes at once
 _GATE = 8  # bytes of what tells that they have come
+_PACE = 24  # bytes of what the first thread keeps
 
 
 def kernel_constants(real: str) -> dict[str, int | float | str]:
@@ -199,8 +200,8 @@ def plain_chunk(shape: Triple, multiprocessors: int) -> int:
 
 
 def fits_block(tile: Tile, itemsize: int, block_memory: int) -> bool:
-    """Whether a GPU has the shared memory for a block of the tiled kernel, its gates included."""
-    return shared_bytes(tile, itemsize) + _GATE * AHEAD <= block_memory
+    """Whether a GPU has the shared memory for a block of the tiled kernel, gates and pace included."""
+    return shared_bytes(tile, itemsize) + _GATE * AHEAD + _PACE <= block_memory
 
 
 def shared_bytes(tile: Tile, itemsize: int) -> int:

@@ -52,10 +52,11 @@ class Operands:
 def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:
     """Operands of a case; other processes of this host can map shared states."""
     values, dtype = physics_values(flow), nodes.dtype
+    cut = {side.axis for side in nodes.block.neighbours}
     return Operands(
         device=device,
         nodes=nodes,
-        constants=kernel_constants(flow, device.kind, nodes.layout.axes),
+        constants=kernel_constants(flow, device.kind, nodes.layout.axes, cut),
         states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
         values=values,
         physics=ByValue(np.array([values[name] for name in PHYSICS], dtype)),

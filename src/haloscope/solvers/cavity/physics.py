@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from haloscope.domain.blocks import Triple
@@ -21,9 +22,21 @@ LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 
 
 def kernel_constants(
-    flow: Flow, device_kind: str, axes: Triple = (0, 1, 2)
+    flow: Flow, device_kind: str, axes: Triple = (0, 1, 2), cut: Collection[int] = ()
 ) -> dict[str, int | float | str]:
-    """Compile-time constants of cavity.cpp for a case and the axes as memory has them."""
+    """Compile-time constants of cavity.cpp for a case.
+
+    Parameters
+    ----------
+    flow
+        The case.
+    device_kind
+        As devices have it.
+    axes
+        As memory has them: along rows, across them, and from plane to plane.
+    cut
+        Axes along which the block has neighbours.
+    """
     table = flow.table
     active = [g != 0 and table.expansion > 0 for g in table.gravity]
     real = "float" if table.precision == "single" else "double"
@@ -41,6 +54,8 @@ def kernel_constants(
     }
     if device_kind != "cpu":
         constants |= gpu_tiles.kernel_constants(real)
+        # Code for cuts takes registers, which cases without any do without.
+        constants |= {"CUT_Y": int(axes[1] in cut), "CUT_Z": int(axes[2] in cut)}
     return constants
 
 
