@@ -32,6 +32,7 @@ class Points:
     bulk: int
     numbers: np.ndarray
     sources: np.ndarray
+    rows: int = 0
 
 
 def lattice(n: int, shape: str) -> Points:

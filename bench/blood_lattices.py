@@ -23,6 +23,7 @@ class Points:
     numbers: NDArray[np.int64]
     sources: NDArray[np.int32]
     inlet: int
+    rows: int = 0
 
 
 def lattice(

@@ -12,6 +12,10 @@ from haloscope.solvers.blood.fluid import SOURCE
 
 _ONE_THREAD = """
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)
+#define FOR_EACH_FROM(i, n, backward)                                                    \\
+  for (long i##_th = 0, i; i##_th < (long)(n) &&                                         \\
+                           (i = (backward) ? (long)(n) - 1 - i##_th : i##_th, true);     \\
+       i##_th++)
 INLINE float absolute(float a) { return std::fabs(a); }
 #define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
 template <typename T>

@@ -16,6 +16,7 @@ class Part:
     bulk: int
     numbers: np.ndarray
     sources: np.ndarray
+    rows: int = 0
 
 
 def box_part(shape, periodic=(True, True, True), solid=None, openings=()):

@@ -4,6 +4,7 @@
 //   KERNEL name(arguments)          a function that Python launches
 //   INLINE type name(...)           a pointwise function: the physics, written once
 //   FOR_EACH(i, n)                  flat loop: cores and vector lanes | grid-stride threads
+//   FOR_EACH_FROM(i, n, backward)   the same; on GPUs the last blocks begin where `backward` is set
 //   FOR_CELLS(x, y, z, nx, ny, nz)  box loop: cores over z and y, lanes over x | 3-D grid
 //   BLOCKS(b, n)                    independent blocks: cores | thread blocks
 //   THREADS(i, n)                   the threads of a block: lanes | threads
@@ -29,6 +30,11 @@
 #define FOR_EACH(i, n)                                                             \
   for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \
        i += (long)gridDim.x * blockDim.x)
+#define FOR_EACH_FROM(i, n, backward)                                              \
+  for (long i = ((backward) ? gridDim.x - 1 - blockIdx.x : blockIdx.x) *           \
+                    (long)blockDim.x +                                             \
+                threadIdx.x;                                                       \
+       i < (long)(n); i += (long)gridDim.x * blockDim.x)
 #define FOR_CELLS(x, y, z, nx, ny, nz)                                             \
   for (long z = blockIdx.z * (long)blockDim.z + threadIdx.z; z < (long)(nz);       \
        z += (long)gridDim.z * blockDim.z)                                          \
@@ -165,6 +171,7 @@ INLINE float absolute(float a) { return fabsf(a); }
 #define PRAGMA(text) _Pragma(#text)
 #define FOR_EACH(i, n) \
   PRAGMA(omp parallel for simd schedule(static)) for (long i = 0; i < (long)(n); ++i)
+#define FOR_EACH_FROM(i, n, backward) FOR_EACH(i, n)
 #define FOR_CELLS(x, y, z, nx, ny, nz)                                    \
   PRAGMA(omp parallel for collapse(2) schedule(static))                   \
   for (long z = 0; z < (long)(nz); ++z)                                   \

@@ -8,7 +8,7 @@ ghost, which both sides refer to; and what it meets of itself is its own point, 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,8 @@ _ALONG = 1e-9
 class LatticePart:
     """Points of one rank: bulk, openings, ghosts; in raster order within each of the three.
 
+    The raster's rows lie along x, or along the axis that :meth:`along` was asked for.
+
     Attributes
     ----------
     coordinates
@@ -53,6 +55,8 @@ class LatticePart:
     table
         int32 (z, y, x) over the cuboid and the halo around it: local index of the point there,
         -1: none. Closed axes are wrapped.
+    rows
+        Axis along which points follow each other.
     """
 
     coordinates: NDArray[np.int32]
@@ -64,6 +68,7 @@ class LatticePart:
     box: tuple[Triple, Triple]
     halo: int
     table: NDArray[np.int32]
+    rows: int = 0
 
     @property
     def count(self) -> int:
@@ -83,6 +88,42 @@ class LatticePart:
         x, y, z = (np.where(inside[:, None], places, lo) - lo + self.halo).T
         found: NDArray[np.int32] = np.where(inside, self.table[z, y, x], -1)
         return found
+
+    def count_rows(self) -> Integers:
+        """How many rows own points make along x, y and z, (3,); there is a halo."""
+        places = self.coordinates[: self.owned] - np.array(self.box[0]) + self.halo
+        strides = np.array([1, self.table.shape[2], self.table.shape[2] * self.table.shape[1]])
+        here, flat = places @ strides, self.table.reshape(-1)
+        before = [flat[here - stride] for stride in strides]
+        return np.array([np.count_nonzero((of < 0) | (of >= self.owned)) for of in before])
+
+    def along(self, axis: int) -> LatticePart:
+        """The same points in raster order with rows along another axis, which changes places with x."""
+        fastest = [0, 1, 2]
+        fastest[0], fastest[axis] = axis, 0
+        x, y, z = (self.coordinates[:, a] for a in fastest)
+        kind = np.zeros(self.count, np.int8)
+        kind[self.bulk : self.owned], kind[self.owned :] = 1, 2
+        order = np.lexsort((x, y, z, kind))
+        place = np.empty(self.count, np.int32)
+        place[order] = np.arange(self.count, dtype=np.int32)
+
+        def renumbered(points: NDArray[np.int32]) -> NDArray[np.int32]:
+            # What is negative says why there is no point.
+            return np.where(points < 0, points, place[np.maximum(points, 0)])
+
+        sources = np.empty_like(self.sources)
+        for row, before in zip(sources, self.sources, strict=True):
+            row[:] = renumbered(before[order[: self.owned]])
+        return replace(
+            self,
+            coordinates=self.coordinates[order],
+            numbers=self.numbers[order],
+            openings=self.openings[order],
+            sources=sources,
+            table=renumbered(self.table),
+            rows=axis,
+        )
 
 
 def raster_coordinates(numbers: Integers, shape: Triple) -> Integers:

@@ -187,7 +187,9 @@ class Fluid:
             "HALF": int(storage == "half"),
             "SCALE": int(HALF_SCALE),
         }
-        if device.kind != "cpu":
+        if device.kind == "cpu":
+            self.constants["ROWS_ALONG"] = part.rows
+        else:
             self.constants |= self._way.constants()
         two_rates = magic if collision == "trt" else 0.0
         self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))

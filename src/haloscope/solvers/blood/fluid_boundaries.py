@@ -33,6 +33,10 @@ class LatticePart(Protocol):
     def sources(self) -> NDArray[np.int32]:
         """(18, owned): point at x - c_i; -1 behind a wall, -2 - k behind opening k."""
 
+    @property
+    def rows(self) -> int:
+        """Axis along which points follow each other."""
+
 
 @dataclass(frozen=True)
 class Opening:

@@ -6,7 +6,7 @@
 // each; rows [..][2] first point and length; row_places [..][OF_ROW]; point_sources holds, block after
 // block, [18][single points of the block].
 //
-// What comes along x to a row's first or last point may lie anywhere. So the vectors with the ends are
+// Rows lie along the axis ROWS_ALONG. What comes along it to a row's first or last point may lie anywhere. So the vectors with the ends are
 // copied, put right, and taken with single points. All of them go through the same code, and there is
 // one copy of it: several do not fit where processors keep what they have decoded.
 
@@ -23,7 +23,12 @@ typedef long long Found[Q][TOGETHER];
 
 // Directions that go up rows, and as many that go down; the number of one among its like.
 #define ACROSS 5
-INLINE constexpr int across(int i) { return i < 7 ? 0 : (i - 5) / 2; }
+INLINE constexpr int along(int i) { return direction(i, ROWS_ALONG); }
+INLINE constexpr int across(int i) {
+  int before = 0;
+  for (int j = 1; j < i - (i + 1) % 2; j += 2) before += along(j) != 0;
+  return before;
+}
 
 // Addresses of a row: of its first point's populations, from which those of the others follow; of those
 // of the first point that come up the row; of those of the last one that come down.
@@ -113,8 +118,8 @@ INLINE void take(const Stored *f, const long *places, const Cells &cells, long j
   const long o = n * LANES;
   UNROLLED for (int i = 0; i < Q; ++i) {
     StoredLanes h = *(const StoredLanes *)(f + places[i] + j);
-    if (FIRST && direction(i, 0) > 0) h[0] = *(const StoredBits *)(f + places[UP + across(i)]);
-    if (LAST && direction(i, 0) < 0)
+    if (FIRST && along(i) > 0) h[0] = *(const StoredBits *)(f + places[UP + across(i)]);
+    if (LAST && along(i) < 0)
       h[LANES - 1] = *(const StoredBits *)(f + places[DOWN + across(i)]);
     *(StoredLanes *)(taken.f + i * TOGETHER + o) = h;
   }
@@ -133,7 +138,7 @@ template <bool FIRST, bool LAST>
 INLINE void leave(Stored *f, const long *places, const Cells &cells, long j, const Gathered &taken, int n) {
   const long o = n * LANES;
   UNROLLED for (int i = 0; i < Q; ++i) {
-    const bool first = FIRST && direction(i, 0) > 0, last = LAST && direction(i, 0) < 0;
+    const bool first = FIRST && along(i) > 0, last = LAST && along(i) < 0;
     const Stored *const h = taken.f + i * TOGETHER + o;
     if (first) f[places[UP + across(i)]] = h[0];
     if (last) f[places[DOWN + across(i)]] = h[LANES - 1];
@@ -197,8 +202,8 @@ INLINE void find_row(const long *places, long p, long length, bool streamed, int
   }
   if (!streamed) return;
   UNROLLED for (int i = 1; i < Q; ++i) {
-    if (direction(i, 0) > 0) at[i][0] = places[UP + across(i)];
-    if (direction(i, 0) < 0) at[i][length - 1] = places[DOWN + across(i)];
+    if (along(i) > 0) at[i][0] = places[UP + across(i)];
+    if (along(i) < 0) at[i][length - 1] = places[DOWN + across(i)];
   }
 }
 

@@ -10,18 +10,13 @@
 //           where p is to be left out, with all others on its lines of memory;
 //   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
+// `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
+// what the step before has left last is still in the second-level cache.
 // Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
 // but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon).
 
 #define ROW 20
 #define NONE (-2147483647 - 1)
-
-// FOR_EACH, whose blocks begin at the end where `backward` is set: blocks start in the order of their
-// numbers, and what the step before has left last is still in the second-level cache.
-#define FOR_EACH_FROM(q, n, backward)                                                            \
-  for (long q = ((backward) ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (long)blockDim.x +      \
-                threadIdx.x;                                                                     \
-       q < (long)(n); q += (long)gridDim.x * blockDim.x)
 
 // Numbers side by side that are read and written at once.
 template <typename T, int COUNT>

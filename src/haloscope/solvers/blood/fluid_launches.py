@@ -72,7 +72,7 @@ def orders(
         for sources in (None, part.sources):
             here: list[tuple[Any, ...]] = []
             for some in chosen:
-                order = rows_and_points(some, sources, stride)
+                order = rows_and_points(some, sources, stride, part.rows)
                 tables = (order.rows, order.row_places, order.points, order.point_sources)
                 lists = tuple(give(table) for table in tables)
                 streamed = int(sources is not None)

@@ -18,7 +18,6 @@ _BLOCK = 1024
 _SHORTEST = 4
 # Values of the longest vector.
 _LANES = 16
-_UP, _DOWN = ([int(i) for i in np.flatnonzero(sign * VELOCITIES[:, 0] > 0)] for sign in (1, -1))
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class RowsAndPoints:
 
 
 def rows_and_points(
-    chosen: NDArray[np.int64], sources: Indices | None, stride: int
+    chosen: NDArray[np.int64], sources: Indices | None, stride: int, axis: int = 0
 ) -> RowsAndPoints:
     """Divide points into rows and single points.
 
@@ -63,12 +62,14 @@ def rows_and_points(
         are all its own.
     stride
         Distance of slots.
+    axis
+        Along which points follow each other.
 
     Returns
     -------
     RowsAndPoints
     """
-    starts, lengths = _rows(chosen, sources)
+    starts, lengths = _rows(chosen, sources, axis)
     rows = np.stack([chosen[starts], lengths], axis=1).astype(np.int32)
     # Changes of being in a row, point by point.
     edges = np.zeros(len(chosen) + 1, np.int8)
@@ -93,11 +94,11 @@ def rows_and_points(
     of_points = np.zeros(len(sources) * len(points) + _LANES, np.int32)
     for number, row in enumerate(sources):
         of_points[place + number * each] = row[points]
-    return RowsAndPoints(blocks, rows, padded, _row_places(rows, sources, stride), of_points)
+    return RowsAndPoints(blocks, rows, padded, _row_places(rows, sources, stride, axis), of_points)
 
 
 def _rows(
-    chosen: NDArray[np.int64], sources: Indices | None
+    chosen: NDArray[np.int64], sources: Indices | None, axis: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where in the list of points rows begin, and their lengths."""
     # Whether neighbours in the list have sources that are neighbours, too: all of them, and all but those
@@ -105,7 +106,7 @@ def _rows(
     alike = (np.diff(chosen) == 1) & (np.diff(chosen // _BLOCK) == 0)
     first, last = alike.copy(), alike.copy()
     if sources is not None:
-        for row, along in zip(sources, VELOCITIES[1:, 0], strict=True):
+        for row, along in zip(sources, VELOCITIES[1:, axis], strict=True):
             here = row[chosen]
             absent = here < 0
             same = np.where(absent[1:], absent[:-1], (np.diff(here) == 1) & ~absent[:-1])
@@ -129,8 +130,9 @@ def _rows(
     return starts[long], lengths[long]
 
 
-def _row_places(rows: Indices, sources: Indices, stride: int) -> Places:
+def _row_places(rows: Indices, sources: Indices, stride: int, axis: int) -> Places:
     """Flat addresses of rows; see RowsAndPoints."""
+    up, down = (np.flatnonzero(sign * VELOCITIES[:, axis] > 0).tolist() for sign in (1, -1))
     first, length = rows.astype(np.int64).T
     last = first + length - 1
 
@@ -140,6 +142,6 @@ def _row_places(rows: Indices, sources: Indices, stride: int) -> Places:
         return found
 
     columns = [first, *(places(i, first + 1) - 1 for i in range(1, DIRECTIONS))]
-    columns += [places(i, first) for i in _UP]
-    columns += [places(i, last) for i in _DOWN]
+    columns += [places(i, first) for i in up]
+    columns += [places(i, last) for i in down]
     return np.stack(columns, axis=1)

@@ -14,8 +14,17 @@ from haloscope.solvers.blood.d3q19 import VELOCITIES
 Integers = NDArray[np.int64]
 
 
+# Rows along another axis than x must be fewer by so much: it is what all else goes by.
+_FEWER = 0.9
+
+
 def share_out(
-    world: World, lattice: Lattice, halo: int, work: tuple[Integers, Integers] | None = None
+    world: World,
+    lattice: Lattice,
+    halo: int,
+    work: tuple[Integers, Integers] | None = None,
+    *,
+    longest_rows: bool = False,
 ) -> tuple[Boxes, LatticePart]:
     """Cut the lattice into a cuboid a rank, and take this rank's; all ranks call this.
 
@@ -27,6 +36,9 @@ def share_out(
         Layers of ghosts.
     work
         Places (n, 3) and work of what there is beside points, in that of a point.
+    longest_rows
+        Let points follow each other along the axis along which rows are longest, as vessels are along
+        their own: what steps the fluid goes by rows. Else along x, as what couples cells needs them.
     """
     points = lattice.points
     boxes = bisect(
@@ -55,6 +67,11 @@ def share_out(
         openings=tags,
         outward=outward,
     )
+    if longest_rows:
+        rows = world.sum(part.count_rows())
+        fewest = int(np.argmin(rows))
+        if rows[fewest] < _FEWER * rows[0]:
+            part = part.along(fewest)
     return boxes, part
 
 
