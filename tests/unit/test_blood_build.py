@@ -42,6 +42,7 @@ def _case(table: dict[str, Any], **more: Any) -> BloodCase:
         {**_CHANNEL, "collision": "bgk", "precision": "single"},
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
+        {"tube": {**_TUBE["tube"], "axis": "z"}, "openings": _OPENINGS},
         {**_TUBE, "openings": _OPENINGS, "cells": [_CELL]},
         {
             **_TUBE,
@@ -51,7 +52,7 @@ def _case(table: dict[str, Any], **more: Any) -> BloodCase:
             "cells": [{**_CELL, "elements": "linear", "viscosity_ratio": 3.0}],
         },
     ],
-    ids=["single", "carreau", "moving wall", "cells", "other cells"],
+    ids=["single", "carreau", "moving wall", "rows along z", "cells", "other cells"],
 )
 def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_path):
     absent = AbsentDevice(CORES)

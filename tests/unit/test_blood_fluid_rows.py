@@ -8,14 +8,23 @@ import pytest
 from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.fluid_rows import RowsAndPoints, rows_and_points
 
-_UP, _DOWN = (np.flatnonzero(sign * VELOCITIES[:, 0] > 0) for sign in (1, -1))
+
+def _ends(axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Directions up and down rows along an axis."""
+    up, down = (np.flatnonzero(sign * VELOCITIES[:, axis] > 0) for sign in (1, -1))
+    return up, down
 
 
-def _sources(fluid: np.ndarray) -> np.ndarray:
-    """Sources (18, points) of the fluid points of a periodic box [z, y, x]."""
+_UP, _DOWN = _ends(0)
+
+
+def _sources(fluid: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Sources (18, points) of the fluid points of a periodic box [z, y, x] with rows along an axis."""
     index = np.full(fluid.shape, -1, np.int32)
-    index[fluid] = np.arange(fluid.sum())
-    return np.stack([np.roll(index, tuple(c[::-1]), (0, 1, 2))[fluid] for c in VELOCITIES[1:]])
+    turned = np.swapaxes(fluid, 2, 2 - axis)
+    np.swapaxes(index, 2, 2 - axis)[turned] = np.arange(fluid.sum())
+    there = (np.roll(index, tuple(c[::-1]), (0, 1, 2)) for c in VELOCITIES[1:])
+    return np.stack([np.swapaxes(each, 2, 2 - axis)[turned] for each in there])
 
 
 def _porous(share: float) -> np.ndarray:
@@ -23,17 +32,20 @@ def _porous(share: float) -> np.ndarray:
     return ~solid
 
 
-def _taken(order: RowsAndPoints, sources: np.ndarray, stride: int) -> dict[int, list[int]]:
+def _taken(
+    order: RowsAndPoints, sources: np.ndarray, stride: int, axis: int = 0
+) -> dict[int, list[int]]:
     """Addresses of all points as the kernel makes them of the tables; a point twice is an error."""
+    up, down = _ends(axis)
     found: dict[int, list[int]] = {}
     for (p, length), places in zip(order.rows, order.row_places, strict=True):
         for j in range(length):
             addresses = [int(place) + j for place in places[:DIRECTIONS]]
             if j == 0:
-                for i, place in zip(_UP, places[DIRECTIONS:], strict=False):
+                for i, place in zip(up, places[DIRECTIONS:], strict=False):
                     addresses[i] = int(place)
             if j == length - 1:
-                for i, place in zip(_DOWN, places[DIRECTIONS + len(_UP) :], strict=True):
+                for i, place in zip(down, places[DIRECTIONS + len(up) :], strict=True):
                     addresses[i] = int(place)
             assert p + j not in found
             found[int(p) + j] = addresses
@@ -51,8 +63,9 @@ def _taken(order: RowsAndPoints, sources: np.ndarray, stride: int) -> dict[int, 
 
 @pytest.mark.parametrize("share", [0.0, 0.003, 0.02, 0.2, 0.9])
 @pytest.mark.parametrize("half", [False, True])
-def test_every_population_of_every_point_is_taken_where_it_lies(share, half):
-    sources = _sources(_porous(share))
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_every_population_of_every_point_is_taken_where_it_lies(share, half, axis):
+    sources = _sources(_porous(share), axis)
     count = sources.shape[1]
     chosen = np.arange(count)
     if half:  # as beside ghosts: some points here and there, and some stretches
@@ -60,7 +73,7 @@ def test_every_population_of_every_point_is_taken_where_it_lies(share, half):
         wanted[count // 3 : count // 2] = True
         chosen = np.flatnonzero(wanted)
     stride = count + 5
-    found = _taken(rows_and_points(chosen, sources, stride), sources, stride)
+    found = _taken(rows_and_points(chosen, sources, stride, axis), sources, stride, axis)
     assert sorted(found) == chosen.tolist()
     for p in chosen.tolist():
         expected = [p] + [
@@ -76,10 +89,11 @@ def test_rows_have_their_ends():
         np.ones((6, 7, 32), bool),
         np.pad(np.ones((6, 7, 30), bool), ((0, 0), (0, 0), (1, 1))),
     ):
-        sources = _sources(fluid)
-        order = rows_and_points(np.arange(sources.shape[1]), sources, 10_000)
-        assert order.blocks[-1, 1] == 0
-        assert order.rows[:, 1].sum() == sources.shape[1]
+        for axis in range(3):
+            sources = _sources(np.swapaxes(fluid, 2, 2 - axis), axis)
+            order = rows_and_points(np.arange(sources.shape[1]), sources, 10_000, axis)
+            assert order.blocks[-1, 1] == 0
+            assert order.rows[:, 1].sum() == sources.shape[1]
 
 
 def test_points_that_need_no_neighbours_are_rows_across_the_lattice():

@@ -121,6 +121,54 @@ def test_parts_know_what_plain_loops_find(shape, periodic, halo):
     np.testing.assert_array_equal(np.sort(np.concatenate(owned)), whole)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_along_another_axis_have_the_same_points_in_their_order(axis):
+    shape = (9, 8, 7)
+    places = _duct(*shape)
+    on = np.where(places[:, 0] == 0, 0, -1)
+    kept = np.random.default_rng(3).random(len(places)) < 0.8
+    part = take(
+        np.flatnonzero(kept),
+        shape,
+        ((0, 2, 1), (9, 8, 5)),
+        2,
+        DIRECTIONS,
+        periodic=(False, True, True),
+        openings=on[kept],
+        outward=[[-1, 0, 0]],
+    )
+    turned = part.along(axis)
+    assert (turned.owned, turned.bulk, turned.rows) == (part.owned, part.bulk, axis)
+    # Where each point has gone.
+    back = np.searchsorted(np.sort(part.numbers), turned.numbers)
+    order = np.argsort(part.numbers)[back]
+    np.testing.assert_array_equal(part.numbers[order], turned.numbers)
+    np.testing.assert_array_equal(part.coordinates[order], turned.coordinates)
+    np.testing.assert_array_equal(part.openings[order], turned.openings)
+    for before, after in (
+        (part.sources[:, order[: part.owned]], turned.sources),
+        (part.table, turned.table),
+    ):
+        assert np.array_equal(np.minimum(before, 0), np.minimum(after, 0))
+        assert np.array_equal(part.numbers[before[before >= 0]], turned.numbers[after[after >= 0]])
+    slowest, middle = (2, 1) if axis == 0 else (2, 0) if axis == 1 else (0, 1)
+    x, y, z = (turned.coordinates[:, a].astype(int) for a in (axis, middle, slowest))
+    key = x + 10 * (y + 10 * z)
+    for begin, end in ((0, part.bulk), (part.bulk, part.owned), (part.owned, part.count)):
+        assert end > begin
+        assert (np.diff(key[begin:end]) > 0).all()
+
+
+def test_rows_are_counted_along_each_axis():
+    places = _duct(6, 5, 4)
+    # A column along z of 2 x 1 points, and one point beside it that another rank owns.
+    inside = (places[:, 1] == 2) & np.isin(places[:, 0], [1, 2])
+    beside = (places == [3, 2, 0]).all(axis=1)
+    part = take(np.flatnonzero(inside | beside), (6, 5, 4), ((0, 0, 0), (3, 5, 4)), 1, DIRECTIONS)
+    assert part.owned == 8
+    assert part.count_rows().tolist() == [4, 8, 2]
+
+
 def test_a_rank_alone_meets_itself_across_closed_axes_without_ghosts():
     shape = (1, 2, 3)
     part = take(np.arange(6), shape, ((0, 0, 0), shape), 2, DIRECTIONS, periodic=(True, True, True))

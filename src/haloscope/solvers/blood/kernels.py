@@ -22,6 +22,7 @@ from haloscope.solvers.blood.cell_rows import CellRows
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid import SOURCE
 from haloscope.solvers.blood.inside import Insides
 from haloscope.solvers.blood.membranes import Membranes
 from haloscope.solvers.blood.packing import Cells, Packing
@@ -78,6 +79,10 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
     for small in _in_all_ways(_small(case), device):
         solver = _Unfilled(small, device, World())
+    if device.kind == "cpu" and not case.blood.cells:
+        # Along which axis rows lie the vessel itself will say.
+        for axis in range(_DIMENSIONS):
+            device.kernel(SOURCE, "advance", solver.fluid.constants | {"ROWS_ALONG": axis})
     if world.size > 1:
         _ask_for_exchange(case, device, world, solver)
 
