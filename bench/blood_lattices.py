@@ -89,9 +89,14 @@ def tube(n: int) -> Points:
 
 def tree(n: int) -> Points:
     """Vessels that branch four times on their way up z, open at both ends."""
+    return lattice(tree_mask(n), (False, False, False), [(2, 0), (2, 1)])
+
+
+def tree_mask(n: int) -> Mask:
+    """Where these vessels are, (2 n, n, n)."""
     fluid = np.zeros((2 * n, n, n), bool)
     _branch(fluid, np.array([n / 2, n / 2, -2.0]), 0.11 * n, 0, 0.22 * n)
-    return lattice(fluid, (False, False, False), [(2, 0), (2, 1)])
+    return fluid
 
 
 def _branch(
