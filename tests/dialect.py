@@ -71,6 +71,11 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     launch("each", a, into, VALUES, extent=(VALUES,))
     found["each"] = device.to_host(into)
 
+    into = device.zeros((VALUES,), dtype)
+    for backward in range(2):
+        launch("from_an_end", a, into, VALUES, backward, extent=(VALUES,))
+    found["from either end"] = device.to_host(into)
+
     size = BOX[0] * BOX[1] * BOX[2]
     into = device.zeros((size,), "i8")
     launch("cells", into, *BOX, extent=BOX)

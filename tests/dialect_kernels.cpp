@@ -6,6 +6,10 @@ KERNEL each(const real *a, real *b, long n) {
   FOR_EACH(i, n) b[i] = 2 * a[i] + (real)i;
 }
 
+KERNEL from_an_end(const real *a, real *b, long n, long backward) {
+  FOR_EACH_FROM(i, n, backward) b[i] += 2 * a[i] + (real)i;
+}
+
 KERNEL cells(long *visits, long nx, long ny, long nz) {
   FOR_CELLS(x, y, z, nx, ny, nz) visits[x + nx * (y + ny * z)] += 1 + x + 100 * y + 10000 * z;
 }

@@ -33,6 +33,12 @@ def test_a_flat_loop_reaches_every_value_once(found, real):
     np.testing.assert_array_equal(found["each"], 2 * a + _given(real, dialect.VALUES))
 
 
+def test_a_flat_loop_from_either_end_reaches_every_value_once(found, real):
+    a, _, _ = dialect.operands(real)
+    wanted = 2 * a + _given(real, dialect.VALUES)
+    np.testing.assert_array_equal(found["from either end"], wanted + wanted)
+
+
 def test_a_box_loop_reaches_every_cell_once(found, real):
     x, y, z = (np.arange(n) for n in dialect.BOX)
     wanted = 1 + x + 100 * y[:, None] + 10000 * z[:, None, None]
