@@ -1,11 +1,11 @@
-"""Times the fluid's steps in vessels whose rows of points lie along x, y and z, in turns, in one run.
+"""Times the fluid's steps in vessels whose rows of points lie along x, y and z, beside the memory, in one run.
 
-    python bench/blood_rows.py --points 160
+    python bench/blood_rows.py --points 256
     python bench/blood_rows.py --device cuda --points 224 --real single
 
 A tube along z, the tree of a case along x, and one up z that branches aslant, closed at their ends. Medians of
-pairs of steps: rows, points a second, and bytes moved by the model over what the best loop moves of this
-memory in the same run. On cores runs without cells choose the axis with the fewest rows (own_points.py).
+pairs of steps: points a row and a second, and bytes moved by the model over what the update in place of as
+many values moves in turns with them (on GPUs over a copy of this memory). On cores runs without cells choose the axis with the fewest rows (own_points.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import os
 import statistics
 
 import numpy as np
+from blood_fluid import open_update
 from blood_lattices import tree_mask
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
+from haloscope.device.cpu import CpuDevice
+from haloscope.device.interface import Device
 from haloscope.domain import surface_generators
 from haloscope.domain.lattice_parts import LatticePart, take
 from haloscope.domain.shapes import Tube
@@ -43,7 +46,7 @@ def main() -> None:
     """Print a line an axis."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--points", type=int, default=160, help="about so many along a side")
+    parser.add_argument("--points", type=int, default=256, help="about so many along a side")
     parser.add_argument("--real", choices=["double", "single"], default="double")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--vessels", nargs="+", default=["tube", "tree", "aslant"])
@@ -51,30 +54,44 @@ def main() -> None:
     device = open_device(options.device)
     for name in options.vessels:
         part = vessel(name, options.points)
-        rows = part.count_rows().tolist()
-        fluids = [
-            Fluid(device, part.along(axis), tau=0.8, real=options.real, body_force=(1e-6, 0, 0))
-            for axis in range(3)
-        ]
-        ceiling = CeilingProbe(device).measure(3).best
-
-        def step(fluid: Fluid) -> None:
-            fluid.step()
-            fluid.step()
-
-        taken: list[list[float]] = [[] for _ in fluids]
-        for _ in range(options.repeats + 1):
-            for times, fluid in zip(taken, fluids, strict=True):
-                times.append(device.seconds(lambda fluid=fluid: step(fluid)) / 2)
-        for axis, times, count, fluid in zip("xyz", taken, rows, fluids, strict=True):
-            rate = part.owned / statistics.median(times[1:])
-            moved = fluid.bytes_a_point * rate / 1e9
+        for axis, rows in enumerate(part.count_rows().tolist()):
+            turned = part.along(axis)
+            fluid = Fluid(device, turned, tau=0.8, real=options.real, body_force=(1e-6, 0, 0))
+            rates, ceilings = in_turns(device, fluid, options.repeats)
+            moved = fluid.bytes_a_point * statistics.median(rates) / 1e9
+            ceiling = statistics.median(ceilings)
             print(
-                f"{name:7} {options.real} rows along {axis}: {part.owned / count:6.1f} points a row, "
-                f"{rate / 1e6:7.1f} MLUPS, {moved:.1f} of {ceiling:.1f} GB/s: {moved / ceiling:.2f}; "
-                f"load {os.getloadavg()[0]:.1f}",
+                f"{name:7} {options.real} rows along {'xyz'[axis]}: {part.owned / rows:6.1f} points a "
+                f"row, {statistics.median(rates) / 1e6:7.1f} MLUPS, {moved:.1f} of {ceiling:.1f} GB/s: "
+                f"{moved / ceiling:.2f}; load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
+
+
+def in_turns(device: Device, fluid: Fluid, repeats: int) -> tuple[list[float], list[float]]:
+    """Points a second of pairs of steps, and bytes a second of a loop over as much memory."""
+    if isinstance(device, CpuDevice):
+        update = open_update(device, fluid)
+        values = 19 * (fluid.owned // 1024 * 1024)
+        size = 2 * values * fluid.populations_array.dtype.itemsize
+
+        def ceiling() -> float:
+            return size / device.seconds(update) / 1e9
+    else:
+        probe = CeilingProbe(device)
+
+        def ceiling() -> float:
+            return probe.measure().copy
+
+    def steps() -> None:
+        fluid.step()
+        fluid.step()
+
+    rates, ceilings = [], []
+    for _ in range(repeats + 1):
+        ceilings.append(ceiling())
+        rates.append(2 * fluid.owned / device.seconds(steps))
+    return rates[1:], ceilings[1:]
 
 
 if __name__ == "__main__":
