@@ -218,8 +218,18 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
     return None
 
 
-def headline(flow: Flow, found: Mapping[str, float], *, begun: bool) -> list[str]:
-    """Lines for people on the main results; what was published is told once a step was taken."""
+def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bool) -> list[str]:
+    """Lines for people on the main results.
+
+    Parameters
+    ----------
+    flow, found
+        The case, and what :func:`measure` found.
+    begun
+        Whether a step was taken: what was published is told from then on.
+    settled
+        Whether the flow is as steady as the case asks for, as what was published is.
+    """
     lines = []
     if "nusselt_wall" in found:
         line = f"mean Nusselt number on the hot wall {found['nusselt_wall']:.4f}"
@@ -228,8 +238,9 @@ def headline(flow: Flow, found: Mapping[str, float], *, begun: bool) -> list[str
             value, source = published
             line += (
                 f" (published {value:.4f}, {source}: "
-                f"{100 * (found['nusselt_wall'] / value - 1):+.2f} %)"
+                f"{100 * (found['nusselt_wall'] / value - 1):+.2f} %"
             )
+            line += ")" if settled else "; not steady yet)"
         lines.append(line)
     unit = "lid speed" if flow.lid_velocity else "alpha/L"
     peaks = ", ".join(

@@ -277,7 +277,8 @@ class CavitySolver:
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, or the lid's Reynolds number."""
-        return diagnostics.headline(self.flow, found, begun=self.step > 0)
+        settled = max(self.follow().values()) < self._case.run.tolerance
+        return diagnostics.headline(self.flow, found, begun=self.step > 0, settled=settled)
 
     def at_output(self, out: Path) -> None:
         """Nothing goes beside the fields."""
