@@ -30,6 +30,7 @@ from step_times import REPEATS, step_times
 from haloscope.case import check, override
 from haloscope.device import open_device
 from haloscope.device.interface import Device
+from haloscope.errors import InputError
 from haloscope.exchange.world import World, open_world
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver
@@ -245,4 +246,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        # Of some sizes rows of cells at a hematocrit of 0.4 overlap.
+        raise SystemExit(f"blood_steps.py: {error}; or give --cells 0, or other --points") from None
