@@ -5,7 +5,8 @@
 
 A tube along z, the tree of a case along x, and one up z that branches aslant, closed at their ends. Medians of
 pairs of steps: points a row and a second, and bytes moved by the model over what the update in place of as
-many values moves in turns with them (on GPUs over a copy of this memory). On cores runs without cells choose the axis with the fewest rows (own_points.py).
+many values moves in turns with them (on GPUs over a copy of this memory). On cores runs without cells choose
+the axis with the fewest rows (own_points.py).
 """
 
 from __future__ import annotations

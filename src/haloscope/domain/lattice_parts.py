@@ -108,20 +108,23 @@ class LatticePart:
         place = np.empty(self.count, np.int32)
         place[order] = np.arange(self.count, dtype=np.int32)
 
-        def renumbered(points: NDArray[np.int32]) -> NDArray[np.int32]:
-            # What is negative says why there is no point.
-            return np.where(points < 0, points, place[np.maximum(points, 0)])
+        def renumber(points: NDArray[np.int32]) -> None:
+            # What is negative says why there is no point. Most places of a table may have none.
+            known = points >= 0
+            points[known] = place[points[known]]
 
-        sources = np.empty_like(self.sources)
+        sources, table = np.empty_like(self.sources), self.table.copy()
+        renumber(table)
         for row, before in zip(sources, self.sources, strict=True):
-            row[:] = renumbered(before[order[: self.owned]])
+            row[:] = before[order[: self.owned]]
+            renumber(row)
         return replace(
             self,
             coordinates=self.coordinates[order],
             numbers=self.numbers[order],
             openings=self.openings[order],
             sources=sources,
-            table=renumbered(self.table),
+            table=table,
             rows=axis,
         )
 

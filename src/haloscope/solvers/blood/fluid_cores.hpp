@@ -6,9 +6,10 @@
 // each; rows [..][2] first point and length; row_places [..][OF_ROW]; point_sources holds, block after
 // block, [18][single points of the block].
 //
-// Rows lie along the axis ROWS_ALONG. What comes along it to a row's first or last point may lie anywhere. So the vectors with the ends are
-// copied, put right, and taken with single points. All of them go through the same code, and there is
-// one copy of it: several do not fit where processors keep what they have decoded.
+// Rows lie along the axis ROWS_ALONG. What comes along it to a row's first or last point may lie anywhere.
+// So the vectors with the ends are copied, put right, and taken with single points. All of them go through
+// the same code, and there is one copy of it: several do not fit where processors keep what they have
+// decoded.
 
 // How far ahead of its use a line is asked for: 19 streams are more than processors follow by
 // themselves, and what follows a row is most often the next row.
@@ -23,7 +24,9 @@ typedef long long Found[Q][TOGETHER];
 
 // Directions that go up rows, and as many that go down; the number of one among its like.
 #define ACROSS 5
-INLINE constexpr int along(int i) { return direction(i, ROWS_ALONG); }
+INLINE constexpr int along(int i) {
+  return direction(i, ROWS_ALONG);
+}
 INLINE constexpr int across(int i) {
   int before = 0;
   for (int j = 1; j < i - (i + 1) % 2; j += 2) before += along(j) != 0;
