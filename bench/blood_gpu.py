@@ -6,7 +6,7 @@
 Prints medians. Of the sizes after --largest the first one that fits is taken; it says what cells and fluid
 take of the memory, and how long it took to set them up. Bytes of the fluid are those of the model: each population read once and written once,
 and in steps that need neighbours, where these lie (fluid_gpu.py). Ways: k points share rows of
-distances, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
+distances, c compact ones, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
 it can take them; p hints; b two buffers, else in place; "half" is kept in half precision and computed in single.
 Before ways are timed, their steps are compared with those of the first one, bit by bit. Cells and the
 fluid beside them step in the way that runs take by themselves; membranes are guarded against folds, as
@@ -49,11 +49,13 @@ FLUID_WAYS = {
     "double": (
         *("k256x2", "k128x4", "k512x1", "l256x2"),
         *("k256x2b", "k256x3b", "k128x4b", "k128x6b", "k512x1b", "k256x2pb", "k256x1t2b"),
+        *("c256x2", "c256x2b", "c256x3b", "c128x6b"),
         *("l256x2b", "l128x4b", "l512x1b"),
     ),
     "single": (
         *("k256x2", "k256x2t2", "l256x2"),
         *("k256x2b", "k256x4b", "k128x4b", "k128x8b", "k512x1b", "k256x2pb"),
+        *("c256x2", "c256x2b", "c256x4b", "c128x8b", "c256x2t2b"),
         *("k256x2t2b", "k128x4t2b", "k256x2t4b", "l256x2b", "l128x4b", "l512x1b", "l256x2t2b"),
     ),
     "half": (
@@ -65,7 +67,7 @@ FLUID_WAYS = {
 # On lattices other than these two.
 FEWER = ("box", "tree")
 FEW_WAYS = ("k256x2", "k256x2t2", "k256x2b", "k256x3b", "k128x4b", "k256x2t2b", "l256x2b")
-_WAY = re.compile(r"([kl])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
+_WAY = re.compile(r"([klc])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
 # Of a red cell at a spacing of 0.5 um and a relaxation time of 1, in lattice units.
 LAW = MembraneLaw(
     2.5e-5,
@@ -87,7 +89,8 @@ def understood(name: str) -> Way:
     assert found is not None, name
     lists, threads, blocks, together, passing, two = found.groups()
     return Way(
-        kinds=lists == "k",
+        kinds=lists != "l",
+        compact=lists == "c",
         threads=int(threads),
         blocks=int(blocks),
         together=int(together or 1),
@@ -139,11 +142,11 @@ class Bench:
         names = FLUID_WAYS[real] if device.kind != "cpu" else ("k256x2",)
         if shape not in FEWER:
             names = tuple(name for name in names if name in FEW_WAYS)
-        fluid, wanted, laid_out = None, None, (False, 0)
+        fluid, wanted, laid_out = None, None, (False, False, 0)
         for name in names:
             way = understood(name)
-            if fluid is None or (way.kinds, way.buffers) != laid_out:
-                fluid, laid_out = None, (way.kinds, way.buffers)
+            if fluid is None or (way.kinds, way.compact, way.buffers) != laid_out:
+                fluid, laid_out = None, (way.kinds, way.compact, way.buffers)
                 fluid = Fluid(
                     device,
                     points,

@@ -179,6 +179,9 @@ def same_bits(fluids, part, steps=4):
         ("double", "full", Way()),
         ("single", "full", Way(together=2)),
         ("double", "full", Way(kinds=False)),
+        ("double", "full", Way(compact=True)),
+        ("single", "full", Way(compact=True, buffers=2, together=2)),
+        ("single", "half", Way(compact=True, buffers=2, pushing=True)),
         ("single", "full", Way(passing=True)),
         ("single", "half", Way(together=2)),
         ("double", "full", Way(buffers=2)),
@@ -280,5 +283,52 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         absent = rows == fluid_gpu.NONE
         assert np.array_equal(absent, part.sources < 0)
         assert np.array_equal((rows + every)[~absent], part.sources[~absent])
+    found = neighbours(part.sources, Way(compact=True))
+    assert np.array_equal(_of_compact_kinds(found, 0), np.maximum(part.sources, -1))
     box = neighbours(box_part((9, 8, 7)).sources, Way())
     assert len(box.distances) == 27 or not differ
+
+
+def _of_compact_kinds(found, axis):
+    """Sources (18, points) that compact kinds tell, -1 where there is none."""
+    bits, (table, at) = fluid_gpu.MASK_BITS, (found.distances, found.pitch)
+    masks, eights, wide = table[: 1 << bits], table[1 << bits : at], table[at:]
+    result = np.full((18, len(found.kinds)), -1)
+    for p, kind in enumerate(found.kinds.tolist()):
+        if kind < 0:
+            row = wide.reshape(-1, fluid_gpu.ROW)[-2 - kind, :18]
+            result[:, p] = np.where(row == fluid_gpu.NONE, -1, p + row)
+            continue
+        eight, mask = eights.reshape(-1, 8)[kind >> bits], int(masks[kind % (1 << bits)])
+        for i, c in enumerate(VELOCITIES[1:].tolist()):
+            along, (one, other) = c.pop(axis), c
+            place = 3 * one + other + 4
+            base = 0 if place == 4 else eight[place - (place > 4)]
+            if mask >> i & 1:
+                result[i, p] = p + base - along
+    return result
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_compact_kinds_tell_the_same_neighbours_in_less_room(axis):
+    shape = (14, 15, 16)
+    solid = np.random.default_rng(2).random(np.prod(shape)) < 0.01
+    # Cut along x, with ghosts beyond, and closed along z: some rows do not go on as others do.
+    numbers = np.flatnonzero(~solid)
+    part = take(
+        numbers, shape, ((0, 0, 0), (9, 15, 16)), 1, VELOCITIES[1:], periodic=(False, False, True)
+    ).along(axis)
+    found = neighbours(part.sources, Way(compact=True), axis)
+    assert np.array_equal(_of_compact_kinds(found, axis), part.sources)
+    assert -1 not in found.kinds
+    assert 0 < np.mean(found.kinds < 0) < 0.3
+    # As in vessels, where rows of points are long and end here and there.
+    places = raster_coordinates(np.arange(60**3), (60,) * 3)
+    aside = np.delete(places, axis, axis=1) - 20 - 0.3 * places[:, axis, None]
+    vessel = np.flatnonzero((aside**2).sum(axis=1) < 200)
+    whole = take(vessel, (60,) * 3, ((0, 0, 0), (60,) * 3), 1, VELOCITIES[1:]).along(axis)
+    compact = neighbours(whole.sources, Way(compact=True), axis)
+    assert np.array_equal(_of_compact_kinds(compact, axis), np.maximum(whole.sources, -1))
+    told = neighbours(whole.sources, Way())
+    rows = compact.pitch - (1 << fluid_gpu.MASK_BITS)
+    assert rows < 0.5 * told.distances.size

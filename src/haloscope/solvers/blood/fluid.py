@@ -30,6 +30,8 @@ SOURCE = Path(__file__).with_name("fluid.cpp")
 EXACT_MAGIC = 3 / 16
 """Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
 
+# What ways have in common whose lists of neighbours and buffers are the same.
+_OF_LISTS = ("kinds", "compact", "buffers", "pushing")
 # As many as the struct Physics of lattice.hpp has.
 _PHYSICS_VALUES = 9
 
@@ -186,10 +188,9 @@ class Fluid:
             "SINGLE": int(real == "single"),
             "HALF": int(storage == "half"),
             "SCALE": int(HALF_SCALE),
+            "ROWS_ALONG": part.rows,
         }
-        if device.kind == "cpu":
-            self.constants["ROWS_ALONG"] = part.rows
-        else:
+        if device.kind != "cpu":
             self.constants |= self._way.constants()
         two_rates = magic if collision == "trt" else 0.0
         self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
@@ -263,7 +264,7 @@ class Fluid:
     def take(self, way: Way) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
         now = self._way
-        if (way.kinds, way.buffers, way.pushing) != (now.kinds, now.buffers, now.pushing):
+        if any(getattr(way, key) != getattr(now, key) for key in _OF_LISTS):
             raise ValueError(
                 "a way with other lists of neighbours or buffers needs a fluid of its own"
             )

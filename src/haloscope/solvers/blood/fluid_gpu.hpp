@@ -7,7 +7,9 @@
 // `points` names the points; without it they are 0 .. count - 1. Where a point's neighbours lie:
 //   KINDS   kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
 //           points whose neighbours lie alike: 4 bytes a point, the table stays in the caches; below 0
-//           where p is to be left out, with all others on its lines of memory;
+//           where p is to be left out (-1), with all others on its lines of memory;
+//   2       the row has the distances of the eight rows of points beside p's own, and kinds[p] names a mask
+//           of the neighbours that are there, too; or below -1 a row as above, which begin at `pitch`;
 //   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
@@ -40,7 +42,9 @@ INLINE void left(Stored *p, real value) {
 }
 
 INLINE bool left_out(const int *kinds, long p) {
-#if KINDS
+#if KINDS == 2
+  return kinds[p] == -1;
+#elif KINDS
   return kinds[p] < 0;
 #else
   return false;
@@ -109,10 +113,31 @@ advance_here(Stored *__restrict__ f, long stride, const Physics k, const real *_
   }
 }
 
+// Which of the eight rows of points beside a point's own x - c_i lies in; -1: its own.
+INLINE constexpr int row_beside(int i) {
+  const int place = 3 * direction(i, ROWS_ALONG == 0) + direction(i, 2 - (ROWS_ALONG == 2)) + 4;
+  return place == 4 ? -1 : place - (place > 4);
+}
+
 // How far away each of a point's neighbours lies.
 INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, long p, int *d) {
 #if KINDS
+#if KINDS == 2
+  const int kind = kinds[p];
+  if (kind >= 0) {
+    const int *const eight = distances + (1 << MASK_BITS) + 8L * (kind >> MASK_BITS);
+    const Run<int, 4> low = *(const Run<int, 4> *)eight, high = *(const Run<int, 4> *)(eight + 4);
+    const int there = distances[kind & ((1 << MASK_BITS) - 1)];
+    UNROLLED for (int i = 1; i < Q; ++i) {
+      const int g = row_beside(i), base = g < 0 ? 0 : g < 4 ? low.of[g] : high.of[g - 4];
+      d[i - 1] = there >> (i - 1) & 1 ? base - direction(i, ROWS_ALONG) : NONE;
+    }
+    return;
+  }
+  const Run<int, 4> *row = (const Run<int, 4> *)(distances + pitch + (long)ROW * (-2 - kind));
+#else
   const Run<int, 4> *row = (const Run<int, 4> *)(distances + (long)ROW * kinds[p]);
+#endif
   UNROLLED for (int n = 0; n < ROW / 4; ++n) {
     const Run<int, 4> four = row[n];
     UNROLLED for (int m = 0; m < 4; ++m) d[4 * n + m] = four.of[m];

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.jit import Constants
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES
 
 Indices = NDArray[np.int32]
 
@@ -20,6 +20,9 @@ NONE = np.iinfo(np.int32).min
 
 SKIPPED = -1
 """Kind of a point that a launch over all of them leaves out."""
+
+MASK_BITS = 12
+"""Of a compact kind, which say which neighbours are there; what is left is the number of its row."""
 
 LINE = 128
 """Bytes of a line of a GPU's memory."""
@@ -46,6 +49,9 @@ class Way:
     ----------
     kinds
         Points share rows of distances; else each has its own.
+    compact
+        These rows have the distances of the eight rows of points beside a point's own, and masks say which
+        neighbours are there: fewer and shorter rows.
     threads, blocks
         Of a block, and blocks that a processor must hold at once.
     together
@@ -60,6 +66,7 @@ class Way:
     """
 
     kinds: bool = True
+    compact: bool = False
     threads: int = 256
     blocks: int = 2
     together: int = 1
@@ -70,7 +77,8 @@ class Way:
     def constants(self) -> Constants:
         """Compile-time constants of fluid_gpu.hpp."""
         return {
-            "KINDS": int(self.kinds),
+            "KINDS": 2 if self.compact else int(self.kinds),
+            "MASK_BITS": MASK_BITS,
             "THREADS_A_BLOCK": self.threads,
             "BLOCKS_A_PROCESSOR": self.blocks,
             "TOGETHER": self.together,
@@ -113,11 +121,13 @@ class Neighbours:
     Attributes
     ----------
     kinds
-        Row of each point; one number where each point has its own.
+        Row of each point; one number where each point has its own. Compact: number of its row times 4096
+        and of its mask, or -2 less the number of a whole row of 18.
     distances
-        Rows (.., 20) by kind, or (18, pitch) by direction.
+        Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: 4096 masks, rows of
+        eight distances, whole rows of 20.
     pitch
-        Points of a row of the latter.
+        Points of a row by direction. Compact: where whole rows begin.
     """
 
     kinds: Indices
@@ -128,12 +138,12 @@ class Neighbours:
     def bytes_a_point(self) -> float:
         """Read for each point in a step that needs neighbours, every row of distances once."""
         count = max(1, len(self.kinds))
-        if self.pitch:
+        if self.pitch and self.distances.ndim == 2:
             return 18 * 4
         return 4 + self.distances.nbytes / count
 
 
-def neighbours(sources: Indices, way: Way) -> Neighbours:
+def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     """Find where neighbours lie.
 
     Parameters
@@ -142,12 +152,21 @@ def neighbours(sources: Indices, way: Way) -> Neighbours:
         (18, points): index of the point at x - c_i, negative where there is none.
     way
         As Neighbours are read.
+    axis
+        Along which points follow each other.
 
     Returns
     -------
     Neighbours
+
+    Raises
+    ------
+    ValueError
+        There are more masks or rows than compact kinds can tell.
     """
     count = sources.shape[1]
+    if way.compact:
+        return _compact(sources, axis)
     if not way.kinds:
         pitch = max(1, -(-count // _LINE)) * _LINE
         table = np.full((len(sources), pitch), NONE, np.int32)
@@ -174,6 +193,53 @@ def neighbours(sources: Indices, way: Way) -> Neighbours:
     return Neighbours(np.repeat(of_runs.astype(np.int32), lengths), table, 0)
 
 
+def _compact(sources: Indices, axis: int) -> Neighbours:
+    """Neighbours as compact kinds."""
+    count = sources.shape[1]
+    points = np.arange(count, dtype=np.int32)
+    masks = np.zeros(count, np.int32)
+    whole = np.zeros(count, bool)
+    beside = np.zeros((8, count), np.int32)
+    known = np.zeros((8, count), bool)
+    for i, (of, c) in enumerate(zip(sources, VELOCITIES[1:], strict=True)):
+        there = of >= 0
+        masks |= there.astype(np.int32) << i
+        # Less what goes along the row, all neighbours in a row beside this one are as far away.
+        distance = of - points + np.int32(c[axis])
+        one, other = np.delete(c, axis).tolist()
+        place = 3 * (one + 1) + other + 1
+        if place == 4:
+            whole |= there & (distance != 0)
+            continue
+        group = place - (place > 4)
+        whole |= there & known[group] & (distance != beside[group])
+        np.copyto(beside[group], distance, where=there & ~known[group])
+        known[group] |= there
+    # Where there is no neighbour a distance may be any: that of the point before makes rows alike.
+    for distance, here in zip(beside, known, strict=True):
+        distance[:] = distance[np.maximum.accumulate(np.where(here, points, 0))]
+    changes = np.concatenate(([True], (beside[:, 1:] != beside[:, :-1]).any(axis=0)))[:count]
+    starts = np.flatnonzero(changes)
+    of_runs, first = _alike(beside[:, starts])
+    different, of_masks = np.unique(masks, return_inverse=True)
+    if len(different) > 1 << MASK_BITS or len(first) >= 1 << 31 - MASK_BITS:
+        raise ValueError(
+            f"{len(different)} masks and {len(first)} rows are more than compact kinds can tell"
+        )
+    rows = np.repeat(of_runs, np.diff(np.append(starts, count)))
+    kinds = (rows << MASK_BITS | of_masks).astype(np.int32)
+    apart = np.flatnonzero(whole)
+    kinds[apart] = -2 - np.arange(len(apart), dtype=np.int32)
+    wide = np.full((len(apart), ROW), NONE, np.int32)
+    own = sources[:, apart]
+    wide[:, : len(own)] = np.where(own < 0, NONE, own - points[apart]).T
+    table = np.zeros(1 << MASK_BITS, np.int32)
+    table[: len(different)] = different
+    eights = np.ascontiguousarray(beside[:, starts][:, first].T)
+    pitch = table.size + eights.size
+    return Neighbours(kinds, np.concatenate([table, eights.ravel(), wide.ravel()]), pitch)
+
+
 def _distances(of: Indices) -> Indices:
     found = np.where(of < 0, NONE, of - np.arange(len(of), dtype=np.int32))
     return found.astype(np.int32, copy=False)
@@ -183,7 +249,7 @@ def _alike(rows: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number of each column among those that differ, and the first of each, in their order."""
     every = np.arange(rows.shape[1])
     keys = np.zeros(len(every), np.uint64)
-    for factor, row in zip(_FACTORS, rows, strict=True):
+    for factor, row in zip(_FACTORS[: len(rows)], rows, strict=True):
         keys += factor * row.astype(np.int64).view(np.uint64)
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     if any((row != row[first][number]).any() for row in rows):

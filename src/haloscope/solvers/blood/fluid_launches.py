@@ -83,7 +83,7 @@ def orders(
         return Orders((taken[0], taken[1]), listed)
     edge = _whole_lines(edge, itemsize)
     chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
-    found = neighbours(part.sources[:, : part.bulk], way)
+    found = neighbours(part.sources[:, : part.bulk], way, part.rows)
     where = (give(found.distances), found.pitch)
     # Points that all go together need no list.
     named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
