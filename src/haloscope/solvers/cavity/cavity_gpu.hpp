@@ -74,7 +74,7 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // come from there are waited for: see exchange/direct.py. Not along x: there they lie a row apart. Code for
 // cuts along y and z is there where CUT_Y and CUT_Z are 1. Threads have 128 registers and need about as
 // many; what does not find one is fetched from local memory at each plane, past a first-level cache that
-// is given to tiles, and takes up to 16 % of a step: bench/cavity_registers.py counts it.
+// is given to tiles, and has taken a fifth of a step: bench/cavity_registers.py counts it.
 //
 // A row's last sector of memory costs much where it is written in part. So the update may also store
 // `fill_low` values before each row and `fill_high` behind it, which complete its sectors. They are
