@@ -7,7 +7,7 @@ Prints medians. Of the sizes after --largest the first one that fits is taken; i
 take of the memory, and how long it took to set them up. Bytes of the fluid are those of the model: each population read once and written once,
 and in steps that need neighbours, where these lie (fluid_gpu.py). Ways: k points share rows of
 distances, c compact ones, l each has its own; threads x blocks of a processor; t2, t4 neighbouring points a thread where
-it can take them; p hints; b two buffers, else in place; "half" is kept in half precision and computed in single.
+it can take them; p hints; b two buffers, else in place; e launches that begin before the one before has ended; "half" is kept in half precision and computed in single.
 Before ways are timed, their steps are compared with those of the first one, bit by bit. Cells and the
 fluid beside them step in the way that runs take by themselves; membranes are guarded against folds, as
 those of cases are. "In flow" all moves along, so that lists of vertices are made anew every some steps.
@@ -47,27 +47,31 @@ FEW_REPEATS = 3
 SHAPES = {"box": box, "channel": channel, "tube": tube, "tree": tree}
 FLUID_WAYS = {
     "double": (
-        *("k256x2", "k128x4", "k512x1", "l256x2"),
+        *("k256x2", "k128x4", "k512x1", "c256x2", "c256x2e", "l256x2"),
         *("k256x2b", "k256x3b", "k128x4b", "k128x6b", "k512x1b", "k256x2pb", "k256x1t2b"),
-        *("c256x2", "c256x2b", "c256x3b", "c128x6b"),
+        *("c256x2b", "c256x3b", "c256x2be", "c256x3be", "c128x4be", "c128x5be", "c128x6be"),
         *("l256x2b", "l128x4b", "l512x1b"),
     ),
     "single": (
-        *("k256x2", "k256x2t2", "l256x2"),
+        *("k256x2", "k256x2t2", "c256x2t2", "c256x2t2e", "l256x2"),
         *("k256x2b", "k256x4b", "k128x4b", "k128x8b", "k512x1b", "k256x2pb"),
-        *("c256x2", "c256x2b", "c256x4b", "c128x8b", "c256x2t2b"),
+        *("c256x2b", "c128x8b", "c256x2be", "c256x4be", "c128x6be", "c128x8be", "c256x2t2b"),
         *("k256x2t2b", "k128x4t2b", "k256x2t4b", "l256x2b", "l128x4b", "l512x1b", "l256x2t2b"),
     ),
     "half": (
-        *("k256x2", "k256x2t2", "k256x2t4", "k128x6"),
+        *("k256x2", "k256x2t2", "k256x2t4", "k128x6", "c256x2t2", "c256x2t2e"),
         *("k256x2b", "k256x4b", "k128x8b", "k512x1b", "k256x2pb"),
+        *("c256x2be", "c256x4be", "c128x6be", "c128x8be"),
         *("k256x2t2b", "k256x2t4b", "k128x4t4b", "l256x2b", "l256x2t2b"),
     ),
 }
 # On lattices other than these two.
 FEWER = ("box", "tree")
-FEW_WAYS = ("k256x2", "k256x2t2", "k256x2b", "k256x3b", "k128x4b", "k256x2t2b", "l256x2b")
-_WAY = re.compile(r"([klc])(\d+)x(\d+)(?:t(\d))?(p?)(b?)")
+FEW_WAYS = (
+    *("k256x2", "k256x2t2", "c256x2e", "c256x2t2e"),
+    *("k256x2b", "k128x8b", "c128x5be", "c128x8be", "l256x2b"),
+)
+_WAY = re.compile(r"([klc])(\d+)x(\d+)(?:t(\d))?(p?)(b?)(e?)")
 # Of a red cell at a spacing of 0.5 um and a relaxation time of 1, in lattice units.
 LAW = MembraneLaw(
     2.5e-5,
@@ -87,7 +91,7 @@ def understood(name: str) -> Way:
     """The way that a name stands for."""
     found = _WAY.fullmatch(name)
     assert found is not None, name
-    lists, threads, blocks, together, passing, two = found.groups()
+    lists, threads, blocks, together, passing, two, early = found.groups()
     return Way(
         kinds=lists != "l",
         compact=lists == "c",
@@ -96,6 +100,7 @@ def understood(name: str) -> Way:
         together=int(together or 1),
         passing=bool(passing),
         buffers=2 if two else 1,
+        early=bool(early),
     )
 
 
@@ -140,7 +145,9 @@ class Bench:
         """All ways on one lattice."""
         device = self.device
         names = FLUID_WAYS[real] if device.kind != "cpu" else ("k256x2",)
-        if shape not in FEWER:
+        if self.options.ways:
+            names = self.options.ways
+        elif shape not in FEWER:
             names = tuple(name for name in names if name in FEW_WAYS)
         fluid, wanted, laid_out = None, None, (False, False, 0)
         for name in names:
@@ -531,6 +538,7 @@ def main() -> None:
     parser.add_argument("--sections", nargs="+", default=["fluid", "cells"])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--kept", nargs="+", default=list(FLUID_WAYS), choices=FLUID_WAYS)
+    parser.add_argument("--ways", nargs="+", help="of the fluid, in place of those that are usual")
     parser.add_argument("--points", type=int, default=224, help="of lattices, along a side")
     parser.add_argument("--cells", type=int, nargs="+", default=[192, 64])
     parser.add_argument("--vertices", type=int, default=642, help="of a cell")

@@ -16,6 +16,8 @@ _ONE_THREAD = """
   for (long i##_th = 0, i; i##_th < (long)(n) &&                                         \\
                            (i = (backward) ? (long)(n) - 1 - i##_th : i##_th, true);     \\
        i##_th++)
+INLINE void wait_for_launches_before() {}
+INLINE void let_next_launch_begin() {}
 INLINE float absolute(float a) { return std::fabs(a); }
 #define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
 template <typename T>

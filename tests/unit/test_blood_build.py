@@ -73,6 +73,15 @@ def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_pat
     assert asked <= built
 
 
+def test_gpus_have_kernels_for_all_that_a_vessel_may_say():
+    absent = AbsentDevice("sm_90")
+    ask_for_kernels(_case({**_TUBE, "openings": _OPENINGS}), absent, World())
+    of_fluid = [file.constants for file in absent.files if file.file == "fluid.cpp"]
+    # In place and between two buffers, as memory allows; compact rows or not, as neighbours lie.
+    asked = {(each["THREADS_A_BLOCK"], each["KINDS"]) for each in of_fluid}
+    assert asked == {(256, 1), (256, 2), (128, 1), (128, 2)}
+
+
 def test_several_ranks_need_the_exchange():
     absent = AbsentDevice(CORES)
     case = _case({**_TUBE, "openings": _OPENINGS, "cells": [_CELL]}, machine={"transport": "host"})

@@ -180,6 +180,8 @@ def same_bits(fluids, part, steps=4):
         ("single", "full", Way(together=2)),
         ("double", "full", Way(kinds=False)),
         ("double", "full", Way(compact=True)),
+        ("double", "full", Way(early=True)),
+        ("single", "full", Way(compact=True, buffers=2, together=2, early=True)),
         ("single", "full", Way(compact=True, buffers=2, together=2)),
         ("single", "half", Way(compact=True, buffers=2, pushing=True)),
         ("single", "full", Way(passing=True)),
@@ -285,13 +287,21 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         assert np.array_equal((rows + every)[~absent], part.sources[~absent])
     found = neighbours(part.sources, Way(compact=True))
     assert np.array_equal(_of_compact_kinds(found, 0), np.maximum(part.sources, -1))
+    # Four numbers are read at once.
+    assert found.pitch % 4 == (1 << found.mask_bits) % 4 == 0
+    full = np.arange(9 * 8 * 7)
+    one_mask = take(full, (9, 8, 7), ((0, 0, 0), (9, 8, 7)), 1, VELOCITIES[1:])
+    alike = neighbours(one_mask.sources, Way(compact=True))
+    assert alike.pitch % 4 == (1 << alike.mask_bits) % 4 == 0 < alike.mask_bits
+    # Rows of periodic boxes go on at their other ends.
+    assert neighbours(box_part((9, 8, 7)).sources, Way(compact=True)).mask_bits == 0 or not differ
     box = neighbours(box_part((9, 8, 7)).sources, Way())
     assert len(box.distances) == 27 or not differ
 
 
 def _of_compact_kinds(found, axis):
     """Sources (18, points) that compact kinds tell, -1 where there is none."""
-    bits, (table, at) = fluid_gpu.MASK_BITS, (found.distances, found.pitch)
+    bits, table, at = found.mask_bits, found.distances, found.pitch
     masks, eights, wide = table[: 1 << bits], table[1 << bits : at], table[at:]
     result = np.full((18, len(found.kinds)), -1)
     for p, kind in enumerate(found.kinds.tolist()):
@@ -310,7 +320,7 @@ def _of_compact_kinds(found, axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_compact_kinds_tell_the_same_neighbours_in_less_room(axis):
+def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     shape = (14, 15, 16)
     solid = np.random.default_rng(2).random(np.prod(shape)) < 0.01
     # Cut along x, with ghosts beyond, and closed along z: some rows do not go on as others do.
@@ -330,5 +340,26 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(axis):
     compact = neighbours(whole.sources, Way(compact=True), axis)
     assert np.array_equal(_of_compact_kinds(compact, axis), np.maximum(whole.sources, -1))
     told = neighbours(whole.sources, Way())
-    rows = compact.pitch - (1 << fluid_gpu.MASK_BITS)
+    rows = compact.pitch - (1 << compact.mask_bits)
     assert rows < 0.5 * told.distances.size
+    # Taken a few at a time.
+    monkeypatch.setattr(fluid_gpu, "_AT_ONCE", 7)
+    again = neighbours(whole.sources, Way(compact=True), axis)
+    assert np.array_equal(again.kinds, compact.kinds)
+    assert np.array_equal(again.distances, compact.distances)
+
+
+def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, tmp_path, monkeypatch):
+    part, way = whole_and_parts()[0], Way(compact=True, buffers=2)
+    options = options_of_all_kinds(part)
+    few = neighbours(part.sources, way)
+    monkeypatch.setattr(fluid_gpu, "_KIND_BITS", few.mask_bits + 2)
+    assert neighbours(part.sources, way).mask_bits == 0
+    fluid = Fluid(device, part, **options)
+    whole_rows = Way(buffers=2)
+    there = Fluid(passing_for_a_gpu(tmp_path, fluid, whole_rows), part, way=way, **options)
+    assert there.constants["KINDS"] == whole_rows.constants()["KINDS"]
+    assert there.constants_elsewhere()["KINDS"] == way.constants()["KINDS"]
+    there.take(way)
+    assert there.constants["KINDS"] == whole_rows.constants()["KINDS"]
+    same_bits((fluid, there), part)

@@ -19,7 +19,7 @@ from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import Fluid
 from haloscope.solvers.blood.fluid_gpu import Way
 from haloscope.solvers.blood.repulsion import Repulsion
-from haloscope.solvers.blood.stepping import Stepping
+from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.vessels import fluid_openings
 
 CELLS = {
@@ -135,11 +135,36 @@ def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, tmp_pa
     stepping = Stepping(recorder, Flow(device, World(), other.part, (1, 1, 1), None, fluid), None)
     for step in range(11):
         drive.set(step)
-        stepping.step()
+        assert stepping.take() == 1
         plain.advance(1)
         assert np.array_equal(plain.fluid.populations(), fluid.populations())
     assert recorder.captured == 2
     assert recorder.replayed == 11 - 3
+
+
+STEADY = {
+    **OPEN,
+    "openings": [{**OPEN["openings"][0], "signal": "1"}, OPEN["openings"][1]],
+    "profile": {"start": 40, "interval": 33},
+}
+
+
+def test_without_cells_and_samples_several_steps_are_one_graph(monkeypatch):
+    plain, replayed = opened(STEADY), opened(STEADY)
+    recorder = Recorder(monkeypatch)
+    replay(replayed, recorder)
+    samples = {plain: [], replayed: []}
+    for solver, steps in samples.items():
+        monkeypatch.setattr(solver._results.profiles, "sample", steps.append)
+    for steps in (5, 61, 3, 107):
+        plain.advance(steps)
+        replayed.advance(steps)
+        assert replayed.step == plain.step
+        assert np.array_equal(plain.fluid.populations(), replayed.fluid.populations())
+    assert samples[replayed] == samples[plain] == [40, 73, 106, 139, 172]
+    # Up to the first sample, between any two and after the last twenty go together, of either kind.
+    assert sorted(count for _, count in replayed._stepping._captured) == [1, 1, MANY, MANY]
+    assert recorder.replayed < 176 / 2
 
 
 def test_without_graphs_nothing_is_captured(monkeypatch):

@@ -82,6 +82,7 @@ class CpuKernel:
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
+        early: bool = False,
     ) -> CpuLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         converted = tuple(_as_argument(value) for value in arguments)

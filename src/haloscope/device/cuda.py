@@ -20,6 +20,9 @@ from haloscope.errors import MachineError
 COPY_ENGINE_FROM = 90
 """Compute capability from which kernels can have rows brought to shared memory."""
 
+EARLY_FROM = 90, 12030
+"""Compute capability and driver from which launches can begin early, captured ones, too."""
+
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
 _STATIC_SHARED = 48 << 10
@@ -87,13 +90,63 @@ class CudaLaunch:
         )
 
 
+class EarlyLaunch:
+    """A kernel, fixed like a :class:`CudaLaunch`, that may begin before the launch before it has ended.
+
+    CuPy has no such launches.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        stream: Any,
+        shared: int,
+    ) -> None:
+        from cuda.bindings import driver
+
+        self._driver = driver
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = shared
+        config.hStream = driver.CUstream(stream.ptr)
+        attribute = driver.CUlaunchAttribute()
+        kinds = driver.CUlaunchAttributeID
+        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [attribute], 1
+        self._config, self._function = config, driver.CUfunction(function.ptr)
+        # The driver is given where each argument lies; arrays, and what they are of, stay as long.
+        self._kept = arguments, [_in_memory(value) for value in arguments]
+        self._places = np.array([value.ctypes.data for value in self._kept[1]], np.uint64)
+
+    def __call__(self) -> None:
+        """Put the kernel on its stream."""
+        (status,) = self._driver.cuLaunchKernelEx(
+            self._config, self._function, self._places.ctypes.data, 0
+        )
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise MachineError(f"the driver refuses to launch a kernel ({status.name})")
+
+
+def _in_memory(value: Any) -> np.ndarray:
+    """An argument as the driver reads it."""
+    if hasattr(value, "data") and hasattr(value.data, "ptr"):
+        return np.array([value.data.ptr], np.uint64)
+    return np.atleast_1d(np.asarray(value))
+
+
 class CudaKernel:
     """A function of a loaded cubin."""
 
-    def __init__(self, function: Any, stream: Any, driver: Any) -> None:
+    def __init__(self, function: Any, stream: Any, driver: Any, *, early: bool) -> None:
         self._function = function
         self._stream = stream
         self._driver = driver
+        self._early = early
 
     def bind(
         self,
@@ -102,7 +155,8 @@ class CudaKernel:
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
-    ) -> CudaLaunch:
+        early: bool = False,
+    ) -> CudaLaunch | EarlyLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
@@ -117,7 +171,8 @@ class CudaKernel:
             what, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
             if shared > self._driver.funcGetAttribute(what, function):
                 self._driver.funcSetAttribute(function, what, shared)
-        return CudaLaunch(self._function, grid, threads, converted, stream or self._stream, shared)
+        launch = EarlyLaunch if early and self._early else CudaLaunch
+        return launch(self._function, grid, threads, converted, stream or self._stream, shared)
 
 
 def _as_argument(value: Any) -> Any:
@@ -260,6 +315,8 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.copy_engine = int(self._device.compute_capability) >= COPY_ENGINE_FROM
+        known = int(self._device.compute_capability), cupy.cuda.runtime.driverGetVersion()
+        self._early = all(has >= least for has, least in zip(known, EARLY_FROM, strict=True))
         self.block_memory = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self.architecture = f"sm_{self._device.compute_capability}"
         self.identity = f"{platform.node()} {cupy.cuda.runtime.deviceGetPCIBusId(self.index)}"
@@ -397,7 +454,8 @@ class CudaDevice:
         if module is None:
             module = self._modules[key] = self.xp.cuda.function.Module()
             module.load(jit.compile_for_gpu(file, constants, self.architecture))
-        return CudaKernel(module.get_function(name), self.stream, self.xp.cuda.driver)
+        function, driver = module.get_function(name), self.xp.cuda.driver
+        return CudaKernel(function, self.stream, driver, early=self._early)
 
     def graph(self, work: Callable[[], None]) -> CudaGraph:
         """Capture what `work` launches into a CUDA graph."""

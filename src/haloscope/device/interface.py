@@ -62,6 +62,7 @@ class Kernel(Protocol):
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
+        early: bool = False,
     ) -> Launch:
         """Bind arguments: arrays as pointers, int as C long, float as C double, structs.
 
@@ -77,6 +78,9 @@ class Kernel(Protocol):
             One of the device's own streams; None: the main one.
         shared
             Bytes of dynamic shared memory of a GPU block.
+        early
+            The launch may begin while the one before it on its stream still runs: the kernel says
+            itself from where on it needs what that one leaves. Only GPUs from sm_90 on do so.
         """
 
 

@@ -57,6 +57,20 @@
 #define PRIVATE(type, name, count) type name
 #define MINE(name, i) name
 #define BARRIER() __syncthreads()
+// Of kernels that are bound to begin early (sm_90 on): what was launched before is done, and seen, once
+// this returns; the next launch may have its blocks from now on, as soon as all of this one have begun.
+// Before it only what nothing that runs writes may be read, and not by pointers said to be the only ones
+// (__restrict__): the compiler would take loads by these across.
+INLINE void wait_for_launches_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+INLINE void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 // Of GPUs alone: flags in the memory of this GPU or of another. What a block wrote before its
 // barrier and the flag that it raises after is seen by whoever waits for that value.
 INLINE void flag_raise(long *flag, long value) {

@@ -23,6 +23,11 @@ class Drive:
         In the order of the fluid's.
     fluid
         Is told.
+
+    Attributes
+    ----------
+    steady
+        Whether all factors are the same in all steps.
     """
 
     def __init__(self, table: BloodTable, openings: Sequence[OpeningTable], fluid: Fluid) -> None:
@@ -31,11 +36,11 @@ class Drive:
         self._signals = [each.time_signal() for each in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
-        self._steady = all(each.steady for each in (self._factor, *self._signals))
+        self.steady = all(each.steady for each in (self._factor, *self._signals))
 
     def set(self, step: int) -> None:
         """Set the factors of a step."""
-        if self._steady and self._now:
+        if self.steady and self._now:
             return
         t = step * self._units.time_step
         factor = self._factor(t)

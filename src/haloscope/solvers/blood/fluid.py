@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,7 +162,7 @@ class Fluid:
         self.owned, self.bulk = part.owned, part.bulk
         self.count = len(part.numbers)
         stored = np.dtype(np.float16) if storage == "half" else self._dtype
-        self._way = way or _default_way(device, self.count, stored.itemsize)
+        self._asked = self._way = way or _default_way(device, self.count, stored.itemsize)
         if device.kind == "cpu" and self._way.buffers != 1:
             raise ValueError("two buffers are for GPUs: cores step in place")
         self._populations = Populations(
@@ -190,8 +190,6 @@ class Fluid:
             "SCALE": int(HALF_SCALE),
             "ROWS_ALONG": part.rows,
         }
-        if device.kind != "cpu":
-            self.constants |= self._way.constants()
         two_rates = magic if collision == "trt" else 0.0
         self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
         law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
@@ -213,6 +211,9 @@ class Fluid:
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         self._orders = orders(device, part, on_edge, self._way, size, self.stride)
         self.listed = self._orders.listed
+        self._way = self._orders.way
+        if device.kind != "cpu":
+            self.constants |= self._way.constants()
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
 
@@ -257,20 +258,25 @@ class Fluid:
             opening_tables=(*self._opening_tables, self._drive),
             corrections=tuple(self._corrections),
             aside=self._aside,
+            alone=self.count == self.owned,
         )
         state = self._populations
         self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
 
     def take(self, way: Way) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
-        now = self._way
-        if any(getattr(way, key) != getattr(now, key) for key in _OF_LISTS):
+        if any(getattr(way, key) != getattr(self._asked, key) for key in _OF_LISTS):
             raise ValueError(
                 "a way with other lists of neighbours or buffers needs a fluid of its own"
             )
-        self._way = way
-        self.constants |= way.constants()
+        self._way = replace(way, compact=self._way.compact)
+        self.constants |= self._way.constants()
         self._bind()
+
+    def constants_elsewhere(self) -> dict[str, int | float | str]:
+        """Constants on a GPU where neighbours lie so that this way reads them differently."""
+        other = replace(self._asked, compact=not self._way.compact)
+        return {**self.constants, **other.constants()}
 
     @property
     def populations_array(self) -> Array:

@@ -15,10 +15,25 @@
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
 // Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
-// but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon).
+// but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon),
+// EARLY (launches may begin before the one before has ended, and look up until then where neighbours lie).
 
 #define ROW 20
 #define NONE (-2147483647 - 1)
+
+// Loads by such pointers could be taken across the wait.
+#if EARLY
+#define CHANGING
+INLINE void wait_for_step_before() { wait_for_launches_before(); }
+INLINE void let_step_after_begin() { let_next_launch_begin(); }
+#else
+#define CHANGING __restrict__
+INLINE void wait_for_step_before() {}
+INLINE void let_step_after_begin() {}
+#endif
+
+#define SURROUNDINGS                                                                          \
+  const CellReal *CHANGING force, CellReal *CHANGING velocity, const unsigned char *CHANGING inside
 
 // Numbers side by side that are read and written at once.
 template <typename T, int COUNT>
@@ -84,14 +99,15 @@ INLINE void leave_together(Stored *f, long stride, const real (*h)[Q]) {
 }
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_here(Stored *__restrict__ f, long stride, const Physics k, const real *__restrict__ body,
-             const int *__restrict__ points, long count, const CellReal *__restrict__ force,
-             CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside, long backward) {
+advance_here(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
+             const int *__restrict__ points, long count, SURROUNDINGS, long backward) {
+  let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
 #if TOGETHER > 1
   const long whole = points ? 0 : count / TOGETHER;
   FOR_EACH_FROM(q, whole, backward) {
     const long p = q * TOGETHER;
+    wait_for_step_before();
     real h[TOGETHER][Q];
     UNROLLED for (int i = 0; i < Q; ++i) {
       const Run<Stored, TOGETHER> run = *(const Run<Stored, TOGETHER> *)(f + i * stride + p);
@@ -106,6 +122,7 @@ advance_here(Stored *__restrict__ f, long stride, const Physics k, const real *_
 #endif
   FOR_EACH_FROM(q, count - first, backward) {
     const long p = points ? points[q] : first + q;
+    wait_for_step_before();
     real h[Q];
     UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(f + i * stride + p);
     collide_at(k, around, stride, p, h);
@@ -120,14 +137,15 @@ INLINE constexpr int row_beside(int i) {
 }
 
 // How far away each of a point's neighbours lies.
-INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, long p, int *d) {
+INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, long mask_bits, long p,
+                            int *d) {
 #if KINDS
 #if KINDS == 2
   const int kind = kinds[p];
   if (kind >= 0) {
-    const int *const eight = distances + (1 << MASK_BITS) + 8L * (kind >> MASK_BITS);
+    const int *const eight = distances + (1 << mask_bits) + 8L * (kind >> mask_bits);
     const Run<int, 4> low = *(const Run<int, 4> *)eight, high = *(const Run<int, 4> *)(eight + 4);
-    const int there = distances[kind & ((1 << MASK_BITS) - 1)];
+    const int there = distances[kind & ((1 << mask_bits) - 1)];
     UNROLLED for (int i = 1; i < Q; ++i) {
       const int g = row_beside(i), base = g < 0 ? 0 : g < 4 ? low.of[g] : high.of[g - 4];
       d[i - 1] = there >> (i - 1) & 1 ? base - direction(i, ROWS_ALONG) : NONE;
@@ -159,17 +177,18 @@ INLINE void arrive(const Stored *f, long stride, long p, const int *d, real *h) 
 }
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_along(Stored *__restrict__ f, long stride, const Physics k, const real *__restrict__ body,
+advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
               const int *__restrict__ points, long count, const int *__restrict__ kinds,
-              const int *__restrict__ distances, long pitch, const CellReal *__restrict__ force,
-              CellReal *__restrict__ velocity, const unsigned char *__restrict__ inside, long backward) {
+              const int *__restrict__ distances, long pitch, long mask_bits, SURROUNDINGS, long backward) {
+  let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
     const long p = points ? points[q] : q;
     if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, p, d);
+    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+    wait_for_step_before();
     arrive(f, stride, p, d, h);
     collide_at(k, around, stride, p, h);
     left(f + p, h[0]);
@@ -178,11 +197,11 @@ advance_along(Stored *__restrict__ f, long stride, const Physics k, const real *
 }
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long stride,
-               const Physics k, const real *__restrict__ body, const int *__restrict__ points,
+advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
+               const Physics k, const real *CHANGING body, const int *__restrict__ points,
                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-               long pitch, const CellReal *__restrict__ force, CellReal *__restrict__ velocity,
-               const unsigned char *__restrict__ inside, long backward) {
+               long pitch, long mask_bits, SURROUNDINGS, long backward) {
+  let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
 #if TOGETHER > 1
   const long whole = points ? 0 : count / TOGETHER;
@@ -194,7 +213,8 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
     UNROLLED for (int n = 0; n < TOGETHER; ++n) {
       // Most often the next point's neighbours lie alike.
       if (n == 0 || !KINDS || kinds[p + n] != kinds[p + n - 1])
-        find_neighbours(kinds, distances, pitch, p + n, d);
+        find_neighbours(kinds, distances, pitch, mask_bits, p + n, d);
+      wait_for_step_before();
       arrive(from, stride, p + n, d, h[n]);
     }
     UNROLLED for (int n = 0; n < TOGETHER; ++n) collide_at(k, around, stride, p + n, h[n]);
@@ -209,7 +229,8 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
     if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, p, d);
+    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+    wait_for_step_before();
     arrive(from, stride, p, d, h);
     collide_at(k, around, stride, p, h);
     UNROLLED for (int i = 0; i < Q; ++i) left(to + i * stride + p, h[i]);
@@ -217,18 +238,19 @@ advance_across(const Stored *__restrict__ from, Stored *__restrict__ to, long st
 }
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_pushing(const Stored *__restrict__ from, Stored *__restrict__ to, long stride,
-                const Physics k, const real *__restrict__ body, const int *__restrict__ points,
+advance_pushing(const Stored *CHANGING from, Stored *CHANGING to, long stride,
+                const Physics k, const real *CHANGING body, const int *__restrict__ points,
                 long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-                long pitch, const CellReal *__restrict__ force, CellReal *__restrict__ velocity,
-                const unsigned char *__restrict__ inside, long backward) {
+                long pitch, long mask_bits, SURROUNDINGS, long backward) {
+  let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
     const long p = points ? points[q] : q;
     if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, p, d);
+    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+    wait_for_step_before();
     UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(from + i * stride + p);
     collide_at(k, around, stride, p, h);
     left(to + p, h[0]);

@@ -21,9 +21,6 @@ NONE = np.iinfo(np.int32).min
 SKIPPED = -1
 """Kind of a point that a launch over all of them leaves out."""
 
-MASK_BITS = 12
-"""Of a compact kind, which say which neighbours are there; what is left is the number of its row."""
-
 LINE = 128
 """Bytes of a line of a GPU's memory."""
 
@@ -33,6 +30,14 @@ _SHARE = 3
 _USED = 15 / 16
 # Whole lines of memory, for lists with a row for each direction.
 _LINE = 64
+# Rows of points beside a point's own, by their places along the other axes, as fluid_gpu.hpp has them.
+_BESIDE = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+# Bytes a point of whole rows, with which compact kinds are the shorter ones without a look at others.
+_FEW = 0.1
+# Of a mask's number: rows that follow the masks begin at multiples of 16 bytes.
+_LEAST_BITS = 2
+# Of a kind that says where a point's neighbours lie, not that it is left out.
+_KIND_BITS = 31
 # Points whose sources are compared at once: those along one direction stay in a core's cache.
 _AT_ONCE = 1 << 15
 # Rows that may be alike are found by sums modulo 2^64 with these factors.
@@ -63,6 +68,9 @@ class Way:
     pushing
         Between two buffers points read their own slots and write to those of their neighbours, as the
         code of Ames and others does; else they read from neighbours and write their own.
+    early
+        Where nothing goes to other ranks, a step may begin before the one before it has ended: only what
+        it does then needs what that one leaves.
     """
 
     kinds: bool = True
@@ -73,23 +81,26 @@ class Way:
     passing: bool = False
     buffers: int = 1
     pushing: bool = False
+    early: bool = False
 
     def constants(self) -> Constants:
         """Compile-time constants of fluid_gpu.hpp."""
         return {
             "KINDS": 2 if self.compact else int(self.kinds),
-            "MASK_BITS": MASK_BITS,
             "THREADS_A_BLOCK": self.threads,
             "BLOCKS_A_PROCESSOR": self.blocks,
             "TOGETHER": self.together,
             "PASSING": int(self.passing),
+            "EARLY": int(self.early),
         }
 
 
 def fastest_way(itemsize: int, buffers: int = 1) -> Way:
     """The way that bench/blood_gpu.py finds fastest, for stored values of so many bytes."""
-    together = 1 if itemsize == 8 or buffers == 2 else 2
-    return Way(together=together, buffers=buffers)
+    double = itemsize == 8
+    if buffers == 1:
+        return Way(compact=True, early=True, together=1 if double else 2)
+    return Way(compact=True, early=True, threads=128, blocks=5 if double else 8, buffers=buffers)
 
 
 def room_for_two(
@@ -121,18 +132,21 @@ class Neighbours:
     Attributes
     ----------
     kinds
-        Row of each point; one number where each point has its own. Compact: number of its row times 4096
-        and of its mask, or -2 less the number of a whole row of 18.
+        Row of each point; one number where each point has its own. Compact: number of its row, then
+        `mask_bits` bits that number its mask, or -2 less the number of a whole row of 18.
     distances
-        Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: 4096 masks, rows of
-        eight distances, whole rows of 20.
+        Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: masks, as many as
+        their bits number, rows of eight distances, whole rows of 20.
     pitch
         Points of a row by direction. Compact: where whole rows begin.
+    mask_bits
+        Of compact kinds; 0: they are not.
     """
 
     kinds: Indices
     distances: Indices
     pitch: int
+    mask_bits: int = 0
 
     @property
     def bytes_a_point(self) -> float:
@@ -158,21 +172,30 @@ def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     Returns
     -------
     Neighbours
-
-    Raises
-    ------
-    ValueError
-        There are more masks or rows than compact kinds can tell.
+        Not compact where there are more masks and rows than compact kinds can tell, or where these would
+        be more bytes: where rows go on beyond an end of theirs, as in periodic boxes.
     """
     count = sources.shape[1]
     if way.compact:
-        return _compact(sources, axis)
+        found = _compact(sources, axis)
+        if found is None:
+            return _shared(sources)
+        apart = found.distances[found.pitch :].nbytes
+        if apart <= _FEW * count:
+            return found
+        return min(found, _shared(sources), key=lambda one: one.bytes_a_point)
     if not way.kinds:
         pitch = max(1, -(-count // _LINE)) * _LINE
         table = np.full((len(sources), pitch), NONE, np.int32)
         for row, of in zip(table, sources, strict=True):
             row[:count] = _distances(of)
         return Neighbours(np.zeros(1, np.int32), table, pitch)
+    return _shared(sources)
+
+
+def _shared(sources: Indices) -> Neighbours:
+    """Neighbours as rows that points share."""
+    count = sources.shape[1]
     changes = np.zeros(count, bool)
     changes[:1] = True
     for begin in range(0, count, _AT_ONCE):
@@ -193,51 +216,96 @@ def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     return Neighbours(np.repeat(of_runs.astype(np.int32), lengths), table, 0)
 
 
-def _compact(sources: Indices, axis: int) -> Neighbours:
-    """Neighbours as compact kinds."""
+def _compact(sources: Indices, axis: int) -> Neighbours | None:
+    """Neighbours as compact kinds; None where these cannot tell them."""
     count = sources.shape[1]
-    points = np.arange(count, dtype=np.int32)
+    if count == 0:
+        return None
     masks = np.zeros(count, np.int32)
+    apart, starts, rows = [], [], []
+    before = np.zeros((len(_BESIDE), 1), np.int32)
+    for begin in range(0, count, _AT_ONCE):
+        here = sources[:, begin : begin + _AT_ONCE]
+        beside, whole = _beside_rows(here, begin, axis, masks[begin : begin + _AT_ONCE], before)
+        apart.append(begin + np.flatnonzero(whole))
+        changes = (beside[:, 1:] != beside[:, :-1]).any(axis=0)
+        changes[0] |= begin == 0
+        some = np.flatnonzero(changes)
+        starts.append(begin + some)
+        rows.append(beside[:, 1 + some])
+        before = beside[:, -1:]
+    of_runs, first = _alike(np.concatenate(rows, axis=1))
+    present = np.zeros(1 << DIRECTIONS - 1, bool)
+    present[masks] = True
+    different = np.flatnonzero(present).astype(np.int32)
+    bits = max(_LEAST_BITS, (len(different) - 1).bit_length())
+    if len(first) >= 1 << _KIND_BITS - bits:
+        return None
+    lengths = np.diff(np.append(np.concatenate(starts), count))
+    kinds = np.repeat((of_runs << bits).astype(np.int32), lengths)
+    kinds |= (np.cumsum(present, dtype=np.int32) - 1)[masks]
+    wholes = np.concatenate(apart)
+    kinds[wholes] = -2 - np.arange(len(wholes), dtype=np.int32)
+    wide = np.full((len(wholes), ROW), NONE, np.int32)
+    own = sources[:, wholes]
+    wide[:, : len(own)] = np.where(own < 0, NONE, own - wholes).T
+    table = np.zeros(1 << bits, np.int32)
+    table[: len(different)] = different
+    eights = np.ascontiguousarray(np.concatenate(rows, axis=1)[:, first].T)
+    pitch = table.size + eights.size
+    return Neighbours(kinds, np.concatenate([table, eights.ravel(), wide.ravel()]), pitch, bits)
+
+
+def _beside_rows(
+    sources: Indices, begin: int, axis: int, masks: Indices, before: Indices
+) -> tuple[Indices, NDArray[np.bool_]]:
+    """Distances of the eight rows of points beside those of some points.
+
+    Parameters
+    ----------
+    sources
+        (18, points) of these points.
+    begin
+        Number of the first of them.
+    axis
+        Along which points follow each other.
+    masks
+        Is given a bit for each neighbour that is there.
+    before
+        Distances of the point before them, (8, 1).
+
+    Returns
+    -------
+    beside
+        (8, 1 + points), those of the point before first. Where no neighbour is, a distance may be any:
+        that of the point before makes rows alike.
+    whole
+        Points of which eight distances do not tell where the neighbours lie.
+    """
+    count = sources.shape[1]
+    points = np.arange(begin, begin + count, dtype=np.int32)
+    steps = np.arange(1 + count)
+    beside = np.zeros((len(_BESIDE), 1 + count), np.int32)
+    beside[:, :1] = before
+    known = np.zeros(beside.shape, bool)
     whole = np.zeros(count, bool)
-    beside = np.zeros((8, count), np.int32)
-    known = np.zeros((8, count), bool)
     for i, (of, c) in enumerate(zip(sources, VELOCITIES[1:], strict=True)):
         there = of >= 0
         masks |= there.astype(np.int32) << i
         # Less what goes along the row, all neighbours in a row beside this one are as far away.
         distance = of - points + np.int32(c[axis])
-        one, other = np.delete(c, axis).tolist()
-        place = 3 * (one + 1) + other + 1
-        if place == 4:
+        row = tuple(np.delete(c, axis).tolist())
+        if row == (0, 0):
             whole |= there & (distance != 0)
             continue
-        group = place - (place > 4)
-        whole |= there & known[group] & (distance != beside[group])
-        np.copyto(beside[group], distance, where=there & ~known[group])
-        known[group] |= there
-    # Where there is no neighbour a distance may be any: that of the point before makes rows alike.
-    for distance, here in zip(beside, known, strict=True):
-        distance[:] = distance[np.maximum.accumulate(np.where(here, points, 0))]
-    changes = np.concatenate(([True], (beside[:, 1:] != beside[:, :-1]).any(axis=0)))[:count]
-    starts = np.flatnonzero(changes)
-    of_runs, first = _alike(beside[:, starts])
-    different, of_masks = np.unique(masks, return_inverse=True)
-    if len(different) > 1 << MASK_BITS or len(first) >= 1 << 31 - MASK_BITS:
-        raise ValueError(
-            f"{len(different)} masks and {len(first)} rows are more than compact kinds can tell"
-        )
-    rows = np.repeat(of_runs, np.diff(np.append(starts, count)))
-    kinds = (rows << MASK_BITS | of_masks).astype(np.int32)
-    apart = np.flatnonzero(whole)
-    kinds[apart] = -2 - np.arange(len(apart), dtype=np.int32)
-    wide = np.full((len(apart), ROW), NONE, np.int32)
-    own = sources[:, apart]
-    wide[:, : len(own)] = np.where(own < 0, NONE, own - points[apart]).T
-    table = np.zeros(1 << MASK_BITS, np.int32)
-    table[: len(different)] = different
-    eights = np.ascontiguousarray(beside[:, starts][:, first].T)
-    pitch = table.size + eights.size
-    return Neighbours(kinds, np.concatenate([table, eights.ravel(), wide.ravel()]), pitch)
+        group = _BESIDE.index(row)
+        one, told = beside[group, 1:], known[group, 1:]
+        whole |= there & told & (distance != one)
+        np.copyto(one, distance, where=there & ~told)
+        told |= there
+    for distance, told in zip(beside, known, strict=True):
+        distance[:] = distance[np.maximum.accumulate(np.where(told, steps, 0))]
+    return beside, whole
 
 
 def _distances(of: Indices) -> Indices:

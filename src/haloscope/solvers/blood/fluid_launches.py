@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,13 @@ class Orders:
     listed
         Bytes that a step that needs neighbours reads for a point, on average, to know where they
         lie.
+    way
+        How a GPU reads where neighbours lie: not as compact kinds where these cannot tell.
     """
 
     tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
     listed: float
+    way: Way
 
 
 def orders(
@@ -56,7 +59,7 @@ def orders(
     edge
         Those beside ghosts, of the bulk.
     way
-        How a GPU reads where neighbours lie.
+        How a GPU is to read where neighbours lie.
     itemsize
         Bytes of a stored population.
     stride
@@ -80,11 +83,12 @@ def orders(
             taken.append(here)
         read = [one for order in taken[1] for one in order if np.ndim(one)]
         listed = sum(table.nbytes for table in read) / max(1, part.bulk)
-        return Orders((taken[0], taken[1]), listed)
+        return Orders((taken[0], taken[1]), listed, way)
     edge = _whole_lines(edge, itemsize)
     chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
     found = neighbours(part.sources[:, : part.bulk], way, part.rows)
-    where = (give(found.distances), found.pitch)
+    way = replace(way, compact=found.mask_bits > 0)
+    where = (give(found.distances), found.pitch, found.mask_bits)
     # Points that all go together need no list.
     named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
     points: list[tuple[Any, ...]] = [
@@ -96,7 +100,7 @@ def orders(
         # Nor do those of the interior where each has a kind that can say that it is not one of them.
         kept = np.where(edge, SKIPPED, found.kinds).astype(np.int32)
         with_kinds[1] = (0, part.bulk, give(kept))
-    return Orders((points, [(*some, *where) for some in with_kinds]), found.bytes_a_point)
+    return Orders((points, [(*some, *where) for some in with_kinds]), found.bytes_a_point, way)
 
 
 def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
@@ -152,6 +156,8 @@ class Binder:
         them with neighbours; empty where there are none.
     aside
         Whether the edge is taken on the device's side stream.
+    alone
+        Whether nothing goes to other ranks.
     """
 
     device: Device
@@ -167,6 +173,7 @@ class Binder:
     opening_tables: tuple[Array, ...]
     corrections: tuple[tuple[Any, ...], ...]
     aside: bool
+    alone: bool
 
     def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
         """Bind one kind of step to its buffers."""
@@ -188,6 +195,7 @@ class Binder:
                         extent=(-(-int(order[1]) // together),),
                         block=(self.way.threads,),
                         stream=stream,
+                        early=self.way.early and self.alone,
                     )
                 )
         if self.in_openings:

@@ -79,6 +79,9 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
     for small in _in_all_ways(_small(case), device):
         solver = _Unfilled(small, device, World())
+        if device.kind != "cpu" and small.blood.streaming != "push":
+            # Whether points share compact rows the vessel itself will say.
+            device.kernel(SOURCE, "openings", solver.fluid.constants_elsewhere())
     if device.kind == "cpu" and not case.blood.cells:
         # Along which axis rows lie the vessel itself will say.
         for axis in range(_DIMENSIONS):

@@ -91,9 +91,13 @@ class RunResults:
         """Set up at its first use, which all ranks share."""
         return self._open_walls()
 
+    def is_due(self, step: int) -> bool:
+        """Whether the state after a step is a sample."""
+        return self.profiles is not None and self.profiles.is_due(step)
+
     def after_step(self, step: int) -> None:
-        """Take the samples that are due after a step; all ranks call this after each."""
-        if self.profiles is None or not self.profiles.is_due(step):
+        """Take the samples that are due after a step; all ranks call this after each that is one."""
+        if self.profiles is None or not self.is_due(step):
             return
         with _SAMPLE:
             self.profiles.sample(step)

@@ -35,7 +35,7 @@ from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.soundness import check_mach, check_pressure, report, require_bearable
-from haloscope.solvers.blood.stepping import Stepping
+from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
@@ -310,13 +310,21 @@ class BloodSolver:
 
     def advance(self, steps: int) -> None:
         """Take steps."""
-        for _ in range(steps):
+        end = self.step + steps
+        while self.step < end:
             self._set_drive(self.step)
-            self._stepping.step()
-            self.step += 1
+            self.step += self._stepping.take(self._undisturbed(end))
             if self.suspension is not None:
                 self._see_to_cells(self.suspension)
             self._results.after_step(self.step)
+
+    def _undisturbed(self, end: int) -> int:
+        """Steps from now, at most to an end, between which nothing but the flow goes on."""
+        if self.suspension is not None or not self._drive.steady:
+            return 1
+        most = min(end - self.step, MANY)
+        disturbed = (self._results.is_due(self.step + n) for n in range(1, most))
+        return next((n for n, due in enumerate(disturbed, 1) if due), most)
 
     def _see_to_cells(self, suspension: Suspension) -> None:
         """Let cells pass openings, and mark what is inside them, when it is time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 from haloscope.device.interface import Device
@@ -56,7 +55,7 @@ def choose_way(
     if streaming != "auto":
         tell(f"populations stream {_said(streaming)}, as the case has it")
         if streaming == "push":
-            return replace(fastest_way(itemsize, 2), pushing=True)
+            return Way(buffers=2, pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
     sharing = world.sharing(device.identity)
     free = device.memory()[0]
