@@ -18,6 +18,8 @@ _ONE_THREAD = """
        i##_th++)
 INLINE void wait_for_launches_before() {}
 INLINE void let_next_launch_begin() {}
+template <typename T>
+INLINE T load_with_line(const T *p) { return *p; }
 INLINE float absolute(float a) { return std::fabs(a); }
 #define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
 template <typename T>

@@ -57,6 +57,28 @@
 #define PRIVATE(type, name, count) type name
 #define MINE(name, i) name
 #define BARRIER() __syncthreads()
+// Of GPUs alone: numbers that a warp loads side by side, but not from the beginning of a line of memory.
+// The second-level cache then fetches all of both lines, of which other warps need the rest, at once.
+#if __CUDA_ARCH__ >= 750
+INLINE float load_with_line(const float *p) {
+  float a;
+  asm("ld.global.L2::128B.f32 %0, [%1];" : "=f"(a) : "l"(p) : "memory");
+  return a;
+}
+INLINE double load_with_line(const double *p) {
+  double a;
+  asm("ld.global.L2::128B.f64 %0, [%1];" : "=d"(a) : "l"(p) : "memory");
+  return a;
+}
+INLINE unsigned short load_with_line(const unsigned short *p) {
+  unsigned short a;
+  asm("ld.global.L2::128B.u16 %0, [%1];" : "=h"(a) : "l"(p) : "memory");
+  return a;
+}
+#else
+template <typename T>
+INLINE T load_with_line(const T *p) { return *p; }
+#endif
 // Of kernels that are bound to begin early (sm_90 on): what was launched before is done, and seen, once
 // this returns; the next launch may have its blocks from now on, as soon as all of this one have begun.
 // Before it only what nothing that runs writes may be read, and not by pointers said to be the only ones

@@ -16,6 +16,7 @@
 // what the step before has left last is still in the second-level cache.
 // Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
 // but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon),
+// LINES (what is read comes into the second-level cache by whole lines),
 // EARLY (launches may begin before the one before has ended, and look up until then where neighbours lie).
 
 #define ROW 20
@@ -42,7 +43,9 @@ struct alignas(COUNT * sizeof(T)) Run {
 };
 
 INLINE real taken(const Stored *p) {
-#if PASSING
+#if LINES
+  return number(load_with_line(p));
+#elif PASSING
   return number(__ldcs(p));
 #else
   return number(*p);

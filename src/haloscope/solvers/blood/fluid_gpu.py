@@ -68,6 +68,8 @@ class Way:
     pushing
         Between two buffers points read their own slots and write to those of their neighbours, as the
         code of Ames and others does; else they read from neighbours and write their own.
+    lines
+        What is read comes into the second-level cache by whole lines of memory.
     early
         Where nothing goes to other ranks, a step may begin before the one before it has ended: only what
         it does then needs what that one leaves.
@@ -81,6 +83,7 @@ class Way:
     passing: bool = False
     buffers: int = 1
     pushing: bool = False
+    lines: bool = False
     early: bool = False
 
     def constants(self) -> Constants:
@@ -91,16 +94,24 @@ class Way:
             "BLOCKS_A_PROCESSOR": self.blocks,
             "TOGETHER": self.together,
             "PASSING": int(self.passing),
+            "LINES": int(self.lines),
             "EARLY": int(self.early),
         }
 
 
 def fastest_way(itemsize: int, buffers: int = 1) -> Way:
     """The way that bench/blood_gpu.py finds fastest, for stored values of so many bytes."""
-    double = itemsize == 8
+    double, half = itemsize == 8, itemsize == 2
     if buffers == 1:
-        return Way(compact=True, early=True, together=1 if double else 2)
-    return Way(compact=True, early=True, threads=128, blocks=5 if double else 8, buffers=buffers)
+        return Way(compact=True, early=True, lines=not half, together=1 if double else 2)
+    return Way(
+        compact=True,
+        early=True,
+        lines=True,
+        threads=128,
+        blocks=5 if double else 8,
+        buffers=buffers,
+    )
 
 
 def room_for_two(

@@ -81,7 +81,7 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
         solver = _Unfilled(small, device, World())
         if device.kind != "cpu" and small.blood.streaming != "push":
             # Whether points share compact rows the vessel itself will say.
-            device.kernel(SOURCE, "openings", solver.fluid.constants_elsewhere())
+            device.kernel(SOURCE, "advance_here", solver.fluid.constants_elsewhere())
     if device.kind == "cpu" and not case.blood.cells:
         # Along which axis rows lie the vessel itself will say.
         for axis in range(_DIMENSIONS):
