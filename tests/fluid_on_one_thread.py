@@ -22,10 +22,6 @@ template <typename T>
 INLINE T load_with_line(const T *p) { return *p; }
 INLINE float absolute(float a) { return std::fabs(a); }
 #define PARTS(k, n) for (long k = 0; k < (long)(n); k++)
-template <typename T>
-INLINE T __ldcs(const T *p) { return *p; }
-template <typename T>
-INLINE void __stcs(T *p, T value) { *p = value; }
 """
 
 

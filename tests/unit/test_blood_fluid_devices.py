@@ -177,21 +177,18 @@ def same_bits(fluids, part, steps=4):
     ("real", "storage", "way"),
     [
         ("double", "full", Way()),
-        ("single", "full", Way(together=2)),
         ("double", "full", Way(kinds=False)),
         ("double", "full", Way(compact=True)),
+        ("single", "full", Way(compact=True)),
         ("double", "full", Way(early=True, lines=True)),
-        ("single", "full", Way(compact=True, buffers=2, together=2, early=True)),
+        ("single", "half", Way()),
         ("single", "half", Way(compact=True, buffers=2, lines=True, early=True)),
-        ("single", "full", Way(compact=True, buffers=2, together=2)),
         ("single", "half", Way(compact=True, buffers=2, pushing=True)),
-        ("single", "full", Way(passing=True)),
-        ("single", "half", Way(together=2)),
         ("double", "full", Way(buffers=2)),
-        ("single", "full", Way(buffers=2, together=2)),
-        ("single", "half", Way(buffers=2, kinds=False, passing=True)),
+        ("single", "full", Way(compact=True, buffers=2)),
+        ("single", "half", Way(buffers=2, kinds=False)),
         ("double", "full", Way(buffers=2, pushing=True)),
-        ("single", "half", Way(buffers=2, pushing=True, kinds=False, together=2)),
+        ("single", "half", Way(buffers=2, pushing=True, kinds=False)),
     ],
 )
 def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
@@ -200,10 +197,8 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
     monkeypatch.setattr(fluid_launches, "LINE", 32)
     whole, _, parts = whole_and_parts()
-    # Only where all points go together are some taken side by side, and one is left over. Where nobody
-    # fetches what ghosts need, each buffer has its own.
-    part = parts[0] if way.together == way.buffers == 1 else whole
-    assert whole.bulk % 2
+    # Where nobody fetches what ghosts need, each buffer has its own.
+    part = parts[0] if way.buffers == 1 else whole
     options = {**options_of_all_kinds(part), "real": real, "storage": storage}
     fluid = Fluid(device, part, **options)
     there = Fluid(passing_for_a_gpu(tmp_path, fluid, way), part, way=way, **options)
@@ -215,16 +210,16 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
 
 
 @pytest.mark.parametrize(
-    ("pushing", "real", "together"),
-    [(False, "double", 1), (True, "double", 1), (False, "single", 2)],
+    ("pushing", "real", "compact"),
+    [(False, "double", False), (True, "double", False), (False, "single", True)],
 )
 def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
-    device, tmp_path, monkeypatch, pushing, real, together
+    device, tmp_path, monkeypatch, pushing, real, compact
 ):
     # So short that parts as small as these have lines without points of the edge.
     monkeypatch.setattr(fluid_launches, "LINE", 32)
     whole, owner, parts = whole_and_parts()
-    start, way = random_start(whole), Way(buffers=2, pushing=pushing, together=together)
+    start, way = random_start(whole), Way(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
     there = passing_for_a_gpu(tmp_path, one, way)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]

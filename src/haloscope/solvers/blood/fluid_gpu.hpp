@@ -14,10 +14,9 @@
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
-// Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, TOGETHER (neighbouring points that a thread takes,
-// but in steps that write to neighbours), PASSING (hints that what is read or written is not needed again soon),
-// LINES (what is read comes into the second-level cache by whole lines),
-// EARLY (launches may begin before the one before has ended, and look up until then where neighbours lie).
+// Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
+// cache by whole lines), EARLY (launches may begin before the one before has ended, and look up until then
+// where neighbours lie).
 
 #define ROW 20
 #define NONE (-2147483647 - 1)
@@ -36,26 +35,16 @@ INLINE void let_step_after_begin() {}
 #define SURROUNDINGS                                                                          \
   const CellReal *CHANGING force, CellReal *CHANGING velocity, const unsigned char *CHANGING inside
 
-// Numbers side by side that are read and written at once.
-template <typename T, int COUNT>
-struct alignas(COUNT * sizeof(T)) Run {
-  T of[COUNT];
+// Numbers that are read at once.
+struct alignas(16) Four {
+  int of[4];
 };
 
 INLINE real taken(const Stored *p) {
 #if LINES
   return number(load_with_line(p));
-#elif PASSING
-  return number(__ldcs(p));
 #else
   return number(*p);
-#endif
-}
-INLINE void left(Stored *p, real value) {
-#if PASSING
-  __stcs(p, kept(value));
-#else
-  *p = kept(value);
 #endif
 }
 
@@ -91,45 +80,18 @@ INLINE void collide_at(const Physics &k, const Surroundings &around, long stride
 #endif
 }
 
-// What neighbouring points leave in their own slots, from the first one's.
-template <int COUNT>
-INLINE void leave_together(Stored *f, long stride, const real (*h)[Q]) {
-  UNROLLED for (int i = 0; i < Q; ++i) {
-    Run<Stored, COUNT> run;
-    UNROLLED for (int n = 0; n < COUNT; ++n) run.of[n] = kept(h[n][i]);
-    *(Run<Stored, COUNT> *)(f + i * stride) = run;
-  }
-}
-
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_here(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
              const int *__restrict__ points, long count, SURROUNDINGS, long backward) {
   let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
-#if TOGETHER > 1
-  const long whole = points ? 0 : count / TOGETHER;
-  FOR_EACH_FROM(q, whole, backward) {
-    const long p = q * TOGETHER;
-    wait_for_step_before();
-    real h[TOGETHER][Q];
-    UNROLLED for (int i = 0; i < Q; ++i) {
-      const Run<Stored, TOGETHER> run = *(const Run<Stored, TOGETHER> *)(f + i * stride + p);
-      UNROLLED for (int n = 0; n < TOGETHER; ++n) h[n][i] = number(run.of[n]);
-    }
-    UNROLLED for (int n = 0; n < TOGETHER; ++n) collide_at(k, around, stride, p + n, h[n]);
-    leave_together<TOGETHER>(f + p, stride, h);
-  }
-  const long first = whole * TOGETHER;
-#else
-  const long first = 0;
-#endif
-  FOR_EACH_FROM(q, count - first, backward) {
-    const long p = points ? points[q] : first + q;
+  FOR_EACH_FROM(q, count, backward) {
+    const long p = points ? points[q] : q;
     wait_for_step_before();
     real h[Q];
     UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(f + i * stride + p);
     collide_at(k, around, stride, p, h);
-    UNROLLED for (int i = 0; i < Q; ++i) left(f + i * stride + p, h[i]);
+    UNROLLED for (int i = 0; i < Q; ++i) f[i * stride + p] = kept(h[i]);
   }
 }
 
@@ -147,7 +109,7 @@ INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, 
   const int kind = kinds[p];
   if (kind >= 0) {
     const int *const eight = distances + (1 << mask_bits) + 8L * (kind >> mask_bits);
-    const Run<int, 4> low = *(const Run<int, 4> *)eight, high = *(const Run<int, 4> *)(eight + 4);
+    const Four low = *(const Four *)eight, high = *(const Four *)(eight + 4);
     const int there = distances[kind & ((1 << mask_bits) - 1)];
     UNROLLED for (int i = 1; i < Q; ++i) {
       const int g = row_beside(i), base = g < 0 ? 0 : g < 4 ? low.of[g] : high.of[g - 4];
@@ -155,12 +117,12 @@ INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, 
     }
     return;
   }
-  const Run<int, 4> *row = (const Run<int, 4> *)(distances + pitch + (long)ROW * (-2 - kind));
+  const Four *row = (const Four *)(distances + pitch + (long)ROW * (-2 - kind));
 #else
-  const Run<int, 4> *row = (const Run<int, 4> *)(distances + (long)ROW * kinds[p]);
+  const Four *row = (const Four *)(distances + (long)ROW * kinds[p]);
 #endif
   UNROLLED for (int n = 0; n < ROW / 4; ++n) {
-    const Run<int, 4> four = row[n];
+    const Four four = row[n];
     UNROLLED for (int m = 0; m < 4; ++m) d[4 * n + m] = four.of[m];
   }
 #else
@@ -194,8 +156,8 @@ advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHAN
     wait_for_step_before();
     arrive(f, stride, p, d, h);
     collide_at(k, around, stride, p, h);
-    left(f + p, h[0]);
-    UNROLLED for (int i = 1; i < Q; ++i) left(f + place(stride, i, p, d[i - 1]), h[i]);
+    f[p] = kept(h[0]);
+    UNROLLED for (int i = 1; i < Q; ++i) f[place(stride, i, p, d[i - 1])] = kept(h[i]);
   }
 }
 
@@ -206,29 +168,8 @@ advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
                long pitch, long mask_bits, SURROUNDINGS, long backward) {
   let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
-#if TOGETHER > 1
-  const long whole = points ? 0 : count / TOGETHER;
-  FOR_EACH_FROM(q, whole, backward) {
-    const long p = q * TOGETHER;
-    if (left_out(kinds, p)) continue;
-    int d[ROW];
-    real h[TOGETHER][Q];
-    UNROLLED for (int n = 0; n < TOGETHER; ++n) {
-      // Most often the next point's neighbours lie alike.
-      if (n == 0 || !KINDS || kinds[p + n] != kinds[p + n - 1])
-        find_neighbours(kinds, distances, pitch, mask_bits, p + n, d);
-      wait_for_step_before();
-      arrive(from, stride, p + n, d, h[n]);
-    }
-    UNROLLED for (int n = 0; n < TOGETHER; ++n) collide_at(k, around, stride, p + n, h[n]);
-    leave_together<TOGETHER>(to + p, stride, h);
-  }
-  const long first = whole * TOGETHER;
-#else
-  const long first = 0;
-#endif
-  FOR_EACH_FROM(q, count - first, backward) {
-    const long p = points ? points[q] : first + q;
+  FOR_EACH_FROM(q, count, backward) {
+    const long p = points ? points[q] : q;
     if (left_out(kinds, p)) continue;
     int d[ROW];
     real h[Q];
@@ -236,7 +177,7 @@ advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
     wait_for_step_before();
     arrive(from, stride, p, d, h);
     collide_at(k, around, stride, p, h);
-    UNROLLED for (int i = 0; i < Q; ++i) left(to + i * stride + p, h[i]);
+    UNROLLED for (int i = 0; i < Q; ++i) to[i * stride + p] = kept(h[i]);
   }
 }
 
@@ -256,7 +197,7 @@ advance_pushing(const Stored *CHANGING from, Stored *CHANGING to, long stride,
     wait_for_step_before();
     UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(from + i * stride + p);
     collide_at(k, around, stride, p, h);
-    left(to + p, h[0]);
-    UNROLLED for (int i = 1; i < Q; ++i) left(to + place(stride, i, p, d[i - 1]), h[i]);
+    to[p] = kept(h[0]);
+    UNROLLED for (int i = 1; i < Q; ++i) to[place(stride, i, p, d[i - 1])] = kept(h[i]);
   }
 }

@@ -59,10 +59,6 @@ class Way:
         neighbours are there: fewer and shorter rows.
     threads, blocks
         Of a block, and blocks that a processor must hold at once.
-    together
-        Neighbouring points that a thread takes, in even steps and between two buffers.
-    passing
-        Hint that nothing is read or written again soon.
     buffers
         1: in place, even and odd steps in turns; 2: from one buffer into the other.
     pushing
@@ -79,8 +75,6 @@ class Way:
     compact: bool = False
     threads: int = 256
     blocks: int = 2
-    together: int = 1
-    passing: bool = False
     buffers: int = 1
     pushing: bool = False
     lines: bool = False
@@ -92,8 +86,6 @@ class Way:
             "KINDS": 2 if self.compact else int(self.kinds),
             "THREADS_A_BLOCK": self.threads,
             "BLOCKS_A_PROCESSOR": self.blocks,
-            "TOGETHER": self.together,
-            "PASSING": int(self.passing),
             "LINES": int(self.lines),
             "EARLY": int(self.early),
         }
@@ -101,17 +93,9 @@ class Way:
 
 def fastest_way(itemsize: int, buffers: int = 1) -> Way:
     """The way that bench/blood_gpu.py finds fastest, for stored values of so many bytes."""
-    double, half = itemsize == 8, itemsize == 2
-    if buffers == 1:
-        return Way(compact=True, early=True, lines=not half, together=1 if double else 2)
-    return Way(
-        compact=True,
-        early=True,
-        lines=True,
-        threads=128,
-        blocks=5 if double else 8,
-        buffers=buffers,
-    )
+    double = itemsize == 8
+    blocks = (4 if double else 6) if buffers == 1 else (5 if double else 8)
+    return Way(compact=True, lines=True, early=True, threads=128, blocks=blocks, buffers=buffers)
 
 
 def room_for_two(

@@ -182,7 +182,6 @@ class Binder:
         common = (self.stride, self.physics, self.body_force)
         found = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
-        together = self.way.together if _takes_several(turn) else 1
         last = () if self.device.kind == "cpu" else (int(turn.backward),)
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
@@ -192,7 +191,7 @@ class Binder:
                 launches.append(
                     kernel.bind(
                         *(*f, *common, *order, *self.cells, *last),
-                        extent=(-(-int(order[1]) // together),),
+                        extent=(int(order[1]),),
                         block=(self.way.threads,),
                         stream=stream,
                         early=self.way.early and self.alone,
@@ -229,8 +228,3 @@ def _kernel_of(turn: Turn, on_gpu: bool) -> str:
     if not turn.streamed:
         return "advance_pushing" if turn.pushed else "advance_here"
     return "advance_along" if turn.in_place else "advance_across"
-
-
-def _takes_several(turn: Turn) -> bool:
-    """Whether a thread of that kernel can take neighbouring points."""
-    return not turn.pushed
