@@ -15,7 +15,6 @@ from haloscope.exchange.absent import AbsentWorld
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.fluid_gpu import fastest_way
 from haloscope.solvers.blood.kernels import ask_for_kernels
 
 _CHANNEL = {"channel": {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]}}
@@ -72,16 +71,6 @@ def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_pat
     simulation.run(2, out=tmp_path, ceilings=False)
     assert len(asked) > (3 if case.blood.cells else 0)
     assert asked <= built
-
-
-def test_gpus_have_kernels_for_all_that_a_vessel_may_say():
-    absent = AbsentDevice("sm_90")
-    ask_for_kernels(_case({**_TUBE, "openings": _OPENINGS}), absent, World())
-    of_fluid = [file.constants for file in absent.files if file.file == "fluid.cpp"]
-    # In place and between two buffers, as memory allows; compact rows or not, as neighbours lie.
-    asked = {(each["BLOCKS_A_PROCESSOR"], each["KINDS"]) for each in of_fluid}
-    assert asked == {(fastest_way(8, n).blocks, kinds) for n in (1, 2) for kinds in (1, 2)}
-    assert len(asked) == 4
 
 
 def test_several_ranks_need_the_exchange():

@@ -19,7 +19,7 @@ from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_rows import CellRows
 from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling_lists import SUMMING
-from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way
 from haloscope.solvers.blood.kernels import ask_for_kernels
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -62,16 +62,10 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
         ("double", "full", Way(), None),
         ("double", "full", Way(buffers=2), None),
         ("double", "full", Way(buffers=2, pushing=True), None),
-        ("single", "full", Way(together=2), None),
-        ("single", "full", Way(together=2, buffers=2), None),
-        (
-            "single",
-            "full",
-            Way(kinds=False, threads=128, blocks=4, passing=True),
-            Carreau(0.3, 0.1, 9, 0.5),
-        ),
-        ("single", "half", Way(kinds=False, passing=True, buffers=2), None),
-        ("single", "half", Way(together=4), None),
+        ("single", "full", fastest_way(4), None),
+        ("single", "full", fastest_way(4, 2), Carreau(0.3, 0.1, 9, 0.5)),
+        ("single", "half", Way(kinds=False, buffers=2), None),
+        ("single", "half", fastest_way(2, 2), None),
     ],
 )
 def test_the_fluid_compiles(real, storage, way, carreau):
@@ -106,8 +100,21 @@ def test_what_is_built_of_a_case_serves_both_ways_of_streaming():
     ask_for_kernels(check({"solver": "blood", "blood": table}, BloodCase, "test"), device, World())
     streamed = {("fluid.cpp", "advance_along"), ("fluid.cpp", "advance_across")}
     assert streamed <= device.kernels
-    ways = {file.constants["TOGETHER"] for file in device.files if file.file == "fluid.cpp"}
-    assert ways == {fastest_way(4, buffers).together for buffers in (1, 2)}
+    fluid = [file.constants for file in device.files if file.file == "fluid.cpp"]
+    # And compact kinds or not, as the vessel itself will say.
+    ways = {(each["BLOCKS_A_PROCESSOR"], each["KINDS"]) for each in fluid}
+    assert ways == {(fastest_way(4, n).blocks, kinds) for n in (1, 2) for kinds in (1, 2)}
+    assert len(ways) == 4
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_120"])
+def test_other_gpus_have_the_fastest_ways_too(target):
+    """Where launches cannot begin early they do not."""
+    device, part = AbsentGpu(), box_part(SHAPE)
+    fluid = Fluid(device, part, tau=0.8, way=fastest_way(8, 2))
+    assert fluid.constants["EARLY"] == 1
+    code = jit.compile_for_gpu(SOURCE, fluid.constants, target)
+    assert b".text.advance_across\0" in code
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -32,7 +32,7 @@ _USED = 15 / 16
 _LINE = 64
 # Rows of points beside a point's own, by their places along the other axes, as fluid_gpu.hpp has them.
 _BESIDE = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
-# Bytes a point of whole rows, with which compact kinds are the shorter ones without a look at others.
+# Bytes of rows for a point that are next to nothing.
 _FEW = 0.1
 # Of a mask's number: rows that follow the masks begin at multiples of 16 bytes.
 _LEAST_BITS = 2
@@ -167,18 +167,18 @@ def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     Returns
     -------
     Neighbours
-        Not compact where there are more masks and rows than compact kinds can tell, or where these would
-        be more bytes: where rows go on beyond an end of theirs, as in periodic boxes.
+        Compact where that is less to read, and where compact kinds can tell all masks and rows.
     """
     count = sources.shape[1]
     if way.compact:
-        found = _compact(sources, axis)
-        if found is None:
-            return _shared(sources)
-        apart = found.distances[found.pitch :].nbytes
-        if apart <= _FEW * count:
-            return found
-        return min(found, _shared(sources), key=lambda one: one.bytes_a_point)
+        shared = _shared(sources)
+        # Dense lattices have so few rows that others are not looked for.
+        if shared.distances.nbytes <= _FEW * count:
+            return shared
+        compact = _compact(sources, axis)
+        if compact is None:
+            return shared
+        return min(compact, shared, key=lambda one: one.bytes_a_point)
     if not way.kinds:
         pitch = max(1, -(-count // _LINE)) * _LINE
         table = np.full((len(sources), pitch), NONE, np.int32)
@@ -214,8 +214,6 @@ def _shared(sources: Indices) -> Neighbours:
 def _compact(sources: Indices, axis: int) -> Neighbours | None:
     """Neighbours as compact kinds; None where these cannot tell them."""
     count = sources.shape[1]
-    if count == 0:
-        return None
     masks = np.zeros(count, np.int32)
     apart, starts, rows = [], [], []
     before = np.zeros((len(_BESIDE), 1), np.int32)
