@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,12 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import Ceilings
 from haloscope.domain.surface_files import write_stl
 from haloscope.domain.surface_generators import bifurcation
+from haloscope.domain.surfaces import Surface
+from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.solvers import registry
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.suspension import Suspension
 
 _RUN = """
 [run]
@@ -71,6 +75,16 @@ def _cells(more: str, *, radius: float = 2.5, vertices: int = 42) -> str:
     )
 
 
+def _write_obj(surface: Surface, path: Path) -> None:
+    """In micrometres, with a group for each name."""
+    lines = [f"v {x!r} {y!r} {z!r}" for x, y, z in (1e6 * surface.points).tolist()]
+    for number, name in enumerate(surface.names):
+        lines.append(f"g {name}")
+        faces = 1 + surface.triangles[surface.groups == number]
+        lines += [f"f {a} {b} {c}" for a, b, c in faces.tolist()]
+    path.write_text("\n".join(lines) + "\n")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Case files, and surfaces with and without a hole."""
@@ -79,6 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "vessel.toml").write_text(_VESSEL)
     surface = bifurcation(6e-6, 12e-6, 18e-6, step=1.5e-6)
     write_stl(surface, path / "whole.stl")
+    _write_obj(surface, path / "whole.obj")
     triangles, groups = (np.delete(a, 500, 0) for a in (surface.triangles, surface.groups))
     write_stl(replace(surface, triangles=triangles, groups=groups), path / "leaking.stl")
     return path
@@ -93,8 +108,10 @@ def run(
     monkeypatch.setattr("haloscope.run.summary.measure_ceilings", lambda device, sharing: made_up)
     monkeypatch.chdir(folder)
 
-    def run_case(name: str, *settings: str, out: str = "out") -> tuple[int, str]:
-        given = [word for setting in settings for word in ("--set", setting)]
+    def run_case(
+        name: str, *settings: str, out: str = "out", flags: tuple[str, ...] = ()
+    ) -> tuple[int, str]:
+        given = [*flags, *(word for setting in settings for word in ("--set", setting))]
         code, _, err = call("run", f"{name}.toml", "--device", "cpu", "--out", out, *given)
         return code, err
 
@@ -386,6 +403,21 @@ def test_a_hematocrit_beyond_packing_says_what_can_be_reached(refusal):
     assert "hematocrit = 0.65 is beyond packing: cells jammed at 0.4" in message
 
 
+def test_vessels_from_stl_and_obj_files_run_alike(run, folder):
+    found = []
+    other = "blood.surface={file='whole.obj', scale_um=1.0}"
+    for out, settings in (("stl", ()), ("obj", (other,))):
+        code, err = run("vessel", *settings, "run.steps=200", out=out)
+        assert code == 0, err
+        summary = json.loads((folder / out / "summary.json").read_text())
+        assert summary["steps"] == 200
+        found.append(summary["diagnostics"])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    # What comes in goes out again, nearly half by either outlet.
+    outlets = np.array([found[0][f"flow_outlet-{n}"] for n in (1, 2)])
+    assert outlets / -found[0]["flow_inlet"] == pytest.approx([0.5, 0.5], abs=0.03)
+
+
 def test_a_membrane_that_inverts_stops_the_run_names_the_cell_and_keeps_the_state(run, folder):
     # Far too stiff for the step: it is torn apart within a few steps.
     code, err = run(
@@ -406,3 +438,28 @@ def test_a_membrane_that_inverts_stops_the_run_names_the_cell_and_keeps_the_stat
     good = sorted((folder / "torn").glob("checkpoint-*.h5"))
     assert good
     assert f"the last good checkpoint is torn/{good[-1].name}" in line
+    (broken,) = (folder / "torn").glob("broken-*.h5")
+    assert f"the state is in torn/{broken.name}" in line
+
+
+def test_a_cell_that_vanishes_stops_the_run_and_its_state_is_kept(run, folder, monkeypatch):
+    """Whatever has taken it: here it is missed when cells are next looked after."""
+    look, looks = Suspension.look, []
+
+    def miss(suspension: Suspension) -> None:
+        looks.append(suspension)
+        if len(looks) == 3:
+            raise SolutionError("cells of kind red-cell are lost: 1 of 1")
+        look(suspension)
+
+    monkeypatch.setattr(Suspension, "look", miss)
+    settings = (_cells(_MIDDLE), "run.steps=60", "blood.cell_interval=4")
+    code, err = run("channel", *settings, out="lost")
+    assert code == 1
+    (broken,) = (folder / "lost").glob("broken-*.h5")
+    assert f"cells of kind red-cell are lost: 1 of 1; the state is in lost/{broken.name}" in err
+    # All of it: under the name of a checkpoint a run goes on from it.
+    broken.rename(broken.with_name(broken.name.replace("broken", "checkpoint")))
+    code, err = run("channel", *settings, out="lost", flags=("--restart",))
+    assert code == 0, err
+    assert len(looks) > 4

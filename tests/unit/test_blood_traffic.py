@@ -207,27 +207,44 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
     assert not two.traffic.left_through.any()
 
 
-def test_no_cell_is_lost_in_a_bifurcation():
+@pytest.mark.parametrize(
+    ("vessel", "outlets", "steps"),
+    [
+        (
+            {
+                "bifurcation": {
+                    "radius_um": 6.0,
+                    "parent_length_um": 14.0,
+                    "daughter_length_um": 16.0,
+                }
+            },
+            2,
+            400,
+        ),
+        ({"tree": {"radius_um": 8.0, "length_um": 16.0, "generations": 2}}, 4, 800),
+    ],
+    ids=["bifurcation", "tree"],
+)
+def test_no_cell_is_lost_where_vessels_part(vessel, outlets, steps):
     solver = solver_of(
-        bifurcation={"radius_um": 6.0, "parent_length_um": 14.0, "daughter_length_um": 16.0},
+        **vessel,
         openings=[
             {"name": "inlet", "kind": "velocity", "value": SPEED, "feeds": True},
-            {"name": "outlet-1", "kind": "pressure"},
-            {"name": "outlet-2", "kind": "pressure"},
+            *({"name": f"outlet-{n + 1}", "kind": "pressure"} for n in range(outlets)),
         ],
         cells=[{**CELLS, "hematocrit": 0.08}],
     )
     traffic, kind = solver.traffic, solver.suspension.kinds[0]
     start = kind.total
     shape = np.array(solver.vessel.lattice.shape)
-    for _ in range(20):
+    for _ in range(steps // 20):
         solver.advance(20)
         vertices = cells_there(solver)
         assert len(vertices) == kind.total == start + traffic.entered[0] - traffic.left[0]
         assert ((vertices > -1) & (vertices < shape)).all()
     assert traffic.left[0] > 3
     assert traffic.entered[0] > 3
-    # Both daughters take cells.
+    # All branches take cells.
     through = traffic.left_through[:, 0].tolist()
     assert through[0] == 0
     assert min(through[1:]) > 0

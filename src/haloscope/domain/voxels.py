@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.counted import counted
 from haloscope.domain.blocks import Triple
-from haloscope.domain.hexes import point_text
 from haloscope.domain.lattice_runs import Flags, Runs, unraster
 from haloscope.domain.length_units import METRE, LengthUnit
 from haloscope.domain.narrow_places import narrow_place
@@ -210,7 +209,7 @@ def _from_surface(
         # Of a lattice that is too coarse openings meet; then that is what to say.
         _require_width(runs, grid, (), slab, least_across, world, unit)
         raise
-    runs, said = _connected(runs, grid, cut)
+    runs, said = _connected(runs, grid, cut, unit)
     notices += said
     _require_width(runs, grid, cut, slab, least_across, world, unit)
     return Lattice(grid, runs, cut, slab, tuple(notices))
@@ -281,7 +280,9 @@ def _gathered(grid: Grid, runs: Runs, world: World) -> Runs:
     return Runs(grid.shape, first, stop)
 
 
-def _connected(runs: Runs, grid: Grid, openings: tuple[Opening, ...]) -> tuple[Runs, list[str]]:
+def _connected(
+    runs: Runs, grid: Grid, openings: tuple[Opening, ...], unit: LengthUnit
+) -> tuple[Runs, list[str]]:
     """Keep the parts with openings, or without any the largest; say what was left out."""
     part = runs.parts(grid.periodic)
     sizes = np.bincount(part, runs.stop - runs.first).astype(np.int64)
@@ -297,7 +298,7 @@ def _connected(runs: Runs, grid: Grid, openings: tuple[Opening, ...]) -> tuple[R
         notices.append(
             f"left out {counted((~keep).sum(), 'part')} of the fluid {why}, with "
             f"{int(sizes[~keep].sum())} of {int(sizes.sum())} points, the first at "
-            f"{point_text(place[0])}"
+            f"{unit.place(place[0])}"
         )
     if keep.sum() > 1:
         notices.append(f"the fluid consists of {int(keep.sum())} parts that are not connected")
