@@ -90,43 +90,33 @@ class CudaLaunch:
         )
 
 
-class EarlyLaunch:
-    """A kernel, fixed like a :class:`CudaLaunch`, that may begin before the launch before it has ended.
+class EarlyLaunch(CudaLaunch):
+    """One that may begin before the launch before it has ended; CuPy has no such launches."""
 
-    CuPy has no such launches.
-    """
-
-    def __init__(
-        self,
-        function: Any,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        stream: Any,
-        shared: int,
-    ) -> None:
+    def __init__(self, *fixed: Any) -> None:
+        super().__init__(*fixed)
         from cuda.bindings import driver
 
         self._driver = driver
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = block
-        config.sharedMemBytes = shared
-        config.hStream = driver.CUstream(stream.ptr)
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self._block
+        config.sharedMemBytes = self._shared
+        config.hStream = driver.CUstream(self._stream.ptr)
         attribute = driver.CUlaunchAttribute()
         kinds = driver.CUlaunchAttributeID
         attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
         config.attrs, config.numAttrs = [attribute], 1
-        self._config, self._function = config, driver.CUfunction(function.ptr)
-        # The driver is given where each argument lies; arrays, and what they are of, stay as long.
-        self._kept = arguments, [_in_memory(value) for value in arguments]
-        self._places = np.array([value.ctypes.data for value in self._kept[1]], np.uint64)
+        self._config, self._taken = config, driver.CUfunction(self._function.ptr)
+        # The driver is given where each argument lies.
+        self._kept = [_in_memory(value) for value in self._arguments]
+        self._places = np.array([value.ctypes.data for value in self._kept], np.uint64)
 
     def __call__(self) -> None:
         """Put the kernel on its stream."""
         (status,) = self._driver.cuLaunchKernelEx(
-            self._config, self._function, self._places.ctypes.data, 0
+            self._config, self._taken, self._places.ctypes.data, 0
         )
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise MachineError(f"the driver refuses to launch a kernel ({status.name})")
@@ -156,7 +146,7 @@ class CudaKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
-    ) -> CudaLaunch | EarlyLaunch:
+    ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))

@@ -1,0 +1,68 @@
+"""Claims about launches that may begin early: the driver is given what a plain launch is given."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.device.cuda import CudaKernel, EarlyLaunch
+from haloscope.device.interface import ByValue
+from haloscope.errors import MachineError
+
+driver = pytest.importorskip("cuda.bindings.driver", exc_type=ImportError)
+_ARRAY = 0x7F0000001200
+
+
+def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[EarlyLaunch, list[Any]]:
+    """A launch of a kernel that is nowhere, and what the driver is called with."""
+    calls: list[Any] = []
+
+    def launch(*arguments: Any) -> tuple[Any]:
+        calls.append(arguments)
+        return (status,)
+
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
+    function, stream = SimpleNamespace(ptr=0x1000), SimpleNamespace(ptr=0x2000)
+    kernel = CudaKernel(function, stream, None, early=True)
+    array = SimpleNamespace(data=SimpleNamespace(ptr=_ARRAY))
+    struct = ByValue(np.array([1.5, 2.5, 3.5], np.float32))
+    bound = kernel.bind(array, 7, struct, 0.25, extent=(1000,), block=(128,), early=True)
+    assert isinstance(bound, EarlyLaunch)
+    return bound, calls
+
+
+def test_the_driver_is_given_the_arguments_and_the_shape(monkeypatch):
+    bound, calls = _bound(monkeypatch, driver.CUresult.CUDA_SUCCESS)
+    bound()
+    bound()
+    assert len(calls) == 2
+    config, function, places, extra = calls[0]
+    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (8, 1, 1)
+    assert (config.blockDimX, config.blockDimY, config.blockDimZ) == (128, 1, 1)
+    assert (int(function), int(config.hStream), extra) == (0x1000, 0x2000, 0)
+    assert config.numAttrs == 1
+    (attribute,) = config.attrs
+    assert "PROGRAMMATIC_STREAM_SERIALIZATION" in attribute.id.name
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+    at = (ctypes.c_void_p * 4).from_address(places)
+    assert ctypes.c_uint64.from_address(at[0]).value == _ARRAY
+    assert ctypes.c_int64.from_address(at[1]).value == 7
+    assert list((ctypes.c_float * 3).from_address(at[2])) == [1.5, 2.5, 3.5]
+    assert ctypes.c_double.from_address(at[3]).value == 0.25
+
+
+def test_what_the_driver_refuses_ends_in_a_line(monkeypatch):
+    bound, _ = _bound(monkeypatch, driver.CUresult.CUDA_ERROR_INVALID_VALUE)
+    with pytest.raises(MachineError, match="refuses to launch a kernel .CUDA_ERROR_INVALID_VALUE"):
+        bound()
+
+
+@pytest.mark.parametrize(("asked", "can"), [(False, True), (True, False)])
+def test_other_launches_are_plain(asked, can):
+    function, stream = SimpleNamespace(ptr=0x1000), SimpleNamespace(ptr=0x2000)
+    bound = CudaKernel(function, stream, None, early=can).bind(7, extent=(10,), early=asked)
+    assert not isinstance(bound, EarlyLaunch)
