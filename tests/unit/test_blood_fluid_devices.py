@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -343,6 +344,25 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     again = neighbours(whole.sources, Way(compact=True), axis)
     assert np.array_equal(again.kinds, compact.kinds)
     assert np.array_equal(again.distances, compact.distances)
+
+
+@pytest.mark.parametrize("bulk", [0, 1, 2])
+def test_ranks_with_hardly_a_point_outside_openings_step_too(device, tmp_path, bulk):
+    """As where a short vessel is cut into slices of one opening each."""
+    way = fluid_gpu.fastest_way(8, 2)
+    part = box_part((1 + bulk, 3, 3), (False, True, True), openings=[(0, 0)])
+    assert part.bulk == 9 * bulk
+    options = {"tau": 0.8, "openings": (Opening(0, 1, np.tile([0.01, 0.0, 0.0], (9, 1))),)}
+    one = Fluid(device, part, **options)
+    bits = neighbours(part.sources[:, : part.bulk], way).mask_bits
+    assert bits == 0 or bulk
+    gpu = passing_for_a_gpu(tmp_path, one, replace(way, compact=bits > 0))
+    there = Fluid(gpu, part, way=way, **options)
+    for fluid in (one, there):
+        fluid.set_populations(random_start(part))
+        for _ in range(3):
+            fluid.step()
+    assert np.array_equal(one.populations(), there.populations())
 
 
 def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ class Kernel(Protocol):
             Bytes of dynamic shared memory of a GPU block.
         early
             The launch may begin while the one before it on its stream still runs: the kernel says
-            itself from where on it needs what that one leaves. Only GPUs from sm_90 on do so.
+            itself from where on it needs what that one leaves (kernel.hpp). Only GPUs from sm_90 on do so.
         """
 
 

@@ -79,10 +79,11 @@ INLINE unsigned short load_with_line(const unsigned short *p) {
 template <typename T>
 INLINE T load_with_line(const T *p) { return *p; }
 #endif
-// Of kernels that are bound to begin early (sm_90 on): what was launched before is done, and seen, once
-// this returns; the next launch may have its blocks from now on, as soon as all of this one have begun.
-// Before it only what nothing that runs writes may be read, and not by pointers said to be the only ones
-// (__restrict__): the compiler would take loads by these across.
+// Of kernels that are bound to begin early (sm_90 on). What was launched before is done, and seen, once
+// wait_for_launches_before returns; before that a kernel may read only what no kernel writes, and write
+// nothing. At least one thread of each launch waits: else it could end before the one before it. What others
+// write is not read by pointers said to be the only ones (__restrict__): the compiler may take such loads
+// across the wait. let_next_launch_begin: the next launch may have its blocks once all of this one call it.
 INLINE void wait_for_launches_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -8,8 +8,9 @@
 //   KINDS   kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
 //           points whose neighbours lie alike: 4 bytes a point, the table stays in the caches; below 0
 //           where p is to be left out (-1), with all others on its lines of memory;
-//   2       the row has the distances of the eight rows of points beside p's own, and kinds[p] names a mask
-//           of the neighbours that are there, too; or below -1 a row as above, which begin at `pitch`;
+//   2       the row has the distances of the eight rows of points beside p's own, and the lowest `mask_bits`
+//           bits of kinds[p] name a mask of the neighbours that are there; or kinds[p] is below -1 and names a
+//           row as above. Masks come first in `distances`, then rows of eight, from `pitch` on whole rows;
 //   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and

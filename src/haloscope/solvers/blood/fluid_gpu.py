@@ -56,7 +56,7 @@ class Way:
         Points share rows of distances; else each has its own.
     compact
         These rows have the distances of the eight rows of points beside a point's own, and masks say which
-        neighbours are there: fewer and shorter rows.
+        neighbours are there: fewer and shorter rows, where that is less to read.
     threads, blocks
         Of a block, and blocks that a processor must hold at once.
     buffers
@@ -173,7 +173,7 @@ def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     if way.compact:
         shared = _shared(sources)
         # Dense lattices have so few rows that others are not looked for.
-        if shared.distances.nbytes <= _FEW * count:
+        if count == 0 or shared.distances.nbytes <= _FEW * count:
             return shared
         compact = _compact(sources, axis)
         if compact is None:

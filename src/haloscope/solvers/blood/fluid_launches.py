@@ -32,7 +32,7 @@ class Orders:
         Bytes that a step that needs neighbours reads for a point, on average, to know where they
         lie.
     way
-        How a GPU reads where neighbours lie: not as compact kinds where these cannot tell.
+        How a GPU reads where neighbours lie: compact kinds only where these are less to read.
     """
 
     tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
@@ -87,7 +87,8 @@ def orders(
     edge = _whole_lines(edge, itemsize)
     chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
     found = neighbours(part.sources[:, : part.bulk], way, part.rows)
-    way = replace(way, compact=found.mask_bits > 0)
+    if way.compact:
+        way = replace(way, kinds=True, compact=found.mask_bits > 0)
     where = (give(found.distances), found.pitch, found.mask_bits)
     # Points that all go together need no list.
     named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]

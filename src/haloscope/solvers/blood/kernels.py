@@ -1,7 +1,7 @@
 """The kernels of a blood case, all asked for without a field being filled.
 
-None depends on how large the vessel is, nor on its form: a small box with what else the case says
-stands for it, so that any vessel is built at once and in no memory.
+None depends on how large the vessel is: a small box with what else the case says stands for it, so that any
+vessel is built at once and in no memory. Where its form decides between kernels, all of them are built.
 """
 
 from __future__ import annotations
