@@ -218,14 +218,15 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
     assert set(_ranks(tmp_path, work)) == {"small 7 has a vertex whose position is no number"}
 
 
-def test_a_lost_cell_is_missed_on_every_rank(tmp_path):
+@pytest.mark.parametrize("when", ["look", "hand_over"])
+def test_a_lost_cell_is_missed_on_every_rank(tmp_path, when):
     def work(device: Any, world: World) -> str:
         mine = _Rank(device, world, (6, 9))
         large = mine.kinds[0]
         held = large.held
         large.held = Held(held.ids, held.own & (held.ids != 2), held.holders, held.owners)
         with pytest.raises(SolutionError) as error:
-            mine.holders.hand_over(mine.kinds)
+            getattr(mine.holders, when)(mine.kinds)
         return str(error.value)
 
     assert set(_ranks(tmp_path, work)) == {"cells of kind large are lost: 1 of 6"}

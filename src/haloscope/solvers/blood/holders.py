@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,7 @@ class Holders:
         Raises
         ------
         SolutionError
-            An own cell has a vertex without a place or speed; the same on every rank.
+            An own cell has a vertex without a place or speed, or a cell is lost; the same on every rank.
         """
         found = [self._rows.outlines(given.membranes, given.count) for given in kinds]
         fastest, fault = 0.0, ""
@@ -105,7 +106,18 @@ class Holders:
         fastest = self._world.largest(math.inf if fault else fastest)
         if math.isinf(fastest):
             raise_together(self._world, fault)
+        self._count(kinds, [int(given.own.sum()) for given in kinds])
         return found, fastest
+
+    def _count(self, kinds: Sequence[Present], own: Sequence[int], *more: Sequence[int]) -> Any:
+        """See that what ranks own is all that there is; sums over ranks of more numbers."""
+        owned, *others = self._world.sum(np.array([own, *more], np.int64))
+        for given, count in zip(kinds, owned.tolist(), strict=True):
+            if count != given.total:
+                raise SolutionError(
+                    f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
+                )
+        return others
 
     def complete(self, kinds: Sequence[Present]) -> None:
         """Put copies of cells where their owners have these; all ranks call this."""
@@ -151,12 +163,7 @@ class Holders:
             for given, each in zip(kinds, shares, strict=True)
         ]
         counts = [int(each.held.own.sum()) for each in arrivals]
-        owned, needed = self._world.sum(np.array([counts, crowded], np.int64))
-        for given, count in zip(kinds, owned.tolist(), strict=True):
-            if count != given.total:
-                raise SolutionError(
-                    f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
-                )
+        (needed,) = self._count(kinds, counts, crowded)
         each = zip(kinds, arrivals, shares, needed.tolist(), strict=True)
         for given, arrival, shared, anew in each:
             self._arrange(given, arrival)
