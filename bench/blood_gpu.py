@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from blood_lattices import Points, box, channel, openings_of, rows_of_cells, tree, tube
+from blood_lattices import Points, aslant, box, channel, openings_of, rows_of_cells, tree, tube
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
@@ -162,6 +162,8 @@ class Bench:
                     storage="half" if real == "half" else "full",
                     body_force=(1e-6, 0, 2e-6),
                     openings=openings_of(points),
+                    collision=self.options.collision,
+                    walls=aslant(points) if self.options.walls == "interpolated" else None,
                     way=way,
                 )
             else:
@@ -192,14 +194,17 @@ class Bench:
         moved = fluid.bytes_a_point
         rate = fluid.owned / both
         share = moved * rate / 1e9 / self.ceiling.copy
+        how = f"{self.options.collision}, {self.options.walls} walls"
         self.note(
-            f"{shape:8} {real} {name:9} {fluid.owned / 1e6:6.2f} M points: {rate / 1e9:6.2f} GLUPS, "
+            f"{shape:8} {real} {name:9} {how}, {fluid.owned / 1e6:6.2f} M points: {rate / 1e9:6.2f} GLUPS, "
             f"{moved:5.1f} B a point, {share:.3f} of copy; without a graph {alone} us a step"
             f"{'' if same else '; BITS DIFFER'}",
             section="fluid",
             shape=shape,
             real=real,
             way=name,
+            collision=self.options.collision,
+            walls=self.options.walls,
             points=fluid.owned,
             in_openings=fluid.owned - fluid.bulk,
             glups=rate / 1e9,
@@ -539,6 +544,8 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--kept", nargs="+", default=list(FLUID_WAYS), choices=FLUID_WAYS)
     parser.add_argument("--ways", nargs="+", help="of the fluid, in place of those that are usual")
+    parser.add_argument("--collision", choices=["trt", "bgk"], default="trt", help="of the fluid")
+    parser.add_argument("--walls", choices=["halfway", "interpolated"], default="halfway")
     parser.add_argument("--points", type=int, default=224, help="of lattices, along a side")
     parser.add_argument("--cells", type=int, nargs="+", default=[192, 64])
     parser.add_argument("--vertices", type=int, default=642, help="of a cell")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.solvers.blood.d3q19 import VELOCITIES
-from haloscope.solvers.blood.fluid import Opening
+from haloscope.solvers.blood.fluid import Opening, WallLinks
 
 Mask = NDArray[np.bool_]
 
@@ -67,6 +67,13 @@ def openings_of(points: Points) -> list[Opening]:
     velocity = np.zeros((points.inlet, 3))
     velocity[:, 2] = 0.01
     return [Opening(2, 1, velocity), Opening(2, -1)]
+
+
+def aslant(points: Points) -> WallLinks:
+    """Links to all walls, as ones that lie anywhere between two points: fractions from 0.05 to 0.95."""
+    rows, at = np.nonzero(points.sources[:, : points.bulk] == -1)
+    fractions = 0.5 + 0.45 * np.sin(0.7 * np.arange(len(at)))
+    return WallLinks(at, rows + 1, fractions, np.zeros((len(at), 3)))
 
 
 def box(n: int) -> Points:

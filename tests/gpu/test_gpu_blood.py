@@ -160,7 +160,9 @@ _ON_RANKS = textwrap.dedent(
     data, device, steps = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     world = open_world()
     case = check(data, BloodCase, "test")
-    solver = Simulation(case, device=open_device(device), world=world).solver
+    local_rank = world.local_rank if sys.argv[4] == "apart" else 0
+    opened = open_device(device, local_rank=local_rank)
+    solver = Simulation(case, device=opened, world=world).solver
     for _ in range(steps // 5):
         solver.advance(5)
     found = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
@@ -174,10 +176,27 @@ _ON_RANKS = textwrap.dedent(
 )
 
 
+_GPU_AWARE = """
+from haloscope.exchange.transports.mpi import gpu_aware
+from haloscope.exchange.world import open_world
+
+print(f"fault: {gpu_aware(open_world())}")
+"""
+
+
 def _bits_on_ranks(
-    ranks: int, device: str, transport: str, overlap: bool, streaming: str = "auto"
+    ranks: int,
+    device: str,
+    transport: str,
+    overlap: bool,
+    streaming: str = "auto",
+    *,
+    apart: bool = False,
 ) -> tuple[str, str]:
-    """Bits of the suspension's state after some steps, and the transport that was used."""
+    """Bits of the suspension's state after some steps, and the transport that was used.
+
+    Ranks share a GPU, or have one each where they are to be apart.
+    """
     data = {
         "solver": "blood",
         "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **_CASES["suspension"]},
@@ -185,6 +204,7 @@ def _bits_on_ranks(
     }
     data["blood"] |= {"cell_interval": 10, "streaming": streaming}
     arguments = ["-c", _ON_RANKS, json.dumps(data), device, "60"]
+    arguments.append("apart" if apart else "together")
     printed = run_ranks(ranks, arguments, timeout=200).stdout
     ((bits, used),) = re.findall(r"bits ([0-9a-f]{8}) with (\S*)\.", printed)
     return bits, used
@@ -205,3 +225,23 @@ def test_two_ranks_share_a_gpu_and_agree(gpu):
         ("repacked", True, "auto"),
     ):
         assert _bits_on_ranks(2, "cuda", transport, overlap, streaming) == (alone, transport)
+
+
+@pytest.mark.parametrize("transport", ["peer", "nccl", "staged", "repacked", "mpi"])
+def test_ranks_with_a_gpu_each_agree_with_one(gpu, transport):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    count = gpu.xp.cuda.runtime.getDeviceCount()
+    if count < 2:
+        pytest.skip("there is one GPU alone")
+    try:
+        alone, _ = _bits_on_ranks(1, "cuda", "auto", overlap=True)
+    except MachineError as error:
+        pytest.skip(f"ranks cannot be started here: {error}")
+    if transport == "mpi":
+        fault = run_ranks(1, ["-c", _GPU_AWARE]).stdout.partition("fault: ")[2].strip()
+        if fault:
+            pytest.skip(fault)
+    for ranks in {2, min(count, 4)}:
+        for overlap, streaming in ((True, "two buffers"), (False, "in place")):
+            found = _bits_on_ranks(ranks, "cuda", transport, overlap, streaming, apart=True)
+            assert found == (alone, transport)

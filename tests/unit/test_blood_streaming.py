@@ -24,8 +24,8 @@ class Gpu:
 
     kind = "cuda"
 
-    def __init__(self, free: int, identity: str = "one") -> None:
-        self._free, self.identity = free, identity
+    def __init__(self, free: int, identity: str = "one", cache_bytes: int = 0) -> None:
+        self._free, self.identity, self.cache_bytes = free, identity, cache_bytes
 
     def memory(self) -> tuple[int, int]:
         return self._free, 10 * self._free
@@ -78,6 +78,24 @@ def test_all_ranks_choose_alike():
     # Ranks that share a GPU share its memory.
     assert chosen(Gpu(ENOUGH), Ranks(["one", "one"]))[0] == 1
     assert chosen(Gpu(2 * ENOUGH), Ranks(["one", "one"]))[0] == 2
+
+
+def test_lattices_near_the_size_of_the_cache_are_stepped_in_place():
+    buffer = 19 * DOUBLE * POINTS
+    for cache, buffers in (
+        (buffer // 5, 2),
+        (buffer // 4 + 1, 1),
+        (3 * buffer, 1),
+        (4 * buffer, 2),
+    ):
+        gpu = Gpu(10 * ENOUGH, cache_bytes=cache)
+        found, line = chosen(gpu, Ranks(["one"]))
+        assert found == buffers
+        assert ("of a cache of" in line) == (buffers == 1)
+        # Ranks that share a GPU share its cache; what the case says goes before.
+        twice = Gpu(20 * ENOUGH, cache_bytes=2 * cache)
+        assert chosen(twice, Ranks(["one", "one"]))[0] == buffers
+        assert chosen(gpu, Ranks(["one"]), "two buffers")[0] == 2
 
 
 def test_a_case_can_say_how_and_cores_have_one_way():

@@ -140,6 +140,7 @@ class AbsentDevice:
         self.copy_engine = capability >= COPY_ENGINE_FROM
         kilobytes = 0 if cores else _BLOCK_MEMORY.get(capability, _LEAST_BLOCK_MEMORY)
         self.block_memory = kilobytes << 10
+        self.cache_bytes = 0
         self.files: list[CompiledFile] = []
         self.kernels: set[tuple[str, str]] = set()
         self._cache = Cache()

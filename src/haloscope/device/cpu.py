@@ -146,6 +146,7 @@ class CpuDevice:
     xp: Any = np
     copy_engine = False
     block_memory = 0
+    cache_bytes = 0
     stream = None
     side = None
 

@@ -304,6 +304,7 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(self.index)
         self.name = properties["name"].decode()
         self.multiprocessors = int(properties["multiProcessorCount"])
+        self.cache_bytes = int(properties["l2CacheSize"])
         self.copy_engine = int(self._device.compute_capability) >= COPY_ENGINE_FROM
         known = int(self._device.compute_capability), cupy.cuda.runtime.driverGetVersion()
         self._early = all(has >= least for has, least in zip(known, EARLY_FROM, strict=True))

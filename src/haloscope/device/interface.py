@@ -118,6 +118,10 @@ class Device(Protocol):
     def block_memory(self) -> int:
         """Bytes of shared memory that a block of a GPU's threads may ask for; 0 on cores."""
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of a GPU's second-level cache, which all its processors share; 0 on cores."""
+
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of undefined content, aligned for vector loads."""
 

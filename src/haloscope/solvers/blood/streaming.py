@@ -9,7 +9,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid_gpu import Way, faster_in_place, fastest_way, room_for_two
 
 Streaming = Literal["auto", "in place", "two buffers", "push"]
 
@@ -30,7 +30,8 @@ def choose_way(
     device, world
         Where to compute, and the ranks.
     streaming
-        As the case has it. ``auto``: two buffers where there is a GPU, and room on each.
+        As the case has it. ``auto``: on GPUs two buffers where there is room on each, but for lattices that
+        the cache holds in part when they are stepped in place.
     points
         Of this rank, ghosts included.
     itemsize
@@ -60,11 +61,18 @@ def choose_way(
     sharing = world.sharing(device.identity)
     free = device.memory()[0]
     scarce = world.any(not room_for_two(free, points, itemsize, sharing, beside))
-    chosen = "in place" if scarce else "two buffers"
     buffer = world.largest(float(DIRECTIONS * points * itemsize))
+    takes = f"a buffer takes {buffer / 1e9:.3g} GB at most"
+    cache = -world.largest(-device.cache_bytes / sharing)
+    if not scarce and faster_in_place(cache, buffer):
+        tell(
+            f"populations stream in place: {takes}, and of a cache of {cache / 1e9:.2g} GB more is then of use"
+        )
+        return fastest_way(itemsize, 1)
+    chosen = "in place" if scarce else "two buffers"
     least = -world.largest(-free / sharing)
     tell(
-        f"populations stream {_said(chosen)}: a buffer takes {buffer / 1e9:.3g} GB at most, "
+        f"populations stream {_said(chosen)}: {takes}, "
         f"{least / 1e9:.3g} GB at least are free for a rank, all else takes about {beside / 1e9:.3g} GB"
     )
     return fastest_way(itemsize, 1 if scarce else 2)
