@@ -46,16 +46,29 @@ _CONVERSIONS = {
 }
 
 
-def passing_for_a_gpu(folder, fluid, way):
-    """Cores that run the code of GPUs, with the constants of a fluid and a way through steps."""
-    prelude = (Path(__file__).parent / "unit" / "one_thread_gpu.hpp").read_text() + _ONE_THREAD
-    constants = {**fluid.constants, **way.constants()}
-    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    text = source_text(SOURCE)
-    for instruction, same in _CONVERSIONS.items():
-        assert instruction in text
-        text = text.replace(instruction, same)
-    return Compiled(compiled(folder, defined + prelude + text, "-march=native"), "cuda")
+class PassingForGpu(CpuDevice):
+    """Cores that run the code of GPUs, with the constants that a fluid asks for."""
+
+    kind = "cuda"
+
+    def __init__(self, folder):
+        super().__init__(threads=1)
+        self._folder, self._compiled = folder, {}
+
+    def kernel(self, file, name, constants):
+        key = tuple(sorted(constants.items()))
+        if key not in self._compiled:
+            prelude = Path(__file__).parent / "unit" / "one_thread_gpu.hpp"
+            defined = "".join(f"#define {name} {value}\n" for name, value in key)
+            text = source_text(SOURCE)
+            for instruction, same in _CONVERSIONS.items():
+                assert instruction in text
+                text = text.replace(instruction, same)
+            folder = self._folder / f"fluid-{len(self._compiled)}"
+            folder.mkdir()
+            text = defined + prelude.read_text() + _ONE_THREAD + text
+            self._compiled[key] = compiled(folder, text, "-march=native")
+        return CpuKernel(self._compiled[key][name])
 
 
 class Compiled(CpuDevice):

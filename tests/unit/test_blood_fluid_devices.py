@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from fluid_on_one_thread import Compiled, compiled, passing_for_a_gpu
+from fluid_on_one_thread import Compiled, PassingForGpu, compiled
 from lattice_tables import box_part, split
 from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 
@@ -18,6 +17,7 @@ from haloscope.solvers.blood import fluid_gpu, fluid_launches
 from haloscope.solvers.blood.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, neighbours
+from haloscope.solvers.blood.local_stress import ChosenPoints
 from haloscope.solvers.blood.populations import stride_of
 
 
@@ -202,7 +202,7 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
     part = parts[0] if way.buffers == 1 else whole
     options = {**options_of_all_kinds(part), "real": real, "storage": storage}
     fluid = Fluid(device, part, **options)
-    there = Fluid(passing_for_a_gpu(tmp_path, fluid, way), part, way=way, **options)
+    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
     same_bits((fluid, there), part)
     # Set again, from whatever kind of step: an even number of them, then an odd one.
     there.step()
@@ -222,7 +222,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     whole, owner, parts = whole_and_parts()
     start, way = random_start(whole), Way(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
-    there = passing_for_a_gpu(tmp_path, one, way)
+    there = PassingForGpu(tmp_path)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
     many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]
     for fluid in many:
@@ -245,6 +245,26 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
         for fluid, points in zip(many, mine, strict=True):
             assert np.array_equal(fluid.populations(), expected[:, points])
             assert np.array_equal(fluid.velocity[:, : fluid.owned], one.velocity[:, points])
+
+
+def test_what_walls_send_back_is_told_of_chosen_points_too(device, tmp_path):
+    """Steps between two buffers work it out as they fetch it: it is not among what is stored."""
+    part = whole_and_parts()[0]
+    options = options_of_all_kinds(part)
+    one = Fluid(device, part, **options)
+    gpu = PassingForGpu(tmp_path)
+    there = Fluid(gpu, part, way=fluid_gpu.fastest_way(8, 2), **options)
+    points = np.random.default_rng(3).permutation(part.bulk)[: part.bulk // 2]
+    chosen = [
+        ChosenPoints(each, fluid, part, points) for each, fluid in ((device, one), (gpu, there))
+    ]
+    for fluid in (one, there):
+        fluid.set_populations(random_start(part))
+    for _ in range(4):
+        one.step()
+        there.step()
+        assert np.array_equal(chosen[0].populations(), one.populations()[:, points])
+        assert np.array_equal(chosen[1].populations(), chosen[0].populations())
 
 
 def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
@@ -354,10 +374,7 @@ def test_ranks_with_hardly_a_point_outside_openings_step_too(device, tmp_path, b
     assert part.bulk == 9 * bulk
     options = {"tau": 0.8, "openings": (Opening(0, 1, np.tile([0.01, 0.0, 0.0], (9, 1))),)}
     one = Fluid(device, part, **options)
-    bits = neighbours(part.sources[:, : part.bulk], way).mask_bits
-    assert bits == 0 or bulk
-    gpu = passing_for_a_gpu(tmp_path, one, replace(way, compact=bits > 0))
-    there = Fluid(gpu, part, way=way, **options)
+    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
     for fluid in (one, there):
         fluid.set_populations(random_start(part))
         for _ in range(3):
@@ -373,7 +390,7 @@ def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, tmp_path, 
     assert neighbours(part.sources, way).mask_bits == 0
     fluid = Fluid(device, part, **options)
     whole_rows = Way(buffers=2)
-    there = Fluid(passing_for_a_gpu(tmp_path, fluid, whole_rows), part, way=way, **options)
+    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
     assert there.constants["KINDS"] == whole_rows.constants()["KINDS"]
     assert there.constants_elsewhere()["KINDS"] == way.constants()["KINDS"]
     there.take(way)

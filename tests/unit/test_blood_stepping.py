@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fluid_on_one_thread import passing_for_a_gpu
+from fluid_on_one_thread import PassingForGpu
 
 from haloscope.case import check
 from haloscope.device.cpu import CpuDevice, CpuLaunch
@@ -121,7 +121,7 @@ def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
 def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, tmp_path):
     plain, other = opened(OPEN), opened(OPEN)
     way = Way(buffers=2)
-    device = passing_for_a_gpu(tmp_path, plain.fluid, way)
+    device = PassingForGpu(tmp_path)
     fluid = Fluid(
         device,
         other.part,

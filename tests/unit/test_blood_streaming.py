@@ -96,6 +96,9 @@ def test_lattices_near_the_size_of_the_cache_are_stepped_in_place():
         twice = Gpu(20 * ENOUGH, cache_bytes=2 * cache)
         assert chosen(twice, Ranks(["one", "one"]))[0] == buffers
         assert chosen(gpu, Ranks(["one"]), "two buffers")[0] == 2
+        told: list[str] = []
+        way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, told.append, links=True)
+        assert way.buffers == 2
 
 
 def test_a_case_can_say_how_and_cores_have_one_way():

@@ -69,11 +69,21 @@ openings(const Stored *from, Stored *to, long stride, const Physics k, const rea
 }
 
 // Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
-// a times that, plus b times what is at `other`, plus c; coefficients [3][count].
+// a times that, plus b times what is at `other`, plus c; coefficients [3][count]. After each step, but
+// where steps between two buffers do it (WALLS of fluid_gpu.hpp).
 KERNEL correct_walls(Stored *f, const long *place, const long *other, const real *coefficients,
                      long count) {
   FOR_EACH(q, count) {
     const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
     f[place[q]] = kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c)));
+  }
+}
+
+// The same, given to `sent` [count], where the next step is to work it out itself.
+KERNEL send_back_to(const Stored *f, const long *place, const long *other, const real *coefficients,
+                    long count, real *sent) {
+  FOR_EACH(q, count) {
+    const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
+    sent[q] = number(kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c))));
   }
 }

@@ -22,6 +22,7 @@ from haloscope.solvers.blood.fluid_boundaries import (
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid_launches import Binder, orders
 from haloscope.solvers.blood.populations import HALF_SCALE, Populations
+from haloscope.solvers.blood.sent_back import SentBack, split_links
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -203,6 +204,10 @@ class Fluid:
         given = self._in_openings.arrays(self._dtype)
         self._opening_tables = [device.from_host(table) for table in given]
         self._corrections: list[tuple[Any, ...]] = []
+        self._sent_back: SentBack | None = None
+        if walls is not None and self._way.buffers == 2 and not self._way.pushing:
+            inside, walls = split_links(walls, part.bulk)
+            self._sent_back = SentBack(device, part, inside, self.stride, self._dtype)
         if walls is not None and len(walls.points):
             for place, other, values in link_tables(part, walls, self.stride):
                 tables = (place, other, values.astype(self._dtype))
@@ -213,7 +218,7 @@ class Fluid:
         self.listed = self._orders.listed
         self._way = self._orders.way
         if device.kind != "cpu":
-            self.constants |= self._way.constants()
+            self.constants |= {"WALLS": int(self._sent_back is not None), **self._way.constants()}
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
 
@@ -257,6 +262,7 @@ class Fluid:
             cells=(self.force, self.velocity, self.inside),
             opening_tables=(*self._opening_tables, self._drive),
             corrections=tuple(self._corrections),
+            sent_back=() if self._sent_back is None else self._sent_back.arguments,
             aside=self._aside,
             alone=self.count == self.owned,
         )
@@ -326,7 +332,33 @@ class Fluid:
 
     def arrived(self, i: int) -> Array:
         """What has arrived along direction i at all own points, on the device: f_i - w_i."""
-        return self._populations.arrived(i)
+        found = self._populations.arrived(i)
+        if self._sent_back is not None and self.streamed:
+            self._sent_back.put_into(found, i, *self._sending())
+        return found
+
+    def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
+        """What has arrived at some own points that lie in no opening, on the host, (19, points).
+
+        Parameters
+        ----------
+        points
+            Their numbers.
+        addresses
+            Where it is when it lies in own slots, and when it still lies with neighbours, (19, points) each.
+        """
+        stored = self._populations.numbers(self.populations_array[addresses[int(self.streamed)]])
+        found = np.asarray(self._device.to_host(stored), np.float64)
+        if self._sent_back is not None and self.streamed:
+            chosen, directions, columns = self._sent_back.of_points(points)
+            if len(chosen):
+                sent = self._sent_back.sent(chosen, *self._sending())
+                found[directions, columns] = self._device.to_host(sent)
+        return found
+
+    def _sending(self) -> tuple[Any, Array]:
+        """The kernel that tells what walls send back, and what it reads."""
+        return self._device.kernel(SOURCE, "send_back_to", self.constants), self.populations_array
 
     def populations(self) -> Floats:
         """Populations less their weights, f_i - w_i, as they have arrived at each own point.

@@ -15,7 +15,11 @@
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
-// Constants: THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
+// WALLS (1: there are links to walls that move or do not lie halfway): steps between two buffers work out what
+// such walls send back as they fetch what arrives: `wall[p]` is the number of p among points with such links,
+// or -1; `walls` has for each of them a mask of its links by direction, one of those that are near, and the
+// number of the first in `shares`, which has their coefficients [3][links], see correct_walls.
+// Constants: WALLS, THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
 // cache by whole lines), EARLY (launches may begin before the one before has ended, and look up until then
 // where neighbours lie).
 
@@ -40,6 +44,14 @@ INLINE void let_step_after_begin() {}
 struct alignas(16) Four {
   int of[4];
 };
+
+#if WALLS
+#define SENT_BACK                                                                             \
+  , const int *__restrict__ wall, const Four *__restrict__ walls, const real *__restrict__ shares, \
+      long links, long moving
+#else
+#define SENT_BACK
+#endif
 
 INLINE real taken(const Stored *p) {
 #if LINES
@@ -142,6 +154,23 @@ INLINE void arrive(const Stored *f, long stride, long p, const int *d, real *h) 
   UNROLLED for (int i = 1; i < Q; ++i) h[i] = taken(f + place(stride, i, p, d[i - 1]));
 }
 
+#if WALLS
+// What walls send back to point p, in place of what would come from halfway. Of a near link the other share
+// is what arrives against it, which has come; of a far one what left along it, which is in an own slot.
+INLINE void send_back(const Stored *f, long stride, long p, const Four &links, const real *shares,
+                      long count, bool moving, real *h) {
+  long n = links.of[2];
+  UNROLLED for (int i = 1; i < Q; ++i) {
+    if (!(links.of[0] >> (i - 1) & 1)) continue;
+    const bool near = links.of[1] >> (i - 1) & 1;
+    const real other = near ? h[opposite(i)] : taken(f + opposite(i) * stride + p);
+    const real pushed = moving ? shares[2 * count + n] : (real)0;
+    h[i] = as_kept(fused(shares[n], h[i], fused(shares[count + n], other, pushed)));
+    ++n;
+  }
+}
+#endif
+
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
               const int *__restrict__ points, long count, const int *__restrict__ kinds,
@@ -166,7 +195,7 @@ KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
                const Physics k, const real *CHANGING body, const int *__restrict__ points,
                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-               long pitch, long mask_bits, SURROUNDINGS, long backward) {
+               long pitch, long mask_bits, SURROUNDINGS, long backward SENT_BACK) {
   let_step_after_begin();
   const Surroundings around = {body, force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
@@ -175,8 +204,17 @@ advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
     int d[ROW];
     real h[Q];
     find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+#if WALLS
+    bool alone = false;
+    UNROLLED for (int i = 1; i < Q; ++i) alone |= d[i - 1] == NONE;
+    const int of_walls = alone ? wall[p] : -1;
+    const Four its_links = walls[of_walls < 0 ? 0 : of_walls];
+#endif
     wait_for_step_before();
     arrive(from, stride, p, d, h);
+#if WALLS
+    if (of_walls >= 0) send_back(from, stride, p, its_links, shares, links, moving, h);
+#endif
     collide_at(k, around, stride, p, h);
     UNROLLED for (int i = 0; i < Q; ++i) to[i * stride + p] = kept(h[i]);
   }

@@ -155,6 +155,8 @@ class Binder:
     corrections
         Links to walls after steps that leave populations in own slots, and after those that leave
         them with neighbours; empty where there are none.
+    sent_back
+        What steps between two buffers read of links to walls; empty where there are none.
     aside
         Whether the edge is taken on the device's side stream.
     alone
@@ -173,6 +175,7 @@ class Binder:
     cells: tuple[Array, ...]
     opening_tables: tuple[Array, ...]
     corrections: tuple[tuple[Any, ...], ...]
+    sent_back: tuple[Any, ...]
     aside: bool
     alone: bool
 
@@ -183,7 +186,9 @@ class Binder:
         common = (self.stride, self.physics, self.body_force)
         found = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
-        last = () if self.device.kind == "cpu" else (int(turn.backward),)
+        last: tuple[Any, ...] = () if self.device.kind == "cpu" else (int(turn.backward),)
+        if turn.streamed and not turn.pushed:
+            last += self.sent_back
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
         each = zip((found.edge, found.interior), tables, streams, strict=True)

@@ -25,3 +25,6 @@ typedef real Stored;
 INLINE real number(Stored a) { return a; }
 INLINE Stored kept(real a) { return a; }
 #endif
+
+// A number as it is once it has been kept.
+INLINE real as_kept(real a) { return number(kept(a)); }

@@ -115,9 +115,7 @@ class ChosenPoints:
 
     def populations(self) -> Floats:
         """What has arrived at each point, less the weights, (19, n)."""
-        fluid = self._fluid
-        found = fluid.numbers(fluid.populations_array[self._addresses[int(fluid.streamed)]])
-        return np.asarray(self._device.to_host(found), np.float64)
+        return self._fluid.arrived_at(self._points, self._addresses)
 
     def forces(self) -> Floats:
         """Force density of cells, (3, n); zero without cells."""

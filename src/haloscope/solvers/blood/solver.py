@@ -142,6 +142,7 @@ class BloodSolver:
             table.stored_bytes,
             self.notices.append,
             bytes_beside_populations(table, self.places.shape[0]) / world.size,
+            links=table.walls.kind == "interpolated" or bool(table.walls.velocity_m_s),
         )
         self.fluid = Fluid(
             device,

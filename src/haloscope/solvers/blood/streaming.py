@@ -22,6 +22,7 @@ def choose_way(
     itemsize: int,
     tell: Callable[[str], None],
     beside: float = 0.0,
+    links: bool = False,
 ) -> Way:
     """Choose the way through a step, the same on all ranks; all ranks call this.
 
@@ -40,6 +41,9 @@ def choose_way(
         Is told what was chosen, where there is a choice.
     beside
         Bytes that a rank needs for all else, cells included.
+    links
+        Whether there are walls that move or do not lie halfway: steps between two buffers work out what these
+        send back, those in place need another pass.
 
     Raises
     ------
@@ -64,7 +68,7 @@ def choose_way(
     buffer = world.largest(float(DIRECTIONS * points * itemsize))
     takes = f"a buffer takes {buffer / 1e9:.3g} GB at most"
     cache = -world.largest(-device.cache_bytes / sharing)
-    if not scarce and faster_in_place(cache, buffer):
+    if not scarce and not links and faster_in_place(cache, buffer):
         tell(
             f"populations stream in place: {takes}, and of a cache of {cache / 1e9:.2g} GB more is then of use"
         )
