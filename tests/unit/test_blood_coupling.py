@@ -237,16 +237,36 @@ def test_points_forget_what_they_held_where_they_should(count):
     assert np.array_equal(force, spread(coupling, rank, positions, forces))
 
 
-def test_two_threads_give_the_bits_of_one():
-    rank = whole(in_a_vessel())
-    positions = vertices(2000)
+SLABS = {
+    "vessel": lambda: whole(in_a_vessel()),
+    "box": whole,
+    "part of it": lambda: Rank(np.ones(SHAPE[::-1], bool), (0, 3, 2), (11, 8, 12)),
+    "few planes": lambda: whole(np.ones((4, 9, 11), bool)),
+}
+
+
+@pytest.mark.parametrize("where", SLABS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_many_threads_give_the_bits_of_one(kernel, where):
+    """Also where slabs are thinner than supports, and where there are more threads than planes."""
+    rank = SLABS[where]()
+    positions = vertices(2000, shape=rank.box.shape)
     # Compact cells, so that threads pass over some of them.
     cells = positions[:, :50, None] + np.random.default_rng(1).uniform(-2, 2, (3, 50, 40))
     positions = np.concatenate([positions, cells.reshape(3, -1)], axis=1)
+    positions[2, 77] = np.nan
     forces = np.random.default_rng(8).standard_normal(positions.shape)
-    one = spread(rank.opened("peskin", 1), rank, positions, forces)
-    for threads in (2, 3):
-        assert np.array_equal(one, spread(rank.opened("peskin", threads), rank, positions, forces))
+    one = spread(rank.opened(kernel, 1), rank, positions, forces)
+    for threads in (2, 3, 7, 17):
+        assert np.array_equal(one, spread(rank.opened(kernel, threads), rank, positions, forces))
+    # As vertices come: one after the other.
+    alone = np.zeros_like(one)
+    for i in range(40):
+        there = np.ascontiguousarray(positions[:, i : i + 1])
+        rank.opened(kernel, 3).spread(alone, there, np.ascontiguousarray(forces[:, i : i + 1]), 1)
+    first = np.ascontiguousarray(positions[:, :40])
+    together = spread(rank.opened(kernel, 5), rank, first, np.ascontiguousarray(forces[:, :40]))
+    assert np.array_equal(alone, together)
 
 
 def test_a_force_near_a_wall_loses_what_falls_into_it():

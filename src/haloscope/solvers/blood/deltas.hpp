@@ -65,3 +65,14 @@ INLINE int delta_weights(real x, real *phi, int apart = 1) {
   return below - 1;
 #endif
 }
+
+// The first point of that support.
+INLINE int first_of_support(real x) {
+#if DELTA == LINEAR
+  return floor_of(x);
+#elif DELTA == ROMA
+  return nearest_point(x) - 1;
+#else
+  return floor_of(x) - 1;
+#endif
+}
