@@ -99,7 +99,8 @@ class Machine(Table):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """cpu, cuda, or auto: a GPU when there is one."""
     threads: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Threads a rank on cores; 0: all the cores that the rank was given."""
+    """Threads a rank on cores; 0: all the cores that the rank was given, or its part of them where ranks were
+    given the same ones."""
     decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
     """auto, 1d, 2d, 3d (axes that are cut, slowest first) or blocks along x, y, z."""
     transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer", "repacked"] = "auto"

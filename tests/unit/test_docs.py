@@ -44,7 +44,10 @@ def _without_code(text: str) -> str:
 def _anchors(page: Path) -> set[str]:
     """Anchors of a page's headings, by the rule that GitHub follows."""
     headings = re.findall(r"^#+ +(.+)$", _without_code(page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    # Of headings that are the same the second one has -1.
+    again = [slugs[:n].count(slug) for n, slug in enumerate(slugs)]
+    return {f"{slug}-{n}" if n else slug for slug, n in zip(slugs, again, strict=True)}
 
 
 def _blocks(page: Path, language: str) -> list[str]:

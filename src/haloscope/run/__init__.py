@@ -14,6 +14,7 @@ from haloscope.device import open_device
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
+from haloscope.exchange.cores import threads_of_rank
 from haloscope.exchange.world import World, open_world
 from haloscope.folders import make_folder
 from haloscope.interrupts import Interrupted, handled_by
@@ -81,7 +82,7 @@ class Simulation(RunState):
         world = open_world() if world is None else world
         if device is None or isinstance(device, str):
             kind = device or case.machine.device
-            threads = case.machine.threads or None
+            threads = case.machine.threads or threads_of_rank(world)
             device = open_device(kind, local_rank=world.local_rank, threads=threads)
         require_memory(case, device, world)
         super().__init__(case, name, device, world, registry.make_solver(case, device, world))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from haloscope.case import check
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError
+from haloscope.exchange.cores import threads_of_rank
 from haloscope.exchange.transports import TransportUnavailable
 from haloscope.exchange.world import World
 from haloscope.numerics.digest import field_digest, field_sketch
@@ -101,9 +102,8 @@ def run_point(point: Point, world: World) -> Record:
     """
     model = registry.case_model(point.case["solver"])
     case = check(point.case, model, f"point {point.id}")
-    device = open_device(
-        case.machine.device, local_rank=world.local_rank, threads=case.machine.threads or None
-    )
+    threads = case.machine.threads or threads_of_rank(world)
+    device = open_device(case.machine.device, local_rank=world.local_rank, threads=threads)
     record = {
         "id": point.id,
         "kind": point.kind,
