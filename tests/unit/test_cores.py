@@ -16,7 +16,7 @@ class Ranks(World):
 
     def __init__(self, same: int, others: int = 0) -> None:
         super().__init__()
-        self._same, self._others = same, others
+        self._same, self._others, self.local_size = same, others, same + others
 
     def gather_texts(self, text: str) -> list[str]:
         return [text] * self._same + ["elsewhere cores [0]"] * self._others
@@ -31,6 +31,10 @@ def test_ranks_that_were_given_the_same_cores_share_them():
     cores = available_cores()
     assert threads_of_rank(World()) == cores
     assert threads_of_rank(Ranks(1, others=5)) == cores
+    # Another host of the same name and with as many cores.
+    elsewhere = Ranks(6)
+    elsewhere.local_size = 2
+    assert threads_of_rank(elsewhere) == max(1, cores // 2)
     for ranks in (2, 3, cores, cores + 1, 7 * cores):
         assert threads_of_rank(Ranks(ranks, others=2)) == max(1, cores // ranks)
 

@@ -21,7 +21,8 @@ def threads_of_rank(world: World) -> int:
         What ``OMP_NUM_THREADS`` says; else this rank's part of the cores that it may run on, at least 1.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    together = world.sharing(f"{platform.node()} cores {cores}")
+    # Hosts may have the same name, but not the same memory.
+    together = min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if given.isdigit() and int(given) > 0:
         return int(given)

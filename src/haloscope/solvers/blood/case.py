@@ -125,7 +125,8 @@ class BloodTable(Table):
     streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
     """How a GPU moves populations: in place, or between two buffers, which takes twice the memory and is
     faster for large lattices; auto takes two where they fill less than a third of what is free and leave
-    room for cells, but goes in place where a buffer takes 0.3 to 4 times the second-level cache.
+    room for cells, but goes in place where a buffer takes 0.3 to 4 times the second-level cache and no
+    wall moves or is interpolated.
     push, for studies: between two buffers, written to neighbours instead of read from them."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
     """Drives the flow: force on each volume, along x, y, z."""

@@ -70,7 +70,7 @@ openings(const Stored *from, Stored *to, long stride, const Physics k, const rea
 
 // Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
 // a times that, plus b times what is at `other`, plus c; coefficients [3][count]. After each step, but
-// where steps between two buffers do it (WALLS of fluid_gpu.hpp).
+// where steps between two buffers do it (WALLS of fluid_gpu.hpp), which leave points in openings to this.
 KERNEL correct_walls(Stored *f, const long *place, const long *other, const real *coefficients,
                      long count) {
   FOR_EACH(q, count) {

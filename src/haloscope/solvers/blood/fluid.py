@@ -268,6 +268,8 @@ class Fluid:
         )
         state = self._populations
         self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
+        if self._sent_back is not None:
+            self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
 
     def take(self, way: Way) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
@@ -334,7 +336,7 @@ class Fluid:
         """What has arrived along direction i at all own points, on the device: f_i - w_i."""
         found = self._populations.arrived(i)
         if self._sent_back is not None and self.streamed:
-            self._sent_back.put_into(found, i, *self._sending())
+            self._sent_back.put_into(found, i, self._send_back_to, self.populations_array)
         return found
 
     def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
@@ -343,7 +345,7 @@ class Fluid:
         Parameters
         ----------
         points
-            Their numbers.
+            Their numbers, each once.
         addresses
             Where it is when it lies in own slots, and when it still lies with neighbours, (19, points) each.
         """
@@ -352,13 +354,9 @@ class Fluid:
         if self._sent_back is not None and self.streamed:
             chosen, directions, columns = self._sent_back.of_points(points)
             if len(chosen):
-                sent = self._sent_back.sent(chosen, *self._sending())
+                sent = self._sent_back.sent(chosen, self._send_back_to, self.populations_array)
                 found[directions, columns] = self._device.to_host(sent)
         return found
-
-    def _sending(self) -> tuple[Any, Array]:
-        """The kernel that tells what walls send back, and what it reads."""
-        return self._device.kernel(SOURCE, "send_back_to", self.constants), self.populations_array
 
     def populations(self) -> Floats:
         """Populations less their weights, f_i - w_i, as they have arrived at each own point.
@@ -460,7 +458,7 @@ class Fluid:
         self.collide_interior()
 
     def finish_step(self) -> None:
-        """Let moving and slanted walls act, once what comes from other ranks is there."""
+        """Let moving and slanted walls act that the steps leave, once what comes from other ranks is there."""
         for launch in self._launches[self.phase].walls:
             launch()
         self._populations.go_on()

@@ -182,7 +182,9 @@ class Populations:
         if not self.turn.streamed or i == 0:
             return self.numbers(own)
         sources = xp.asarray(self._sources[i - 1])
-        there = f[int(OPPOSITE[i]) * self.stride + sources]
+        # Of that slot alone: flat addresses of large lattices do not fit the type of the sources.
+        slot = int(OPPOSITE[i]) * self.stride
+        there = f[slot : slot + self.stride][sources]
         return self.numbers(xp.where(sources < 0, own, there))
 
 

@@ -120,7 +120,7 @@ class SentBack:
         return found
 
     def of_points(self, points: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
-        """Links of some points: their numbers, and direction and place in `points` of each."""
+        """Links of some points, each named once: their numbers, and direction and place in `points` of each."""
         order = np.argsort(points, kind="stable")
         at = np.searchsorted(points, self._points, sorter=order)
         at = order[np.minimum(at, len(points) - 1)] if len(points) else at
