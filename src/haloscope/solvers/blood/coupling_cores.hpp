@@ -62,6 +62,19 @@ INLINE void weigh(Batch &batch, const Box &box, const real *X, long vertices, lo
       batch.w[r][n] = batch.phi[2][r / SUPPORT][n] * batch.phi[1][r % SUPPORT][n];
 }
 
+// Rows of supports that begin at given places of the table and lie in it as a whole.
+INLINE void find_rows_from(Batch &batch, const Table &table, const int *rows, const int *first) {
+  THREADS(n, VERTICES_A_BATCH) batch.whole[n] = 0;
+  for (int r = 0; r < ROWS; r++) {
+    const int *row = rows + (r / SUPPORT * table.ny + r % SUPPORT) * table.nx;
+    THREADS(n, VERTICES_A_BATCH) {
+      const int p = row[first[n]];
+      batch.rows[r][n] = p;
+      batch.whole[n] |= p;
+    }
+  }
+}
+
 // The sums of a vertex whose support has gaps, point after point.
 static __attribute__((noinline)) void sum_with_gaps(const real *u, long stride, const Table &table,
                                                     const Batch &batch, int n, long first,
@@ -130,16 +143,8 @@ KERNEL interpolate(const real *u, long stride, const int *points, const int *row
     THREADS(n, VERTICES_A_BATCH) {
       const int x = batch.from[0][n], y = batch.from[1][n], z = batch.from[2][n];
       first[n] = batch.known[n] ? (int)place_of(table, x, y, z) : 0;
-      batch.whole[n] = 0;
     }
-    for (int r = 0; r < ROWS; r++) {
-      const int *row = rows + (r / SUPPORT * table.ny + r % SUPPORT) * table.nx;
-      THREADS(n, VERTICES_A_BATCH) {
-        const int p = row[first[n]];
-        batch.rows[r][n] = p;
-        batch.whole[n] |= p;
-      }
-    }
+    find_rows_from(batch, table, rows, first);
     for (int n = 0; n < here; n++) {
       real *to = V + places[n];
       if (!batch.known[n]) {

@@ -55,23 +55,6 @@ struct alignas(64) Reach {
   bool all;
 };
 
-// Rows of supports of which none goes over an end of the box or leaves the slab.
-INLINE void find_whole_rows(Batch &batch, const Table &table, const int *rows) {
-  int first[VERTICES_A_BATCH];
-  THREADS(n, VERTICES_A_BATCH) {
-    first[n] = (int)place_of(table, batch.from[0][n], batch.from[1][n], batch.from[2][n]);
-    batch.whole[n] = 0;
-  }
-  for (int r = 0; r < ROWS; r++) {
-    const int *row = rows + (r / SUPPORT * table.ny + r % SUPPORT) * table.nx;
-    THREADS(n, VERTICES_A_BATCH) {
-      const int p = row[first[n]];
-      batch.rows[r][n] = p;
-      batch.whole[n] |= p;
-    }
-  }
-}
-
 // Where the rows of supports begin, and which of them lie in the slab. Supports that go over the end of
 // the box along x, that have gaps or whose planes in the slab do not follow each other are not whole.
 INLINE void find_rows(Batch &batch, Reach &reach, const Table &table, const int *rows, const Box &box,
@@ -84,7 +67,11 @@ INLINE void find_rows(Batch &batch, Reach &reach, const Table &table, const int 
            (z < begin) | (z + SUPPORT > end);
   }
   reach.all = !out;
-  if (reach.all) return find_whole_rows(batch, table, rows);
+  if (reach.all) {
+    THREADS(n, VERTICES_A_BATCH)
+      x[n] = (int)place_of(table, batch.from[0][n], batch.from[1][n], batch.from[2][n]);
+    return find_rows_from(batch, table, rows, x);
+  }
   THREADS(n, VERTICES_A_BATCH) {
     const int from = batch.from[0][n];
     const bool within = from >= 0 && from + SUPPORT <= ax.count;
