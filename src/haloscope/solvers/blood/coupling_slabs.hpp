@@ -209,6 +209,7 @@ KERNEL spread(real *g, long stride, const int *points, const int *rows, const in
     // What waits is spread once it fills a batch: few vertices of those that follow each other meet a slab.
     int waiting[2 * VERTICES_A_BATCH], held = 0;
     const int begin = slabs[k], end = slabs[k + 1];
+    if (begin == end) continue;
     for (long b = 0; b < batches; b++) {
       const int low = extents[2 * b], high = extents[2 * b + 1];
       if (!meets(low, high, axis, begin, end)) continue;
