@@ -205,9 +205,9 @@ advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
     real h[Q];
     find_neighbours(kinds, distances, pitch, mask_bits, p, d);
 #if WALLS
-    bool alone = false;
-    UNROLLED for (int i = 1; i < Q; ++i) alone |= d[i - 1] == NONE;
-    const int of_walls = alone ? wall[p] : -1;
+    bool bounded = false;
+    UNROLLED for (int i = 1; i < Q; ++i) bounded |= d[i - 1] == NONE;
+    const int of_walls = bounded ? wall[p] : -1;
     const Four its_links = walls[of_walls < 0 ? 0 : of_walls];
 #endif
     wait_for_step_before();

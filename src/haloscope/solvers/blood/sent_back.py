@@ -81,9 +81,9 @@ class SentBack:
         give = device.from_host
         shares = give(np.ascontiguousarray(shares, real) if len(points) else np.zeros((3, 1), real))
         moving = int(bool(np.any(walls.velocities)))
-        self.count = len(points)
-        self.arguments = (give(wall), give(records), shares, self.count, moving)
-        self._device, self._points, self._real = device, points, real
+        self.arguments = (give(wall), give(records), shares, len(points), moving)
+        self._device, self._real = device, real
+        self._points, self._directions = points, directions
         self._of_direction = [np.flatnonzero(directions == i) for i in range(DIRECTIONS)]
         self._places = (place, other)
 
@@ -121,13 +121,10 @@ class SentBack:
 
     def of_points(self, points: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
         """Links of some points, each named once: their numbers, and direction and place in `points` of each."""
-        order = np.argsort(points, kind="stable")
+        if len(points) == 0:
+            return (np.zeros(0, np.int64),) * 3
+        order = np.argsort(points)
         at = np.searchsorted(points, self._points, sorter=order)
-        at = order[np.minimum(at, len(points) - 1)] if len(points) else at
-        chosen = np.flatnonzero(np.asarray(points)[at] == self._points) if len(points) else at[:0]
-        directions = np.concatenate(
-            [np.full(len(some), i) for i, some in enumerate(self._of_direction)]
-        )
-        of_link = np.empty(self.count, np.int64)
-        of_link[np.concatenate(self._of_direction)] = directions
-        return chosen, of_link[chosen], at[chosen]
+        at = order[np.minimum(at, len(points) - 1)]
+        chosen = np.flatnonzero(np.asarray(points)[at] == self._points)
+        return chosen, self._directions[chosen], at[chosen]
