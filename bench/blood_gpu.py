@@ -149,6 +149,9 @@ class Bench:
             names = self.options.ways
         elif shape not in FEWER:
             names = tuple(name for name in names if name in FEW_WAYS)
+        if self.options.walls == "interpolated":
+            # What lanes leave for each other must fit into the memory that a block has by itself.
+            names = tuple(name for name in names if understood(name).threads <= 256)
         fluid, wanted, laid_out = None, None, (False, False, 0)
         for name in names:
             way = understood(name)

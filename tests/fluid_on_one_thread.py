@@ -1,4 +1,4 @@
-"""Cores that pass for a GPU on which the fluid's kernels run: their own code, by one thread."""
+"""Cores that pass for a GPU on which the fluid's kernels run: their own code, by one thread or by warps."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ _ONE_THREAD = """
   for (long i##_th = 0, i; i##_th < (long)(n) &&                                         \\
                            (i = (backward) ? (long)(n) - 1 - i##_th : i##_th, true);     \\
        i##_th++)
+#define SHARED(type, name, count) static type name[count]
+static const struct { unsigned x; } threadIdx = {0};
+INLINE void __syncwarp() {}
+INLINE int __shfl_sync(unsigned, int value, int) { return value; }
 INLINE void wait_for_launches_before() {}
 INLINE void let_next_launch_begin() {}
 template <typename T>
@@ -46,28 +50,79 @@ _CONVERSIONS = {
 }
 
 
+# What the kernel itself has of a GPU, and a function with its name that runs it by blocks of two warps.
+_BY_WARPS = """
+#define SHARED(type, name, count) static type name[count]
+#define FOR_EACH_FROM(i, n, backward)                                                    \\
+  for (long i = ((backward) ? gridDim.x - 1 - blockIdx.x : blockIdx.x) *                 \\
+                    (long)blockDim.x + threadIdx.x;                                      \\
+       i < (long)(n); i += (long)gridDim.x * blockDim.x)
+#define FOR_EACH(i, n) FOR_EACH_FROM(i, n, false)
+#define PARTS(k, n) FOR_EACH(k, n)
+INLINE void __syncwarp() { warps[threadIdx.x / 32]->arrive_and_wait(); }
+INLINE int __shfl_sync(unsigned, int value, int from) {
+  const int warp = threadIdx.x / 32;
+  exchanged[warp][0][threadIdx.x % 32] = value;
+  __syncwarp();
+  const int found = exchanged[warp][0][from];
+  __syncwarp();
+  return found;
+}
+INLINE void wait_for_launches_before() {}
+INLINE void let_next_launch_begin() {}
+template <typename T>
+INLINE T load_with_line(const T *p) { return *p; }
+INLINE float absolute(float a) { return std::fabs(a); }
+#define advance_across advance_across_by_threads
+"""
+_RUN_BY_WARPS = """
+#undef advance_across
+extern "C" void advance_across(
+    const Stored *from, Stored *to, long stride, const Physics k, const real *body, const int *points, long count,
+    const int *kinds, const int *distances, long pitch, long mask_bits, const CellReal *force, CellReal *velocity,
+    const unsigned char *inside, long backward, const int *starts, const unsigned short *links, const real *shares,
+    long total) {
+  launch((count + 63) / 64, 64, 0, [=] {
+    advance_across_by_threads(from, to, stride, k, body, points, count, kinds, distances, pitch, mask_bits, force,
+                              velocity, inside, backward, starts, links, shares, total);
+  });
+}
+"""
+
+
 class PassingForGpu(CpuDevice):
-    """Cores that run the code of GPUs, with the constants that a fluid asks for."""
+    """Cores that run the code of GPUs, with the constants that a fluid asks for.
+
+    Warps are of one thread: `sent_back.WARP` is to say so. `by_warps`: steps between two buffers with walls
+    inside go by warps of 32 threads, each a thread of the processor.
+    """
 
     kind = "cuda"
 
-    def __init__(self, folder):
+    def __init__(self, folder, by_warps=False):
         super().__init__(threads=1)
-        self._folder, self._compiled = folder, {}
+        self._folder, self._by_warps, self._compiled = folder, by_warps, {}
 
     def kernel(self, file, name, constants):
-        key = tuple(sorted(constants.items()))
+        by_warps = self._by_warps and name == "advance_across"
+        key = (by_warps, *sorted(constants.items()))
         if key not in self._compiled:
             prelude = Path(__file__).parent / "unit" / "one_thread_gpu.hpp"
-            defined = "".join(f"#define {name} {value}\n" for name, value in key)
+            defined = "".join(f"#define {name} {value}\n" for name, value in key[1:])
             text = source_text(SOURCE)
             for instruction, same in _CONVERSIONS.items():
                 assert instruction in text
                 text = text.replace(instruction, same)
             folder = self._folder / f"fluid-{len(self._compiled)}"
             folder.mkdir()
-            text = defined + prelude.read_text() + _ONE_THREAD + text
-            self._compiled[key] = compiled(folder, text, "-march=native")
+            if by_warps:
+                prelude = prelude.with_name("threads_gpu.hpp")
+                text = defined + prelude.read_text() + _BY_WARPS + text + _RUN_BY_WARPS
+                flags = ("-std=c++20", "-w", "-pthread")
+            else:
+                text = defined + prelude.read_text() + _ONE_THREAD + text
+                flags = ("-march=native",)
+            self._compiled[key] = compiled(folder, text, *flags)
         return CpuKernel(self._compiled[key][name])
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from explorer_samples import write_sample
+from fluid_on_one_thread import PassingForGpu
 from small_cavities import TEXT
 
 from haloscope import cli
 from haloscope.commands import world as commands_world
 from haloscope.scope.result import Result
+from haloscope.solvers.blood import sent_back
 
 
 @pytest.fixture
@@ -28,6 +30,13 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sample(tmp_path: Path) -> tuple[Path, Result]:
     """A measurement of nine ranks without a trace."""
     return tmp_path / "run", write_sample(tmp_path / "run", ranks=9, steps=2, trace=False)
+
+
+@pytest.fixture
+def passing_for_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassingForGpu:
+    """Cores that run the fluid's kernels for GPUs by one thread, which is a warp."""
+    monkeypatch.setattr(sent_back, "WARP", 1)
+    return PassingForGpu(tmp_path)
 
 
 @pytest.fixture

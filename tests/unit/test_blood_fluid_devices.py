@@ -13,7 +13,7 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
 from haloscope.domain.lattice_parts import raster_coordinates, take
-from haloscope.solvers.blood import fluid_gpu, fluid_launches
+from haloscope.solvers.blood import fluid_gpu, fluid_launches, sent_back
 from haloscope.solvers.blood.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, neighbours
@@ -193,7 +193,7 @@ def same_bits(fluids, part, steps=4):
     ],
 )
 def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
-    device, tmp_path, monkeypatch, real, storage, way
+    device, passing_for_gpu, monkeypatch, real, storage, way
 ):
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
     monkeypatch.setattr(fluid_launches, "LINE", 32)
@@ -202,7 +202,7 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
     part = parts[0] if way.buffers == 1 else whole
     options = {**options_of_all_kinds(part), "real": real, "storage": storage}
     fluid = Fluid(device, part, **options)
-    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
+    there = Fluid(passing_for_gpu, part, way=way, **options)
     same_bits((fluid, there), part)
     # Set again, from whatever kind of step: an even number of them, then an odd one.
     there.step()
@@ -211,18 +211,26 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
 
 
 @pytest.mark.parametrize(
-    ("pushing", "real", "compact"),
-    [(False, "double", False), (True, "double", False), (False, "single", True)],
+    ("pushing", "real", "compact", "by_warps"),
+    [
+        (False, "double", False, False),
+        (True, "double", False, False),
+        (False, "single", True, False),
+        (False, "double", True, True),
+    ],
 )
 def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
-    device, tmp_path, monkeypatch, pushing, real, compact
+    device, tmp_path, passing_for_gpu, monkeypatch, pushing, real, compact, by_warps
 ):
     # So short that parts as small as these have lines without points of the edge.
     monkeypatch.setattr(fluid_launches, "LINE", 32)
     whole, owner, parts = whole_and_parts()
     start, way = random_start(whole), Way(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
-    there = PassingForGpu(tmp_path)
+    there = passing_for_gpu
+    if by_warps:
+        monkeypatch.setattr(sent_back, "WARP", 32)
+        there = PassingForGpu(tmp_path, by_warps=True)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
     many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]
     for fluid in many:
@@ -247,12 +255,12 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
             assert np.array_equal(fluid.velocity[:, : fluid.owned], one.velocity[:, points])
 
 
-def test_what_walls_send_back_is_told_of_chosen_points_too(device, tmp_path):
+def test_what_walls_send_back_is_told_of_chosen_points_too(device, passing_for_gpu):
     """Steps between two buffers work it out as they fetch it: it is not among what is stored."""
     part = whole_and_parts()[0]
     options = options_of_all_kinds(part)
     one = Fluid(device, part, **options)
-    gpu = PassingForGpu(tmp_path)
+    gpu = passing_for_gpu
     there = Fluid(gpu, part, way=fluid_gpu.fastest_way(8, 2), **options)
     points = np.random.default_rng(3).permutation(part.bulk)[: part.bulk // 2]
     chosen = [
@@ -265,6 +273,20 @@ def test_what_walls_send_back_is_told_of_chosen_points_too(device, tmp_path):
         there.step()
         assert np.array_equal(chosen[0].populations(), one.populations()[:, points])
         assert np.array_equal(chosen[1].populations(), chosen[0].populations())
+
+
+@pytest.mark.parametrize(("real", "storage"), [("double", "full"), ("single", "half")])
+def test_lanes_of_a_warp_take_each_others_links(device, tmp_path, real, storage):
+    """Of points with many links and with none, of a last warp that is not full."""
+    part = whole_and_parts()[0]
+    options = {**options_of_all_kinds(part), "real": real, "storage": storage}
+    links = np.bincount(options["walls"].points[options["walls"].points < part.bulk] // 32)
+    assert 0 < links.min() < 32 < 96 < links.max()
+    assert part.bulk % 32
+    there = PassingForGpu(tmp_path, by_warps=True)
+    fluid = Fluid(there, part, way=fluid_gpu.fastest_way(8, 2), **options)
+    assert fluid.constants["WALLS"] == 2
+    same_bits((Fluid(device, part, **options), fluid), part)
 
 
 def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
@@ -367,14 +389,14 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
 
 
 @pytest.mark.parametrize("bulk", [0, 1, 2])
-def test_ranks_with_hardly_a_point_outside_openings_step_too(device, tmp_path, bulk):
+def test_ranks_with_hardly_a_point_outside_openings_step_too(device, passing_for_gpu, bulk):
     """As where a short vessel is cut into slices of one opening each."""
     way = fluid_gpu.fastest_way(8, 2)
     part = box_part((1 + bulk, 3, 3), (False, True, True), openings=[(0, 0)])
     assert part.bulk == 9 * bulk
     options = {"tau": 0.8, "openings": (Opening(0, 1, np.tile([0.01, 0.0, 0.0], (9, 1))),)}
     one = Fluid(device, part, **options)
-    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
+    there = Fluid(passing_for_gpu, part, way=way, **options)
     for fluid in (one, there):
         fluid.set_populations(random_start(part))
         for _ in range(3):
@@ -382,7 +404,7 @@ def test_ranks_with_hardly_a_point_outside_openings_step_too(device, tmp_path, b
     assert np.array_equal(one.populations(), there.populations())
 
 
-def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, tmp_path, monkeypatch):
+def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, passing_for_gpu, monkeypatch):
     part, way = whole_and_parts()[0], Way(compact=True, buffers=2)
     options = options_of_all_kinds(part)
     few = neighbours(part.sources, way)
@@ -390,7 +412,7 @@ def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, tmp_path, 
     assert neighbours(part.sources, way).mask_bits == 0
     fluid = Fluid(device, part, **options)
     whole_rows = Way(buffers=2)
-    there = Fluid(PassingForGpu(tmp_path), part, way=way, **options)
+    there = Fluid(passing_for_gpu, part, way=way, **options)
     assert there.constants["KINDS"] == whole_rows.constants()["KINDS"]
     assert there.constants_elsewhere()["KINDS"] == way.constants()["KINDS"]
     there.take(way)

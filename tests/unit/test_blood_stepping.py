@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fluid_on_one_thread import PassingForGpu
 
 from haloscope.case import check
 from haloscope.device.cpu import CpuDevice, CpuLaunch
@@ -118,12 +117,11 @@ def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
         assert len(looks) > 2
 
 
-def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, tmp_path):
+def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, passing_for_gpu):
     plain, other = opened(OPEN), opened(OPEN)
     way = Way(buffers=2)
-    device = PassingForGpu(tmp_path)
     fluid = Fluid(
-        device,
+        passing_for_gpu,
         other.part,
         tau=1.5,
         openings=fluid_openings(other.vessel, other.part, other.units)[0],
@@ -132,7 +130,9 @@ def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, tmp_pa
     fluid.set_populations(other.fluid.populations())
     drive = Drive(other._table, other.vessel.openings, fluid)
     recorder = Recorder(monkeypatch)
-    stepping = Stepping(recorder, Flow(device, World(), other.part, (1, 1, 1), None, fluid), None)
+    stepping = Stepping(
+        recorder, Flow(passing_for_gpu, World(), other.part, (1, 1, 1), None, fluid), None
+    )
     for step in range(11):
         drive.set(step)
         assert stepping.take() == 1

@@ -69,12 +69,12 @@ openings(const Stored *from, Stored *to, long stride, const Physics k, const rea
 }
 
 // Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
-// a times that, plus b times what is at `other`, plus c; coefficients [3][count]. After each step, but
+// a times that, plus 1 - a times what is at `other`, plus c; coefficients [2][count]: a, c. After each step, but
 // where steps between two buffers do it (WALLS of fluid_gpu.hpp), which leave points in openings to this.
 KERNEL correct_walls(Stored *f, const long *place, const long *other, const real *coefficients,
                      long count) {
   FOR_EACH(q, count) {
-    const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
+    const real a = coefficients[q], b = 1 - a, c = coefficients[count + q];
     f[place[q]] = kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c)));
   }
 }
@@ -83,7 +83,7 @@ KERNEL correct_walls(Stored *f, const long *place, const long *other, const real
 KERNEL send_back_to(const Stored *f, const long *place, const long *other, const real *coefficients,
                     long count, real *sent) {
   FOR_EACH(q, count) {
-    const real a = coefficients[q], b = coefficients[count + q], c = coefficients[2 * count + q];
+    const real a = coefficients[q], b = 1 - a, c = coefficients[count + q];
     sent[q] = number(kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c))));
   }
 }

@@ -204,21 +204,23 @@ class Fluid:
         given = self._in_openings.arrays(self._dtype)
         self._opening_tables = [device.from_host(table) for table in given]
         self._corrections: list[tuple[Any, ...]] = []
+        on_edge, size = self.on_edge[: part.bulk], stored.itemsize
+        ordered = orders(device, part, on_edge, self._way, size, self.stride)
+        self._orders, self.listed = replace(ordered, launched=()), ordered.listed
         self._sent_back: SentBack | None = None
         if walls is not None and self._way.buffers == 2 and not self._way.pushing:
             inside, walls = split_links(walls, part.bulk)
-            self._sent_back = SentBack(device, part, inside, self.stride, self._dtype)
+            order = ordered.launched
+            self._sent_back = SentBack(device, part, inside, order, self.stride, self._dtype)
         if walls is not None and len(walls.points):
             for place, other, values in link_tables(part, walls, self.stride):
                 tables = (place, other, values.astype(self._dtype))
                 arrays = (device.from_host(table) for table in tables)
                 self._corrections.append((*arrays, len(place)))
-        on_edge, size = self.on_edge[: part.bulk], stored.itemsize
-        self._orders = orders(device, part, on_edge, self._way, size, self.stride)
-        self.listed = self._orders.listed
         self._way = self._orders.way
         if device.kind != "cpu":
-            self.constants |= {"WALLS": int(self._sent_back is not None), **self._way.constants()}
+            walls_known = {"WALLS": 0} if self._sent_back is None else self._sent_back.constants
+            self.constants |= {**walls_known, **self._way.constants()}
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
 
@@ -262,7 +264,7 @@ class Fluid:
             cells=(self.force, self.velocity, self.inside),
             opening_tables=(*self._opening_tables, self._drive),
             corrections=tuple(self._corrections),
-            sent_back=() if self._sent_back is None else self._sent_back.arguments,
+            sent_back=((), ()) if self._sent_back is None else self._sent_back.tables,
             aside=self._aside,
             alone=self.count == self.owned,
         )

@@ -158,7 +158,7 @@ def link_tables(part: LatticePart, walls: WallLinks, stride: int) -> list[tuple[
     near = q < 0.5
     a = np.where(near, 2 * q, 1 / (2 * q))
     pushed = 6 * WEIGHTS[i] * (VELOCITIES[i] * walls.velocities).sum(axis=1)
-    coefficients = np.stack([a, 1 - a, np.where(near, 1.0, a) * pushed])
+    coefficients = np.stack([a, np.where(near, 1.0, a) * pushed])
     here = OPPOSITE[i] * stride + x
     there = np.where(beyond >= 0, i * stride + beyond, here)
     # Near walls need what arrives at x against c_i, far ones what left x along c_i: after an even

@@ -15,11 +15,7 @@
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
-// WALLS (1: there are links to walls that move or do not lie halfway): steps between two buffers work out what
-// such walls send back as they fetch what arrives: `wall[p]` is the number of p among points with such links,
-// or -1; `walls` has for each of them a mask of its links by direction, one of those that are near, and the
-// number of the first in `shares`, which has their coefficients [3][links], see correct_walls.
-// Constants: WALLS, THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
+// Constants: WALLS (1, 2: what some walls send back is worked out within steps, sent_back_gpu.hpp), THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
 // cache by whole lines), EARLY (launches may begin before the one before has ended, and look up until then
 // where neighbours lie).
 
@@ -45,13 +41,13 @@ struct alignas(16) Four {
   int of[4];
 };
 
-#if WALLS
-#define SENT_BACK                                                                             \
-  , const int *__restrict__ wall, const Four *__restrict__ walls, const real *__restrict__ shares, \
-      long links, long moving
-#else
-#define SENT_BACK
-#endif
+// A pointer, which the compiler is not to tell from what it was made of: to go on from one row of slots to the
+// next takes less than to multiply for each.
+template <typename T>
+INLINE T *as_it_is(T *p) {
+  asm("" : "+l"(p));
+  return p;
+}
 
 INLINE real taken(const Stored *p) {
 #if LINES
@@ -61,26 +57,28 @@ INLINE real taken(const Stored *p) {
 #endif
 }
 
-INLINE bool left_out(const int *kinds, long p) {
-#if KINDS == 2
-  return kinds[p] == -1;
-#elif KINDS
-  return kinds[p] < 0;
-#else
-  return false;
-#endif
-}
+// The kind of point p, where there are kinds.
+INLINE int kind_of(const int *kinds, int p) { return KINDS ? kinds[p] : 0; }
+
+INLINE bool left_out(int kind) { return KINDS == 2 ? kind == -1 : kind < 0; }
 
 struct Surroundings {
-  const real *body;
   const CellReal *force;
   CellReal *velocity;
   const unsigned char *inside;
 };
 
+struct Force {
+  real along[3];
+};
+
+// Asked for with what arrives: when points are collided it is to be there.
+INLINE Force force_everywhere(const real *body) { return {body[0], body[1], body[2]}; }
+
 // Collides what point p holds.
-INLINE void collide_at(const Physics &k, const Surroundings &around, long stride, long p, real *h) {
-  real u[3], g[3] = {around.body[0], around.body[1], around.body[2]}, plus = k.plus, minus = k.minus;
+INLINE void collide_at(const Physics &k, const Surroundings &around, long stride, int p, const Force &body,
+                       real *h) {
+  real u[3], g[3] = {body.along[0], body.along[1], body.along[2]}, plus = k.plus, minus = k.minus;
 #if CELLS
   UNROLLED for (int a = 0; a < 3; ++a) g[a] += (real)around.force[a * stride + p];
 #endif
@@ -93,18 +91,39 @@ INLINE void collide_at(const Physics &k, const Surroundings &around, long stride
 #endif
 }
 
+// All that a point's own slots hold.
+INLINE void take(const Stored *f, long stride, int p, real *h) {
+  const Stored *slot = f + p;
+  h[0] = taken(slot);
+  UNROLLED for (int i = 1; i < Q; ++i) {
+    slot = as_it_is(slot + stride);
+    h[i] = taken(slot);
+  }
+}
+
+// Leaves all that a point holds in its own slots.
+INLINE void leave(Stored *f, long stride, int p, const real *h) {
+  Stored *slot = f + p;
+  *slot = kept(h[0]);
+  UNROLLED for (int i = 1; i < Q; ++i) {
+    slot = as_it_is(slot + stride);
+    *slot = kept(h[i]);
+  }
+}
+
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_here(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
              const int *__restrict__ points, long count, SURROUNDINGS, long backward) {
   let_step_after_begin();
-  const Surroundings around = {body, force, velocity, inside};
+  const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
-    const long p = points ? points[q] : q;
+    const int p = points ? points[q] : (int)q;
     wait_for_step_before();
+    const Force g = force_everywhere(body);
     real h[Q];
-    UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(f + i * stride + p);
-    collide_at(k, around, stride, p, h);
-    UNROLLED for (int i = 0; i < Q; ++i) f[i * stride + p] = kept(h[i]);
+    take(f, stride, p, h);
+    collide_at(k, around, stride, p, g, h);
+    leave(f, stride, p, h);
   }
 }
 
@@ -114,25 +133,32 @@ INLINE constexpr int row_beside(int i) {
   return place == 4 ? -1 : place - (place > 4);
 }
 
-// How far away each of a point's neighbours lies.
-INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, long mask_bits, long p,
+// Where h_i of point p is found, and in place where what leaves it against c_i is left: as far behind its place
+// in row opposite(i) of slots. Where there is no neighbour that is slot i of p itself: rows i and opposite(i)
+// lie side by side.
+INLINE int behind(int i, int distance, int stride) {
+  static_assert(opposite(1) == 2 && opposite(2) == 1, "opposite directions follow each other");
+  return distance == NONE ? (i - opposite(i)) * stride : distance;
+}
+
+// How far behind each of a point's populations is found, and whether all come from neighbours.
+INLINE bool find_neighbours(int kind, const int *distances, long pitch, int mask_bits, int p, int stride,
                             int *d) {
 #if KINDS
 #if KINDS == 2
-  const int kind = kinds[p];
   if (kind >= 0) {
     const int *const eight = distances + (1 << mask_bits) + 8L * (kind >> mask_bits);
     const Four low = *(const Four *)eight, high = *(const Four *)(eight + 4);
     const int there = distances[kind & ((1 << mask_bits) - 1)];
     UNROLLED for (int i = 1; i < Q; ++i) {
       const int g = row_beside(i), base = g < 0 ? 0 : g < 4 ? low.of[g] : high.of[g - 4];
-      d[i - 1] = there >> (i - 1) & 1 ? base - direction(i, ROWS_ALONG) : NONE;
+      d[i - 1] = there >> (i - 1) & 1 ? base - direction(i, ROWS_ALONG) : behind(i, NONE, stride);
     }
-    return;
+    return there == (1 << (Q - 1)) - 1;
   }
   const Four *row = (const Four *)(distances + pitch + (long)ROW * (-2 - kind));
 #else
-  const Four *row = (const Four *)(distances + (long)ROW * kinds[p]);
+  const Four *row = (const Four *)(distances + (long)ROW * kind);
 #endif
   UNROLLED for (int n = 0; n < ROW / 4; ++n) {
     const Four four = row[n];
@@ -141,84 +167,80 @@ INLINE void find_neighbours(const int *kinds, const int *distances, long pitch, 
 #else
   UNROLLED for (int i = 1; i < Q; ++i) d[i - 1] = distances[(i - 1) * pitch + p];
 #endif
-}
-
-// Where h_i of point p is found, and in place where what leaves it against c_i is left.
-INLINE long place(long stride, int i, long p, int distance) {
-  return distance == NONE ? i * stride + p : opposite(i) * stride + (p + distance);
-}
-
-// What has arrived at point p, whose neighbours are d away.
-INLINE void arrive(const Stored *f, long stride, long p, const int *d, real *h) {
-  h[0] = taken(f + p);
-  UNROLLED for (int i = 1; i < Q; ++i) h[i] = taken(f + place(stride, i, p, d[i - 1]));
-}
-
-#if WALLS
-// What walls send back to point p, in place of what would come from halfway. Of a near link the other share
-// is what arrives against it, which has come; of a far one what left along it, which is in an own slot.
-INLINE void send_back(const Stored *f, long stride, long p, const Four &links, const real *shares,
-                      long count, bool moving, real *h) {
-  long n = links.of[2];
+  bool all = true;
   UNROLLED for (int i = 1; i < Q; ++i) {
-    if (!(links.of[0] >> (i - 1) & 1)) continue;
-    const bool near = links.of[1] >> (i - 1) & 1;
-    const real other = near ? h[opposite(i)] : taken(f + opposite(i) * stride + p);
-    const real pushed = moving ? shares[2 * count + n] : (real)0;
-    h[i] = as_kept(fused(shares[n], h[i], fused(shares[count + n], other, pushed)));
-    ++n;
+    all &= d[i - 1] != NONE;
+    d[i - 1] = behind(i, d[i - 1], stride);
+  }
+  return all;
+}
+
+// What has arrived at point p.
+INLINE void arrive(const Stored *f, long stride, int p, const int *d, real *h) {
+  const Stored *slot = f + p;
+  h[0] = taken(slot);
+  UNROLLED for (int i = 1; i < Q; ++i) {
+    slot = as_it_is(slot + stride);
+    h[opposite(i)] = taken(slot + d[opposite(i) - 1]);
   }
 }
-#endif
+
+// Leaves what goes against each direction where what arrives along it was found.
+INLINE void send(Stored *f, long stride, int p, const int *d, const real *h) {
+  Stored *slot = f + p;
+  *slot = kept(h[0]);
+  UNROLLED for (int i = 1; i < Q; ++i) {
+    slot = as_it_is(slot + stride);
+    slot[d[opposite(i) - 1]] = kept(h[opposite(i)]);
+  }
+}
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
               const int *__restrict__ points, long count, const int *__restrict__ kinds,
               const int *__restrict__ distances, long pitch, long mask_bits, SURROUNDINGS, long backward) {
   let_step_after_begin();
-  const Surroundings around = {body, force, velocity, inside};
+  const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
-    const long p = points ? points[q] : q;
-    if (left_out(kinds, p)) continue;
+    const int p = points ? points[q] : (int)q;
+    const int kind = kind_of(kinds, p);
+    if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
     wait_for_step_before();
+    const Force g = force_everywhere(body);
     arrive(f, stride, p, d, h);
-    collide_at(k, around, stride, p, h);
-    f[p] = kept(h[0]);
-    UNROLLED for (int i = 1; i < Q; ++i) f[place(stride, i, p, d[i - 1])] = kept(h[i]);
+    collide_at(k, around, stride, p, g, h);
+    send(f, stride, p, d, h);
   }
 }
 
+#if WALLS
+#include "sent_back_gpu.hpp"
+#else
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
                const Physics k, const real *CHANGING body, const int *__restrict__ points,
                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-               long pitch, long mask_bits, SURROUNDINGS, long backward SENT_BACK) {
+               long pitch, long mask_bits, SURROUNDINGS, long backward) {
   let_step_after_begin();
-  const Surroundings around = {body, force, velocity, inside};
+  const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
-    const long p = points ? points[q] : q;
-    if (left_out(kinds, p)) continue;
+    const int p = points ? points[q] : (int)q;
+    const int kind = kind_of(kinds, p);
+    if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
-#if WALLS
-    bool bounded = false;
-    UNROLLED for (int i = 1; i < Q; ++i) bounded |= d[i - 1] == NONE;
-    const int of_walls = bounded ? wall[p] : -1;
-    const Four its_links = walls[of_walls < 0 ? 0 : of_walls];
-#endif
+    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
     wait_for_step_before();
+    const Force g = force_everywhere(body);
     arrive(from, stride, p, d, h);
-#if WALLS
-    if (of_walls >= 0) send_back(from, stride, p, its_links, shares, links, moving, h);
-#endif
-    collide_at(k, around, stride, p, h);
-    UNROLLED for (int i = 0; i < Q; ++i) to[i * stride + p] = kept(h[i]);
+    collide_at(k, around, stride, p, g, h);
+    leave(to, stride, p, h);
   }
 }
+#endif
 
 KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 advance_pushing(const Stored *CHANGING from, Stored *CHANGING to, long stride,
@@ -226,17 +248,18 @@ advance_pushing(const Stored *CHANGING from, Stored *CHANGING to, long stride,
                 long count, const int *__restrict__ kinds, const int *__restrict__ distances,
                 long pitch, long mask_bits, SURROUNDINGS, long backward) {
   let_step_after_begin();
-  const Surroundings around = {body, force, velocity, inside};
+  const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
-    const long p = points ? points[q] : q;
-    if (left_out(kinds, p)) continue;
+    const int p = points ? points[q] : (int)q;
+    const int kind = kind_of(kinds, p);
+    if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kinds, distances, pitch, mask_bits, p, d);
+    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
     wait_for_step_before();
-    UNROLLED for (int i = 0; i < Q; ++i) h[i] = taken(from + i * stride + p);
-    collide_at(k, around, stride, p, h);
-    to[p] = kept(h[0]);
-    UNROLLED for (int i = 1; i < Q; ++i) to[place(stride, i, p, d[i - 1])] = kept(h[i]);
+    const Force g = force_everywhere(body);
+    take(from, stride, p, h);
+    collide_at(k, around, stride, p, g, h);
+    send(to, stride, p, d, h);
   }
 }

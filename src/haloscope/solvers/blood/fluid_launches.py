@@ -33,11 +33,15 @@ class Orders:
         lie.
     way
         How a GPU reads where neighbours lie: compact kinds only where these are less to read.
+    launched
+        Of steps that need neighbours, for the edge and for the interior, the points in their order: (points,)
+        indices, -1 where a point is left out. On GPUs alone.
     """
 
     tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
     listed: float
     way: Way
+    launched: tuple[NDArray[np.int64], ...] = ()
 
 
 def orders(
@@ -101,7 +105,9 @@ def orders(
         # Nor do those of the interior where each has a kind that can say that it is not one of them.
         kept = np.where(edge, SKIPPED, found.kinds).astype(np.int32)
         with_kinds[1] = (0, part.bulk, give(kept))
-    return Orders((points, [(*some, *where) for some in with_kinds]), found.bytes_a_point, way)
+        chosen = chosen[0], np.where(edge, -1, np.arange(part.bulk))
+    of_neighbours = [(*some, *where) for some in with_kinds]
+    return Orders((points, of_neighbours), found.bytes_a_point, way, chosen)
 
 
 def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
@@ -156,7 +162,8 @@ class Binder:
         Links to walls after steps that leave populations in own slots, and after those that leave
         them with neighbours; empty where there are none.
     sent_back
-        What steps between two buffers read of links to walls; empty where there are none.
+        What steps between two buffers read of links to walls, for the edge and for the interior; empty
+        where there are none.
     aside
         Whether the edge is taken on the device's side stream.
     alone
@@ -175,7 +182,7 @@ class Binder:
     cells: tuple[Array, ...]
     opening_tables: tuple[Array, ...]
     corrections: tuple[tuple[Any, ...], ...]
-    sent_back: tuple[Any, ...]
+    sent_back: tuple[tuple[Any, ...], ...]
     aside: bool
     alone: bool
 
@@ -187,16 +194,15 @@ class Binder:
         found = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         last: tuple[Any, ...] = () if self.device.kind == "cpu" else (int(turn.backward),)
-        if turn.streamed and not turn.pushed:
-            last += self.sent_back
+        within = self.sent_back if turn.streamed and not turn.pushed else ((), ())
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
-        each = zip((found.edge, found.interior), tables, streams, strict=True)
-        for launches, order, stream in each:
+        each = zip((found.edge, found.interior), tables, streams, within, strict=True)
+        for launches, order, stream, walls in each:
             if order[1]:
                 launches.append(
                     kernel.bind(
-                        *(*f, *common, *order, *self.cells, *last),
+                        *(*f, *common, *order, *self.cells, *last, *walls),
                         extent=(int(order[1]),),
                         block=(self.way.threads,),
                         stream=stream,

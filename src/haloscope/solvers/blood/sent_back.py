@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE
 from haloscope.solvers.blood.fluid_boundaries import LatticePart, WallLinks, link_tables
+
+WARP = 32
+"""Threads of a GPU that run side by side, each with a point."""
 
 _BLOCK = (256,)
 
@@ -32,7 +35,7 @@ def split_links(walls: WallLinks, bulk: int) -> tuple[WallLinks, WallLinks]:
 
 
 class SentBack:
-    """Links of the bulk's points, as steps between two buffers read them; see fluid_gpu.hpp.
+    """Links of the bulk's points, as steps between two buffers read them; see sent_back_gpu.hpp.
 
     What is stored is then what has not met these walls yet: who looks at what has arrived after such a step
     asks :meth:`put_into` for the difference.
@@ -45,10 +48,19 @@ class SentBack:
         The rank's points.
     walls
         Links of points of the bulk.
+    launched
+        The points that each launch takes, in its order; -1: one is left out.
     stride
         Distance of slots.
     real
         Type of what is computed.
+
+    Attributes
+    ----------
+    constants
+        Compile-time constants of sent_back_gpu.hpp.
+    tables
+        What each launch reads.
     """
 
     def __init__(
@@ -56,36 +68,42 @@ class SentBack:
         device: Device,
         part: LatticePart,
         walls: WallLinks,
+        launched: tuple[NDArray[np.int64], ...],
         stride: int,
         real: np.dtype[Any],
     ) -> None:
-        order = np.lexsort((walls.directions, walls.points))
-        points = np.asarray(walls.points, np.int64)[order]
-        directions = np.asarray(walls.directions, np.int64)[order]
-        sorted_links = WallLinks(
-            points, directions, walls.fractions[order], np.asarray(walls.velocities)[order]
-        )
-        # As after a step that leaves all in own slots.
-        place, other, shares = link_tables(part, sorted_links, stride)[0]
-        bits = np.left_shift(1, directions - 1)
-        # What comes against a near link lies in the same row of slots.
-        near = other // stride == directions
-        of_wall, first = np.unique(points, return_index=True)
-        wall = np.full(max(1, part.bulk), -1, np.int32)
-        wall[of_wall] = np.arange(len(of_wall))
-        records = np.zeros((max(1, len(of_wall)), 4), np.int32)
-        if len(of_wall):
-            records[:, 0] = np.add.reduceat(bits, first)
-            records[:, 1] = np.add.reduceat(bits * near, first)
-            records[:, 2] = first
-        give = device.from_host
-        shares = give(np.ascontiguousarray(shares, real) if len(points) else np.zeros((3, 1), real))
-        moving = int(bool(np.any(walls.velocities)))
-        self.arguments = (give(wall), give(records), shares, len(points), moving)
         self._device, self._real = device, real
-        self._points, self._directions = points, directions
-        self._of_direction = [np.flatnonzero(directions == i) for i in range(DIRECTIONS)]
-        self._places = (place, other)
+        self._points = np.asarray(walls.points, np.int64)
+        self._directions = np.asarray(walls.directions, np.int64)
+        self._of_direction = [np.flatnonzero(self._directions == i) for i in range(DIRECTIONS)]
+        # As after a step that leaves all in own slots.
+        place, other, shares = link_tables(part, walls, stride)[0]
+        self._places, self._shares = (place, other), shares.astype(real)
+        # What comes against a near link lies in the same row of slots.
+        far = other // stride != self._directions
+        bits = (self._directions - 1 << 5) | (OPPOSITE[self._directions] - 1 << 10) | (far << 15)
+        self.constants = {"WALLS": 1 + int(bool(np.any(walls.velocities))), "WARP": WARP}
+        self.tables = tuple(self._of_launch(points, part.bulk, bits) for points in launched)
+
+    def _of_launch(
+        self, points: NDArray[np.int64], bulk: int, bits: NDArray[np.int64]
+    ) -> tuple[Any, ...]:
+        """Links of the points of a launch, warp by warp."""
+        position = np.full(bulk, -1)
+        there = points >= 0
+        position[points[there]] = np.flatnonzero(there)
+        at = position[self._points]
+        warp, lane = np.divmod(at, WARP)
+        # By direction: lanes side by side then read populations side by side.
+        order = np.lexsort((lane, self._directions, warp))[np.count_nonzero(at < 0) :]
+        starts = np.zeros(-(-len(points) // WARP) + 1, np.int32)
+        np.cumsum(np.bincount(warp[order], minlength=len(starts) - 1), out=starts[1:])
+        give = self._device.from_host
+        links = np.zeros(max(1, len(order)), np.uint16)
+        links[: len(order)] = (lane | bits)[order]
+        shares = np.zeros((2, len(links)), self._real)
+        shares[:, : len(order)] = self._shares[:, order]
+        return give(starts), give(links), give(shares), len(links)
 
     def put_into(self, arrived: Array, i: int, kernel: Any, stored: Array) -> None:
         """Put what these walls send back along direction i in place of what would come from halfway.
@@ -109,10 +127,10 @@ class SentBack:
         """What goes back along some links, on the device."""
         device = self._device
         place, other = (device.from_host(table[chosen]) for table in self._places)
-        shares = self.arguments[2][:, device.xp.asarray(chosen)]
+        shares = device.from_host(np.ascontiguousarray(self._shares[:, chosen]))
         found = device.zeros((len(chosen),), self._real)
         launch: Launch = kernel.bind(
-            *(stored, place, other, device.xp.ascontiguousarray(shares), len(chosen), found),
+            *(stored, place, other, shares, len(chosen), found),
             extent=(len(chosen),),
             block=_BLOCK,
         )
