@@ -17,7 +17,7 @@ tests() {
     local own=()
     for ((n = lane; n < ${#ids[@]}; n += LANES * GPUS)); do own+=("${ids[n]}"); done
     CUDA_VISIBLE_DEVICES=$((lane % GPUS)) timeout 400 \
-      python3 -m pytest -q -p no:cacheprovider "${own[@]}" 2>&1 | grep -E "^FAILED|^ERROR|passed|failed" &
+      python3 -m pytest -q -p no:cacheprovider "${own[@]}" 2>&1 | grep -a -E "^FAILED|^ERROR|passed|failed" &
   done
   wait
 }

@@ -188,6 +188,8 @@ def same_bits(fluids, part, steps=4):
         ("double", "full", Way(buffers=2)),
         ("single", "full", Way(compact=True, buffers=2)),
         ("single", "half", Way(buffers=2, kinds=False)),
+        # Of blocks in which lanes find no room for each other's links.
+        ("double", "full", Way(buffers=2, threads=512)),
         ("double", "full", Way(buffers=2, pushing=True)),
         ("single", "half", Way(buffers=2, pushing=True, kinds=False)),
     ],
@@ -287,6 +289,14 @@ def test_lanes_of_a_warp_take_each_others_links(device, tmp_path, real, storage)
     fluid = Fluid(there, part, way=fluid_gpu.fastest_way(8, 2), **options)
     assert fluid.constants["WALLS"] == 2
     same_bits((Fluid(device, part, **options), fluid), part)
+
+
+def test_blocks_without_room_for_links_are_told_before_they_are_built(passing_for_gpu):
+    part = whole_and_parts()[0]
+    fluid = Fluid(passing_for_gpu, part, way=Way(buffers=2), **options_of_all_kinds(part))
+    fluid.take(Way(buffers=2, threads=128))
+    with pytest.raises(ValueError, match="blocks so large"):
+        fluid.take(Way(buffers=2, threads=512))
 
 
 def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):

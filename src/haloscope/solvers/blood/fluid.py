@@ -22,7 +22,7 @@ from haloscope.solvers.blood.fluid_boundaries import (
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid_launches import Binder, orders
 from haloscope.solvers.blood.populations import HALF_SCALE, Populations
-from haloscope.solvers.blood.sent_back import SentBack, split_links
+from haloscope.solvers.blood.sent_back import SentBack, lanes_find_room, split_links
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -208,7 +208,8 @@ class Fluid:
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
         self._orders, self.listed = replace(ordered, launched=()), ordered.listed
         self._sent_back: SentBack | None = None
-        if walls is not None and self._way.buffers == 2 and not self._way.pushing:
+        within = self._way.buffers == 2 and not self._way.pushing
+        if walls is not None and within and lanes_find_room(self._way.threads, self._dtype):
             inside, walls = split_links(walls, part.bulk)
             order = ordered.launched
             self._sent_back = SentBack(device, part, inside, order, self.stride, self._dtype)
@@ -279,6 +280,8 @@ class Fluid:
             raise ValueError(
                 "a way with other lists of neighbours or buffers needs a fluid of its own"
             )
+        if self._sent_back is not None and not lanes_find_room(way.threads, self._dtype):
+            raise ValueError("blocks so large, beside such walls, need a fluid of their own")
         self._way = replace(way, compact=self._way.compact)
         self.constants |= self._way.constants()
         self._bind()

@@ -15,7 +15,14 @@ from haloscope.solvers.blood.fluid_boundaries import LatticePart, WallLinks, lin
 WARP = 32
 """Threads of a GPU that run side by side, each with a point."""
 
+# Shared memory that a block has without asking for more.
+_BLOCK_BYTES = 48 << 10
 _BLOCK = (256,)
+
+
+def lanes_find_room(threads: int, real: np.dtype[Any]) -> bool:
+    """Whether blocks of so many threads have room for what lanes leave for each other."""
+    return threads * (DIRECTIONS - 1) * real.itemsize <= _BLOCK_BYTES
 
 
 def split_links(walls: WallLinks, bulk: int) -> tuple[WallLinks, WallLinks]:
