@@ -225,6 +225,7 @@ def test_ranks_give_what_one_gives_and_restart_on_other_numbers_of_ranks(tmp_pat
             {"boundaries": {**WALLS, "x_low": {"resistance": {"proximal": 1.0}}, "x_high": "open"}},
             "other outlets",
         ),
+        ({"box": {"cells": [4, 4, 4], "upper": [2.0, 1.0, 1.1]}}, "another grid"),
     ],
 )
 def test_a_checkpoint_of_another_case_is_refused(tmp_path, changes, said):

@@ -238,3 +238,17 @@ def test_the_curl_by_the_chain_rule_is_that_of_bricks():
         simulation.run(5, ceilings=False)
     fields = [simulation.solver.owned("Ey") for simulation in simulations]
     assert np.abs(fields[0] - fields[1]).max() < 1e-13
+
+
+def test_a_mesh_with_as_many_elements_in_another_order_is_another_grid(tmp_path):
+    """As one that was saved again between two jobs: fields would come to other places."""
+    saved = opened(cavity(2), checkpoint={"at_end": True})
+    saved.run(2, out=tmp_path, ceilings=False)
+    again = opened(cavity(2))
+    mesh = again.solver.places._mesh
+    mesh.coordinates[...] = mesh.coordinates[::-1].copy()
+    with pytest.raises(InputError, match="another grid with as many nodes"):
+        again.run(out=tmp_path, restart=True, ceilings=False)
+    stretched = cavity(2, box={"elements": [2, 2, 2], "upper": [0.2, 0.2, 0.21]})
+    with pytest.raises(InputError, match="another grid"):
+        opened(stretched).run(out=tmp_path, restart=True, ceilings=False)

@@ -275,6 +275,7 @@ def _refused(folder: Path, *settings: str) -> str:
         (("cavity.nodes=[14,13,15]",), ("[15, 13, 14] nodes",)),
         (("cavity.precision=single",), ("float64", "float32")),
         (("cavity.dimensions=2", "cavity.nodes=15", "cavity.size=0.05"), ("nodes",)),
+        (("cavity.size=[0.05,0.04,0.046]",), ("another grid", "0.00353846154 m apart")),
     ],
 )
 def test_a_checkpoint_of_another_case_is_refused(saved, settings, words):
@@ -294,8 +295,58 @@ def test_a_checkpoint_that_holds_nan_is_refused(saved, tmp_path):
     path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
     with h5py.File(path, "a") as file:
         file["fields/T"][3, 3, 3] = math.nan
+        # As in files of before there were sums of their own.
+        del file["checks"]
     with pytest.raises(InputError, match="field T holds values that are not finite; restart from"):
         _run(tmp_path, *_BARE, restart=True)
+
+
+def test_what_fletchers_sums_take_is_refused_by_sums_of_their_own(saved, tmp_path):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        field = file["fields/u"]
+        chunk = field.id.get_chunk_info(0)
+        before = field[...]
+    # A word of zeros in a value that is not 0 becomes one of ones: the same number modulo 65535.
+    words = np.frombuffer(data, "<u2", chunk.size // 2, chunk.byte_offset)
+    place = chunk.byte_offset + 2 * int(np.flatnonzero(words == 0)[0])
+    data[place : place + 2] = b"\xff\xff"
+    path.write_bytes(data)
+    with h5py.File(path) as file:
+        assert not np.array_equal(file["fields/u"][...], before)
+    assert "is damaged" in _refused(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(saved, tmp_path):
+    (tmp_path / list_checkpoints(saved)[0].name).mkdir()
+    with pytest.raises(MachineError, match=r"cannot be read \(Is a directory\)"):
+        _run(tmp_path, *_BARE, restart=True)
+
+
+def test_arrays_that_claim_more_than_the_file_has_are_not_read(saved, tmp_path):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    with h5py.File(path, "a") as file:
+        file.create_dataset("extras/x", (1 << 40,), "f8", chunks=(1 << 20,))
+    assert "is damaged" in _refused(tmp_path)
+
+
+def test_a_checkpoint_of_before_there_were_marks_of_grids_is_taken_with_a_line(saved, tmp_path):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    with h5py.File(path, "a") as file:
+        content = json.loads(file["content"][...].tobytes())
+        del content["grid"], file["content"], file["checks"]
+        text = np.frombuffer(json.dumps(content).encode(), np.uint8)
+        file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+    told = []
+    heard = Silent()
+    heard.line = told.append
+    simulation = simulate(_BARE)
+    simulation.run(20, out=tmp_path, restart=True, progress=heard, ceilings=False)
+    assert "does not tell its grid" in told[0]
+    np.testing.assert_equal(
+        flow_data(simulation), flow_data(_run(saved, *_BARE, restart=True, steps=20))
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-4, 0.01, 0.3, 0.7, 0.99, 0.9999])

@@ -71,6 +71,15 @@ class BlockFields:
         for plane in z:
             yield in_plane + plane * np.uint64(nx * ny)
 
+    def describe_grid(self) -> str:
+        """Nodes, and their distances."""
+        distances = " x ".join(f"{h:.9g}" for h in self._spacing)
+        return f"{' x '.join(map(str, self._blocks.nodes))} nodes, {distances} m apart"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
+        """None: the description tells where all nodes lie."""
+        return iter(())
+
     def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside.
 

@@ -133,6 +133,21 @@ class PointFields:
         for begin in range(0, len(self._places), step):
             yield self._places[begin : begin + step].astype(np.uint64)
 
+    def describe_grid(self) -> str:
+        """How far points are apart, and which axes are closed."""
+        closed = "".join(
+            axis for axis, is_closed in zip("xyz", self._periodic, strict=True) if is_closed
+        )
+        return f"points {self._spacing:.9g} m apart, periodic along {closed or 'no axis'}"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
+        """Places of own points in the whole field, and where they lie, in spacings."""
+        step = _PIECE_BYTES // 8
+        for begin in range(0, len(self._places), step):
+            some = slice(begin, begin + step)
+            positions = raster_coordinates(self._numbers[some], self._lattice)
+            yield self._places[some].astype(np.uint64), positions.astype(np.float64)
+
     def require_inside(self, what: str, position: Position) -> None:
         """Refuse a place with no point of the lattice around it.
 

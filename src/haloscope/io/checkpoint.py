@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_hdf5
 
 _FORMAT = b"haloscope-checkpoint"
@@ -88,10 +90,47 @@ def writing(
             data = file.create_dataset(
                 f"fields/{name}", shape, dtype, chunks=(rows, *shape[1:]), fletcher32=True
             )
+            checks = _Checks(rows, data.shape[0])
             for begin, part in parts:
                 data[begin : begin + len(part)] = part
+                checks.add(part)
+            file.create_dataset(f"checks/{name}", data=checks.found(), fletcher32=True, chunks=True)
 
         yield write
+
+
+class _Checks:
+    """CRC-32 of each chunk of a field, whose rows come in order: Fletcher's sums take 0000 for ffff.
+
+    Parameters
+    ----------
+    rows
+        Of a chunk.
+    whole
+        Of the field.
+    """
+
+    def __init__(self, rows: int, whole: int) -> None:
+        self._rows, self._left = rows, whole
+        self._sums: list[int] = []
+        self._sum, self._taken = 0, 0
+
+    def add(self, part: np.ndarray) -> None:
+        """Go on by some rows."""
+        begin = 0
+        while begin < len(part):
+            end = min(len(part), begin + self._rows - self._taken)
+            self._sum = zlib.crc32(np.ascontiguousarray(part[begin:end]).data, self._sum)
+            self._taken += end - begin
+            self._left -= end - begin
+            begin = end
+            if self._taken == self._rows or self._left == 0:
+                self._sums.append(self._sum)
+                self._sum, self._taken = 0, 0
+
+    def found(self) -> np.ndarray:
+        """The sums, uint32."""
+        return np.array(self._sums, np.uint32)
 
 
 class Checkpoint:
@@ -115,6 +154,8 @@ class Checkpoint:
     InputError
         The file is cut short or damaged, is no checkpoint, or one of another solver, grid or
         precision.
+    MachineError
+        It cannot be opened.
     """
 
     def __init__(
@@ -123,6 +164,12 @@ class Checkpoint:
         import h5py
 
         self.path = path
+        try:
+            # What keeps the file from being opened at all is not its content.
+            with path.open("rb") as opened:
+                self._bytes = os.fstat(opened.fileno()).st_size
+        except OSError as error:
+            raise MachineError(f"checkpoint {path} cannot be read ({error.strerror})") from error
         try:
             self._file = h5py.File(path, "r")
         except OSError as error:
@@ -193,17 +240,48 @@ class Checkpoint:
     def read(self, name: str, region: tuple[slice, ...]) -> np.ndarray:
         """Part of a field, as slices of its axes, slowest first."""
         try:
-            values: np.ndarray = self._file[f"fields/{name}"][region]
-        except (OSError, RuntimeError, KeyError) as error:
+            data = self._file[f"fields/{name}"]
+            checks = self._file.get(f"checks/{name}")
+            if checks is None:
+                # Files of before 2026-11-26.
+                values: np.ndarray = data[region]
+                return values
+            return self._checked(data, checks, region)
+        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged() from error
+
+    def _checked(self, data: Any, checks: Any, region: tuple[slice, ...]) -> np.ndarray:
+        """Part of a field, of which each chunk that is met is what was written."""
+        whole, rows = data.shape[0], data.chunks[0]
+        begin, end, _ = region[0].indices(whole)
+        first, last = begin // rows, -(-end // rows)
+        if checks.shape != (-(-whole // rows),) or checks.dtype != np.uint32:
+            raise self._damaged()
+        sums = checks[first:last].tolist()
+        rest = region[1:]
+        shape = (
+            max(0, end - begin),
+            *(len(range(*s.indices(n))) for s, n in zip(rest, data.shape[1:], strict=True)),
+        )
+        values = np.empty(shape, data.dtype)
+        for number, expected in enumerate(sums, first):
+            low, high = number * rows, min(whole, (number + 1) * rows)
+            chunk = data[low:high]
+            if zlib.crc32(np.ascontiguousarray(chunk).data) != expected:
+                raise self._damaged()
+            to, of = max(low, begin), min(high, end)
+            values[to - begin : of - begin] = chunk[(slice(to - low, of - low), *rest)]
         return values
 
     def extras(self) -> dict[str, np.ndarray]:
         """Arrays beside the fields, by name."""
         try:
             found = self._file.get("extras", {})
+            # They are stored as they are: what claims more than the file has is not read.
+            if any(values.nbytes > self._bytes for values in found.values()):
+                raise self._damaged()
             return {name: values[...] for name, values in found.items()}
-        except (OSError, RuntimeError, KeyError, TypeError) as error:
+        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged() from error
 
     def __enter__(self) -> Checkpoint:

@@ -29,7 +29,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 _SIGNS, _AT_ONCE = 64, 4096
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
+def mix(values: np.ndarray) -> np.ndarray:
     """Spread every bit over all 64, in place."""
     values += _GAMMA
     for shift, factor in ((30, _FIRST), (27, _SECOND)):
@@ -64,9 +64,9 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
     unsigned = np.dtype(f"u{values.dtype.itemsize}")
     flat, total, begin = np.ascontiguousarray(values).reshape(-1).view(unsigned), 0, 0
     for numbered in numbers:
-        mixed = _mix(numbered.reshape(-1).copy())
+        mixed = mix(numbered.reshape(-1).copy())
         mixed ^= flat[begin : begin + numbered.size]
-        total += int(_mix(mixed).sum(dtype=np.uint64))
+        total += int(mix(mixed).sum(dtype=np.uint64))
         begin += numbered.size
     if begin != flat.size:
         raise ValueError(f"{flat.size} values have {begin} global numbers")
@@ -113,7 +113,7 @@ def field_sketch(world: World, fields: Numbered, owned: np.ndarray) -> list[floa
     flat, sums, begin = np.ascontiguousarray(owned).reshape(-1), np.zeros(_SIGNS), 0
     for numbered in fields.numbers():
         for first in range(0, numbered.size, _AT_ONCE):
-            mixed = _mix(numbered.reshape(-1)[first : first + _AT_ONCE].copy())
+            mixed = mix(numbered.reshape(-1)[first : first + _AT_ONCE].copy())
             bits = np.unpackbits(mixed.view(np.uint8)).reshape(-1, _SIGNS)
             values = flat[begin : begin + len(mixed)].astype(np.float64)
             sums += values @ (1.0 - 2.0 * bits)

@@ -127,6 +127,19 @@ class ElementFields:
         for element in self._elements.astype(np.uint64):
             yield within + element * np.uint64(within.size)
 
+    def describe_grid(self) -> str:
+        """Of elements and fields, the orders."""
+        return f"elements of order {self._mesh.order}, fields of order {self._order}"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
+        """Nodes of own elements, an element's one after the other, and where they lie in m."""
+        nodes = self._mesh.coordinates.reshape(len(self._elements), -1, 3)
+        within = np.arange(nodes.shape[1], dtype=np.uint64)
+        for begin in range(0, len(nodes), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            numbers = self._elements[some, None].astype(np.uint64) * np.uint64(len(within)) + within
+            yield numbers.ravel(), nodes[some].reshape(-1, 3)
+
     @property
     def locator(self) -> PartLocator:
         """Finds points in own elements."""

@@ -86,6 +86,16 @@ class NodeFields:
         """Global numbers of own values."""
         yield self._numbers.astype(np.uint64)
 
+    def describe_grid(self) -> str:
+        """Tetrahedra that nodes are joined to."""
+        return f"{self._part.whole_tets} tetrahedra"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
+        """Own nodes, and where they lie in m."""
+        for begin in range(0, len(self._numbers), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            yield self._numbers[some].astype(np.uint64), self._part.nodes[self.own_nodes[some]]
+
     @property
     def locator(self) -> TetLocator:
         """Finds points in own elements."""

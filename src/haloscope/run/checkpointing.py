@@ -12,6 +12,7 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.exchange.block_fields import gathered
 from haloscope.io import checkpoint as checkpoints
+from haloscope.numerics.landmarks import same_grid
 from haloscope.run.phases import CHECKPOINT
 from haloscope.run.progress import Progress
 from haloscope.run.records import rewrite_tables
@@ -22,6 +23,7 @@ def write_state(state: RunState, path: Path) -> None:
     """Write all that a restart needs."""
     solver = state.solver
     content = {
+        "grid": state.grid_marks(),
         "scalars": {key: value.hex() for key, value in solver.scalars().items()},
         "history": state.history,
         "probes": state.probe_rows,
@@ -85,6 +87,8 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
                 f"checkpoint {found[-1]} is damaged; delete it to restart from the one before"
             ) from error
 
+        _require_same_grid(state, content.get("grid"), found[-1], progress)
+
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))
 
@@ -100,3 +104,22 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
     progress.line(f"restarted from {found[-1]} at step {state.step}")
     for line in solver.notices[told:]:
         progress.line(line)
+
+
+def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
+    """Refuse a state of as many nodes that lie elsewhere, or are numbered otherwise."""
+    if saved is None:
+        progress.line(f"{path} does not tell its grid: see that the case has the same one")
+        return
+    marks = state.grid_marks()
+    try:
+        same = same_grid(saved, marks)
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(
+            f"checkpoint {path} is damaged; delete it to restart from the one before"
+        ) from error
+    if not same:
+        raise InputError(
+            f"checkpoint {path} is of another grid with as many nodes ({saved['about']}; the case's: "
+            f"{marks['about']}): positions or numbers of nodes differ; restart with the grid that it was made on"
+        )

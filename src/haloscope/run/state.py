@@ -8,6 +8,7 @@ from typing import Any
 from haloscope.case import CaseTable
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
+from haloscope.numerics.landmarks import grid_marks
 from haloscope.solvers.interface import Solver
 
 
@@ -47,6 +48,13 @@ class RunState:
         self.samples = 0
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
         self.last_checkpoint: Path | None = None
+        self._marks: dict[str, Any] | None = None
+
+    def grid_marks(self) -> dict[str, Any]:
+        """What checkpoints keep of the grid; all ranks call this."""
+        if self._marks is None:
+            self._marks = grid_marks(self.world, self.solver.places)
+        return self._marks
 
     @property
     def step(self) -> int:

@@ -129,6 +129,12 @@ class Places(Protocol):
     def numbers(self) -> Iterator[NDArray[np.uint64]]:
         """Global numbers of own values in their order, as arrays one after the other."""
 
+    def describe_grid(self) -> str:
+        """As :class:`haloscope.numerics.landmarks.Grid`."""
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
+        """As :class:`haloscope.numerics.landmarks.Grid`."""
+
     def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside; `what` begins the message."""
 
