@@ -14,7 +14,12 @@ import typer
 
 from haloscope import interrupts, measured
 from haloscope.commands import analyze, explore, formats, measure, run
-from haloscope.commands.ending import fail, interrupts_raised
+from haloscope.commands.ending import (
+    fail,
+    fail_without_output,
+    interrupts_raised,
+    open_closed_streams,
+)
 from haloscope.commands.options import DeviceOption, Json
 from haloscope.commands.progress import Bar, say
 from haloscope.commands.world import open_world
@@ -300,6 +305,7 @@ def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
     from haloscope.exchange.guard import go_on_guarded
 
+    open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As on stderr: what a terminal cannot show ends nothing.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -312,6 +318,7 @@ def main() -> None:
         # Typer turns an interrupt into an exit code of its own, without a word.
         if code == 130 and came:
             raise came[0]
+        sys.stdout.flush()
         raise SystemExit(code if isinstance(code, int) else 0)
     except SystemExit as end:
         # What Typer makes of a reader that has gone.
@@ -338,6 +345,8 @@ def main() -> None:
         fail(f"{error.format_message()} (see haloscope --help)", 2)
     except BrokenPipeError:
         raise SystemExit(141) from None
+    except OSError as error:
+        fail_without_output(error)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from haloscope.errors import InputError, MachineError
 
@@ -80,6 +83,35 @@ def make_folder(path: Path) -> None:
         raise _not_writable(path, error) from error
     if not os.access(path, os.W_OK):
         raise MachineError(f"the output folder {path} cannot be written; choose another --out")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other runs and studies out of a folder while this one works there.
+
+    The system lets go of it however the process ends. File systems that know no locks are used without.
+
+    Raises
+    ------
+    InputError
+        Another process works there.
+    """
+    place = None
+    try:
+        place = os.open(folder, os.O_RDONLY)
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(cast(int, place))
+        raise InputError(
+            f"another run or study works in {folder}; wait until it has ended, or give another --out"
+        ) from error
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        if place is not None:
+            os.close(place)
 
 
 def _not_writable(path: Path, error: OSError) -> MachineError:

@@ -459,3 +459,29 @@ def test_the_version_is_told(call):
     code, out, err = call("--version")
     assert (code, err) == (0, "")
     assert out == f"haloscope {version()}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    "arguments", [("verify", "--list"), ("info", "--json"), ("verify", "--list", "--json")]
+)
+def test_output_that_cannot_be_written_is_told_in_one_line(arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "haloscope", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 3
+    _assert_one_line(done.stderr)
+    assert "standard output cannot be written (No space left on device)" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_streams_that_are_closed_or_full_do_not_end_a_run(case, closed):
+    command = f'"$1" -m haloscope run {case.name} --steps 3 --out out {closed}'
+    done = subprocess.run(["bash", "-c", command, "bash", sys.executable], stderr=subprocess.PIPE)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+    assert json.loads(Path("out/summary.json").read_text())["steps"] == 3

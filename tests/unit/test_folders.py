@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 
 import pytest
+from small_cavities import simulate
 
+from haloscope import folders
 from haloscope.errors import InputError, MachineError
-from haloscope.folders import given_folder, latest_folder, new_folder
+from haloscope.folders import alone_in, given_folder, latest_folder, new_folder
 
 
 def test_a_folder_that_is_not_empty_is_refused_but_to_go_on_in(tmp_path):
@@ -58,3 +63,24 @@ def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
         latest_folder(tmp_path, "box", lambda path: False)
     with pytest.raises(InputError, match="no run of sphere"):
         latest_folder(tmp_path, "sphere", lambda path: True)
+
+
+def test_a_folder_is_for_one_process_at_a_time(tmp_path):
+    with alone_in(tmp_path):
+        held = f"from pathlib import Path; from haloscope.folders import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
+        done = subprocess.run([sys.executable, "-c", held], capture_output=True, text=True)
+        assert f"InputError: another run or study works in {tmp_path}; wait" in done.stderr
+        with pytest.raises(InputError, match="another run or study works in"):
+            simulate(()).run(1, out=tmp_path, ceilings=False)
+    with alone_in(tmp_path):
+        pass
+    simulate(("output.fields=false", "output.picture=false")).run(1, out=tmp_path, ceilings=False)
+
+
+def test_file_systems_without_locks_are_used_without(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(folders.fcntl, "flock", refuse)
+    with alone_in(tmp_path), alone_in(tmp_path):
+        pass

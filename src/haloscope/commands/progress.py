@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -12,7 +13,9 @@ def say(text: str) -> None:
     """Tell the user something that is no result."""
     world = opened_world()
     if world is None or world.is_root:
-        print(text, file=sys.stderr, flush=True)
+        # Work goes on where nobody can be told of it.
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 class Bar:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from haloscope.run import Simulation
 
 
+# Of MPICH's mpiexec, where it could not pass on what ranks print.
+_CANNOT_PASS_ON = 255
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command()(run)
@@ -159,6 +163,8 @@ def _run_on_ranks(
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
     stopping.leave_summary(code, case, folder, ranks)
+    if code == _CANNOT_PASS_ON:
+        print(flush=True)  # raises what mpiexec met
     raise SystemExit(code)
 
 

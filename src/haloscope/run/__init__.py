@@ -16,7 +16,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.cores import threads_of_rank
 from haloscope.exchange.world import World, open_world
-from haloscope.folders import make_folder
+from haloscope.folders import alone_in, make_folder
 from haloscope.interrupts import Interrupted, handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import write_json
@@ -163,7 +163,10 @@ class Simulation(RunState):
         """
         begun, out = self.step, None if out is None else Path(out)
         stop = StopRequest()
-        with handled_by(stop.note):
+        with handled_by(stop.note), contextlib.ExitStack() as held:
+            if out is not None and self.world.is_root:
+                make_folder(out)
+                held.enter_context(alone_in(out))
             try:
                 return self._run(
                     steps,
@@ -190,8 +193,6 @@ class Simulation(RunState):
         ceilings: bool,
         profile: bool,
     ) -> dict[str, Any]:
-        if out is not None and self.world.is_root:
-            make_folder(out)
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")

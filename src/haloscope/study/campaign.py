@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
@@ -18,7 +19,7 @@ from haloscope.case import read_toml
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.world import World
-from haloscope.folders import make_folder, new_folder
+from haloscope.folders import alone_in, make_folder, new_folder
 from haloscope.interrupts import handled_by
 from haloscope.io.atomic import write_text
 from haloscope.study import merging, phases, report, table
@@ -210,6 +211,21 @@ def scale(
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
+    # Jobs of a launcher may add their points side by side: each runs those of its own number of ranks.
+    with alone_in(folder) if world is None else contextlib.nullcontext():
+        return _scale_in(folder, path, planned, tables, ranks, world, tell)
+
+
+def _scale_in(
+    folder: Path,
+    path: Path,
+    planned: Plan,
+    tables: Mapping[str, Any],
+    ranks: int | None,
+    world: World | None,
+    tell: Tell,
+) -> dict[str, Any]:
+    """Run what is left of a study in its folder."""
     ledger = Ledger(folder / _POINTS)
     ledger.repair()
     ledger.read()
