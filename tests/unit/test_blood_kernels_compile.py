@@ -22,8 +22,11 @@ from haloscope.solvers.blood.coupling_lists import SUMMING
 from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid_gpu import Way, fastest_way
 from haloscope.solvers.blood.kernels import ask_for_kernels
+from haloscope.solvers.blood.own_points import share_out
 from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.sent_back import SentBack, split_links
 from haloscope.solvers.blood.shared_vertices import KERNELS, kernels
+from haloscope.solvers.blood.vessels import open_vessel, wall_links
 
 
 def _nvrtc_is_there() -> bool:
@@ -159,3 +162,21 @@ def test_shared_rows_compile(dtype):
     opened = open_shared_rows(World(), device, {0: 3}, {0: 3}, 42, 3, dtype, "peer")
     opened.prepare(device.zeros((3 * 42 * 5,), dtype))
     assert device.kernels == {("shared_rows.cpp", name) for name in ("pack_rows", "place_rows")}
+
+
+@pytest.mark.parametrize(("moving", "walls"), [({}, 1), ({"y_low": [0.01, 0.0, 0.0]}, 2)])
+def test_ranks_without_links_have_the_kernels_of_those_with_them(moving, walls):
+    """Else one of several would compile what `haloscope build` has not."""
+    data = {
+        "spacing_um": 1.0,
+        "channel": {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]},
+        "walls": {"kind": "interpolated", "velocity_m_s": moving},
+    }
+    table = check({"solver": "blood", "blood": data}, BloodCase, "test").blood
+    vessel = open_vessel(table, World())
+    _, whole = share_out(World(), vessel.lattice, table.halo, None, longest_rows=False)
+    links = wall_links(table, vessel, whole, table.units)
+    none, _ = split_links(links, 0)
+    for some in (links, none):
+        sent_back = SentBack(AbsentGpu(), whole, some, (), whole.owned, np.dtype(float))
+        assert sent_back.constants["WALLS"] == walls

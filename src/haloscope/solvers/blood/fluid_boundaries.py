@@ -72,12 +72,15 @@ class WallLinks:
     velocities
         (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with
         the mean density).
+    moving
+        Whether walls of the vessel move, if none of these does: ranks have the same kernels.
     """
 
     points: NDArray[np.integer[Any]]
     directions: NDArray[np.integer[Any]]
     fractions: Floats
     velocities: Floats
+    moving: bool = False
 
 
 class OpeningTables:

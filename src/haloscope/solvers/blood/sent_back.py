@@ -89,7 +89,8 @@ class SentBack:
         # What comes against a near link lies in the same row of slots.
         far = other // stride != self._directions
         bits = (self._directions - 1 << 5) | (OPPOSITE[self._directions] - 1 << 10) | (far << 15)
-        self.constants = {"WALLS": 1 + int(bool(np.any(walls.velocities))), "WARP": WARP}
+        moving = walls.moving or bool(np.any(walls.velocities))
+        self.constants = {"WALLS": 2 if moving else 1, "WARP": WARP}
         self.tables = tuple(self._of_launch(points, part.bulk, bits) for points in launched)
 
     def _of_launch(

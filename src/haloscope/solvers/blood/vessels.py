@@ -301,7 +301,7 @@ def wall_links(
         chosen = velocities.any(axis=1)
         points, directions = points[chosen], directions[chosen]
         fractions, velocities = fractions[chosen], velocities[chosen]
-    return WallLinks(points, directions, fractions, velocities)
+    return WallLinks(points, directions, fractions, velocities, bool(moving))
 
 
 def _check_moving(table: BloodTable) -> None:
