@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from haloscope.case import check
 from haloscope.device import open_device
 from haloscope.domain.bisection import bisect
+from haloscope.domain.surface_files import write_stl
+from haloscope.domain.surface_generators import tube
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
@@ -245,6 +248,29 @@ def test_walls_of_a_surface_have_the_normals_of_the_geometry():
     assert parent.sum() > 100
     assert cosine.min() > 0.99
     assert distances[parent] == pytest.approx(6.0 - radius, abs=0.08)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_layers_before_openings_have_the_wall_stress_of_the_others(tmp_path, axis):
+    # The caps lie on planes of points, where rounding decides which are inside the surface.
+    surface = tube(4.0, 8.0, step=0.5)
+    write_stl(replace(surface, points=np.roll(surface.points, axis, axis=1)), tmp_path / "tube.stl")
+    solver, results = begin(
+        {
+            "surface": {"file": str(tmp_path / "tube.stl")},
+            "openings": [
+                {"name": "inlet", "kind": "velocity", "value": 1e-3},
+                {"name": "outlet", "kind": "pressure"},
+            ],
+        }
+    )
+    solver.advance(400)
+    results.wall_stress.sample(np.zeros(3))
+    layer = solver.part.coordinates[wall_points(solver.part), axis]
+    stress = results.wall_stress._magnitude()
+    means = np.bincount(layer, stress)[1:8] / np.bincount(layer)[1:8]
+    assert len(solver.vessel.lattice.openings[0].numbers) > 40
+    assert means == pytest.approx(np.full(7, means[3]), rel=0.02)
 
 
 # Cells

@@ -108,6 +108,8 @@ def _from_surface(
     numbers = _numbers(lattice, box, places)
     # By the surface, not by the fluid: what lies beyond an opening is inside the vessel, too.
     inside = inside_runs(surface, lattice.grid, box[0][2], box[1][2]).contains(numbers)
+    # Points on an opening lie on a cap of the surface, or beyond it by rounding, yet are fluid.
+    inside |= lattice.contains(numbers)
     distances = np.sqrt(squares[places]) * lattice.spacing
     return numbers, np.where(inside, distances, -distances)
 
