@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -337,6 +338,42 @@ def test_a_restart_with_another_time_step_is_refused():
         other.restore(1, solver.scalars(), solver.owned)
     assert "\n" not in str(told.value)
     assert "begin anew without --restart" in str(told.value)
+
+
+def test_a_restart_takes_a_time_step_that_differs_by_rounding_and_no_other():
+    blood = {"channel": {"size_um": [4.0, 6.0, 5.0]}}
+    solver, _ = begin(blood)
+    step_us = solver.units.time_step * 1e6
+    for factor, taken in ((1 + 3e-16, True), (1 - 1e-13, True), (1 + 1e-9, False)):
+        other, _ = begin({**blood, "time_step_us": step_us * factor})
+        assert other.units.time_step != solver.units.time_step
+        if taken:
+            other.restore(1, solver.scalars(), solver.owned)
+            assert other.step == 1
+            continue
+        with pytest.raises(InputError) as told:
+            other.restore(1, solver.scalars(), solver.owned)
+        given = re.search(r"step is (\S+) s and this case's (\S+) s", str(told.value))
+        assert given is not None
+        assert [float(each) for each in given.groups()] == [
+            solver.units.time_step,
+            other.units.time_step,
+        ]
+
+
+def test_what_is_followed_after_a_restart_is_that_of_a_run_without_one():
+    blood = _with_a_capsule({"start": 3, "interval": 4, "bins": 5})
+    blood["drive"] = "1 + sin(1e6*t)"
+    solver, _ = begin(blood)
+    solver.advance(9)
+    solver.follow()
+    other, _ = begin(blood)
+    values = {name: solver.owned(name) for name in solver.stored}
+    other.restore(9, solver.scalars(), values.__getitem__)
+    other.restore_extras(solver.extras())
+    for each in (solver, other):
+        each.advance(3)
+    assert solver.follow() == other.follow()
 
 
 def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():

@@ -58,6 +58,8 @@ _NAMES = ("u", "v", "w", "p")
 _INSIDE = "inside"
 # Work of a vertex over that of a point.
 _POINTS_A_VERTEX = 40
+# Relative difference of time steps that are one: a step that was copied in another unit differs by rounding.
+_SAME_STEP = 1e-12
 # Looks at openings within the longest time between two counts of cells.
 _LOOKS = 5
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
@@ -387,11 +389,12 @@ class BloodSolver:
         self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
-        if scalars["time_step"] != self.units.time_step:
+        before, wanted = scalars["time_step"], self.units.time_step
+        if not math.isclose(before, wanted, rel_tol=_SAME_STEP, abs_tol=0.0):
             raise InputError(
-                f"the checkpoint's step is {scalars['time_step']:.6g} s and this case's "
-                f"{self.units.time_step:.6g} s, and what it holds is in units of the lattice, of which "
-                "the step is one; restart with the case it is from, or begin anew without --restart"
+                f"the checkpoint's step is {before!r} s and this case's {wanted!r} s, and what it holds is "
+                "in units of the lattice, of which the step is one; restart with the case it is from, or "
+                "begin anew without --restart"
             )
         values = np.stack([own(name) for name in _POPULATIONS])
         if not np.isfinite(values).all():
@@ -403,6 +406,8 @@ class BloodSolver:
             flags = self._device.from_host((own(_INSIDE) != 0).astype(np.uint8))
             self.fluid.inside[: self.part.owned] = flags
         self.step = step
+        # Of the step that led here: half of its force counts in velocities.
+        self._set_drive(max(step - 1, 0))
         if self._cell_outputs is not None:
             self._cell_outputs.resumed = step
         self._before = None
@@ -423,6 +428,8 @@ class BloodSolver:
         if self.traffic is not None:
             self.traffic.restore(extras)
         self._results.restore(extras, self.step)
+        # What is followed next is the change since here, as in a run that was not stopped.
+        self._before = (self.step, self._moments()[:3])
 
     def at_output(self, out: Path) -> None:
         """Write cells beside the fields."""
