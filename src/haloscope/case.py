@@ -10,9 +10,9 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from haloscope.errors import InputError
@@ -102,7 +102,8 @@ class Machine(Table):
     """Threads a rank on cores; 0: all the cores that the rank was given, or its part of them where ranks were
     given the same ones."""
     decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
-    """auto, 1d, 2d, 3d (axes that are cut, slowest first) or blocks along x, y, z."""
+    """Of the cavity, whose grid is cut into blocks: auto, 1d, 2d, 3d (axes that are cut, slowest first) or
+    blocks along x, y, z. The other solvers share their grids out by themselves and take auto alone."""
     transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer", "repacked"] = "auto"
     """How messages travel: host (cores), staged (GPUs through host memory), mpi (GPU-aware MPI),
     nccl, peer (straight into the memory of the neighbour's GPU, one host), or auto: the fastest of
@@ -111,18 +112,18 @@ class Machine(Table):
     overlap: bool = True
     """Compute the interior while messages travel."""
     progress: Literal["none", "test", "thread"] = "none"
-    """How MPI between cores is kept going while the interior is computed: not at all, by tests
-    between parts of the interior, or by a thread that tests all the time."""
+    """Of the cavity: how MPI between cores is kept going while the interior is computed: not at all, by
+    tests between parts of the interior, or by a thread that tests all the time."""
     graphs: bool = True
     """Replay steps as CUDA graphs where the transport allows."""
     packing: Literal["auto", "all", "x", "none"] = "auto"
-    """Which directions are packed into one message a neighbour; in the others each plane of each
+    """Of the cavity: which directions are packed into one message a neighbour; in the others each plane of each
     field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
     memory the update fills the neighbours' ghosts itself, without messages, or messages hide behind
     the interior. Where x is cut, rows lie along an axis that is not; where all are cut or the others
     are too short, nothing overlaps on GPUs. With all, x, none and with uniform widths rows lie along x."""
     widths: Literal["fields", "uniform"] = "fields"
-    """For studies: exchange as many layers of each field as its stencil needs, or of all fields as
+    """Of the cavity, for studies: exchange as many layers of each field as its stencil needs, or of all fields as
     many as the widest needs."""
 
 
@@ -137,6 +138,26 @@ class CaseTable(Table):
     output: Output = Output()
     checkpoint: Checkpoint = Checkpoint()
     machine: Machine = Machine()
+
+    cuts_blocks: ClassVar[bool] = False
+    """Whether the solver's grid is cut into blocks for ranks."""
+
+    @model_validator(mode="after")
+    def _of_blocks(self) -> CaseTable:
+        if self.cuts_blocks:
+            return self
+        for key in _OF_BLOCKS:
+            given, default = getattr(self.machine, key), Machine.model_fields[key].default
+            if given != default:
+                raise ValueError(
+                    f"machine.{key} = {_toml(given)} is for grids that are cut into blocks, and {self.solver} "
+                    f"shares its grid out in a way of its own; give {_toml(default)}, or leave machine.{key} out"
+                )
+        return self
+
+
+# Keys of the machine that only blocks of a grid have.
+_OF_BLOCKS = ("decomposition", "progress", "packing", "widths")
 
 
 def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:

@@ -112,6 +112,29 @@ def test_a_value_of_the_wrong_type_is_told_with_its_key(refusal, key, value):
     assert key in refusal(_CAVITY, f"{key}={value}")
 
 
+@pytest.mark.parametrize("solver", ["blood", "flow", "maxwell"])
+@pytest.mark.parametrize(
+    ("key", "value", "default"),
+    [
+        ("decomposition", "[3, 1, 1]", '"auto"'),
+        ("decomposition", '"2d"', '"auto"'),
+        ("packing", '"none"', '"auto"'),
+        ("widths", '"uniform"', '"fields"'),
+        ("progress", '"test"', '"none"'),
+    ],
+)
+def test_keys_of_blocks_are_refused_where_no_grid_is_cut_into_them(
+    tmp_path, solver, key, value, default
+):
+    path = tmp_path / "case.toml"
+    path.write_text(registry.template(solver))
+    read_case(path, [f"machine.{key}={default}"], registry.case_model)
+    with pytest.raises(InputError) as told:
+        read_case(path, [f"machine.{key}={value}"], registry.case_model)
+    assert f"machine.{key} = {value} is for grids that are cut into blocks" in str(told.value)
+    assert f"give {default}" in str(told.value)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [

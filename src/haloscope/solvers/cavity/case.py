@@ -190,6 +190,8 @@ class CavityTable(Table):
 class CavityCase(CaseTable):
     """A case file of the cavity."""
 
+    cuts_blocks = True
+
     solver: Literal["cavity"]
     """"cavity"."""
     cavity: CavityTable = CavityTable.model_construct()
