@@ -229,6 +229,11 @@ def test_an_inlet_outside_or_askew_is_told(refusal, inlet, words):
             ["blood.walls.velocity_m_s={'y[0]'=3, y_up=[1e-3, 0.0, 0.0]}"],
             ["unknown key blood.walls.velocity_m_s.y[0]; ", "(2 keys are wrong in all)"],
         ),
+        (
+            ["blood.slice.offset_um=500"],
+            ["blood.slice.offset_um = 500 misses the vessel", "from 0 to 12 um along z"],
+        ),
+        (["blood.slice.axis=y", "blood.slice.offset_um=-0.1"], ["-0.1", "along y"]),
     ],
 )
 def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):

@@ -139,6 +139,11 @@ class Runs:
         order = np.argsort(first, kind="stable")
         return Runs(self.shape, first[order], np.concatenate([kept.stop, made.stop])[order])
 
+    def extent(self) -> tuple[Integers, Integers]:
+        """Lowest and highest coordinates along x, y, z, each (3,); there must be points."""
+        begins, ends = unraster(self.shape, self.first), unraster(self.shape, self.stop - 1)
+        return begins.min(axis=0), ends.max(axis=0)
+
     def minus(self, other: Runs) -> Runs:
         """Points of this set that the other does not have."""
         places = np.concatenate([self.first, self.stop, other.first, other.stop])

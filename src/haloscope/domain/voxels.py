@@ -88,6 +88,12 @@ class Lattice:
         return self.runs.points
 
     @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Corners in m of the box around the fluid points, half a spacing beyond them, each (3,)."""
+        low, high = self.runs.extent()
+        return self.origin + self.spacing * (low - 0.5), self.origin + self.spacing * (high + 0.5)
+
+    @property
     def points(self) -> Integers:
         """Raster numbers of the fluid points in the slab, ascending; made anew at each call."""
         return self.runs.slab(*self.slab).numbers()

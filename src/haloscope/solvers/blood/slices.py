@@ -9,9 +9,14 @@ from numpy.typing import NDArray
 
 from haloscope.domain.lattice_parts import LatticePart
 from haloscope.domain.voxels import Lattice
+from haloscope.errors import InputError
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import MICRO, Slice
 
 Floats = NDArray[np.float64]
+
+# Of a spacing: what rounding may put beyond a wall.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,27 @@ class Plane:
     values: Floats
 
 
+def require_plane(lattice: Lattice, wanted: Slice) -> None:
+    """Refuse a plane that misses the vessel, before the run.
+
+    Raises
+    ------
+    InputError
+        Says how far the vessel reaches.
+    """
+    if wanted.offset_um is None:
+        return
+    low, high = (float(corner["xyz".index(wanted.axis)]) / MICRO for corner in lattice.bounds)
+    slack = _ROUNDING * lattice.spacing / MICRO
+    if not low - slack <= wanted.offset_um <= high + slack:
+        # Rounding must not make 1e-16 of 0.
+        low, high = (round(end / slack) * slack for end in (low, high))
+        raise InputError(
+            f"blood.slice.offset_um = {wanted.offset_um:g} misses the vessel, which reaches from {low:.6g} to "
+            f"{high:.6g} um along {wanted.axis}; give a value between these"
+        )
+
+
 def plane_of(
     world: World,
     lattice: Lattice,
@@ -54,8 +80,9 @@ def plane_of(
     planes = lattice.shape[axis]
     index = planes // 2
     if offset is not None:
+        low, high = (int(end[axis]) for end in lattice.runs.extent())
         index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
-        index = min(max(index, 0), planes - 1)
+        index = min(max(index, low), high)
     coordinates = part.coordinates[: part.owned]
     chosen = np.flatnonzero(coordinates[:, axis] == index)
     across = [other for other in range(3) if other != axis]

@@ -34,6 +34,7 @@ from haloscope.solvers.blood.own_points import share_out, wanted_by_others
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
+from haloscope.solvers.blood.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import check_mach, check_pressure, report, require_bearable
 from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.streaming import choose_way
@@ -116,6 +117,7 @@ class BloodSolver:
         self.vessel = vessel = open_vessel(table, world)
         lattice = vessel.lattice
         self.notices += lattice.notices
+        require_plane(lattice, table.slice)
         self.notices += report(table, vessel, self.last_step * table.units.time_step)
         cells = self._starting_cells()
         work = None if cells is None else self._work_of(cells)
@@ -514,8 +516,6 @@ class BloodSolver:
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane."""
-        from haloscope.solvers.blood.slices import plane_of
-
         table = self._table.slice
         plane = plane_of(
             self._world,
