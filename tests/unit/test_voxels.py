@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ import pytest
 from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
 
 from haloscope.domain.lattice_runs import Runs, raster, unraster
-from haloscope.domain.openings import OpeningPlane
+from haloscope.domain.openings import OpeningPlane, grid_of
 from haloscope.domain.shapes import Box, Grid, Tube
 from haloscope.domain.surface_generators import bifurcation, tree, tube
 from haloscope.domain.surfaces import Surface, make_surface
@@ -69,6 +70,37 @@ def test_rays_through_corners_edges_and_along_faces_keep_their_parity() -> None:
     height = np.abs(_all_positions(grid)).sum(axis=1)
     assert runs.contains(np.flatnonzero(height < 4)).all()
     assert not runs.contains(np.flatnonzero(height > 4)).any()
+
+
+def _joined(*parts: Surface) -> Surface:
+    corners = np.concatenate([part.corners for part in parts])
+    return make_surface(corners, np.zeros(len(corners)), ("wall",))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_surface_that_overlaps_itself_is_refused_with_a_place_in_the_overlap(seed: int) -> None:
+    turn = random_turn(seed)
+    one, other = (moved(sphere(2), turn, turn @ (x, 0.0, 0.0)) for x in (0.0, 1.5))
+    surface = _joined(one, other)
+    with pytest.raises(InputError, match="overlaps itself.* boolean union") as told:
+        voxelise(surface, 0.15)
+    given = re.search(r"(\d+) points .* as at \((.*)\) m;", str(told.value))
+    assert given is not None
+    place = np.array(given[2].split(","), float)
+    assert _winding_numbers(surface, place[None]) > 1.5
+    everywhere = _all_positions(grid_of(surface, 0.15, ()))
+    assert int(given[1]) == (_winding_numbers(surface, everywhere) > 1.5).sum()
+
+
+def test_parts_side_by_side_and_holes_that_face_inward_do_not_overlap() -> None:
+    inner = sphere(2)
+    hole = dataclasses.replace(inner, points=inner.points * 0.4, triangles=inner.triangles[:, ::-1])
+    hollow = voxelise(_joined(inner, hole), 0.1)
+    assert not hollow.contains(raster(hollow.shape, np.array([hollow.shape]) // 2)).any()
+    with pytest.raises(InputError, match="overlaps itself"):
+        voxelise(_joined(inner, dataclasses.replace(hole, triangles=inner.triangles)), 0.1)
+    beside = _joined(cuboid((2, 2, 2)), cuboid((2, 2, 2), (2, 0, 0)))
+    assert any("four or more" in line for line in voxelise(beside, 0.3).notices)
 
 
 def test_points_in_a_sphere_converge_to_its_volume() -> None:

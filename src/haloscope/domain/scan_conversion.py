@@ -35,11 +35,15 @@ class Crossings:
         Place on the line, shape (n,).
     v, w
         Line, shape (n,).
+    enters
+        Whether the line goes in there, toward larger u, through a triangle whose corners are
+        counter-clockwise seen from outside, shape (n,).
     """
 
     u: Floats
     v: Integers
     w: Integers
+    enters: NDArray[np.bool_]
 
 
 def crossings(
@@ -73,10 +77,10 @@ def crossings(
         triangle, place = spread((high - low)[part])
         plane = low[part][triangle] + place
         for segments in _chunks(np.arange(len(plane)), None):
-            ends = _segments(
+            ends, tip_above = _segments(
                 points, triangles[part[triangle[segments]]].astype(np.int64), plane[segments]
             )
-            yield from _cut(ends, plane[segments], lines)
+            yield from _cut(ends, tip_above, plane[segments], lines)
 
 
 def _chunks(items: Integers, sizes: Integers | None) -> Iterator[Integers]:
@@ -89,11 +93,18 @@ def _chunks(items: Integers, sizes: Integers | None) -> Iterator[Integers]:
     yield from (part for part in np.split(items, np.flatnonzero(np.diff(chunk)) + 1) if len(part))
 
 
-def _segments(points: Floats, triangles: Integers, plane: Integers) -> Floats:
-    """Ends (u, v) of the cuts of triangles with planes, shape (n, 2, 2): cut, end, component."""
+def _segments(
+    points: Floats, triangles: Integers, plane: Integers
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Ends (u, v) of the cuts of triangles with planes, shape (n, 2, 2): cut, end, component.
+
+    Also whether the corner that is alone on its side is above: then what is seen from outside, w
+    upward, goes from left to right, else from right to left.
+    """
     above = points[:, 2][triangles] >= plane[:, None]
     # One corner is alone on its side; the cut runs between the edges that meet in it.
-    alone = np.where(above.sum(axis=1) == 1, above.argmax(axis=1), (~above).argmax(axis=1))
+    tip_above = above.sum(axis=1) == 1
+    alone = np.where(tip_above, above.argmax(axis=1), (~above).argmax(axis=1))
     each = np.arange(len(triangles))
     tip = triangles[each, alone]
     ends = np.empty((len(triangles), 2, 2))
@@ -102,14 +113,18 @@ def _segments(points: Floats, triangles: Integers, plane: Integers) -> Floats:
         one, two = points[np.minimum(tip, other)], points[np.maximum(tip, other)]
         share = (plane - one[:, 2]) / (two[:, 2] - one[:, 2])
         ends[:, number] = one[:, :2] + share[:, None] * (two - one)[:, :2]
-    return ends
+    return ends, tip_above
 
 
-def _cut(ends: Floats, plane: Integers, lines: tuple[int, int]) -> Iterator[Crossings]:
+def _cut(
+    ends: Floats, tip_above: NDArray[np.bool_], plane: Integers, lines: tuple[int, int]
+) -> Iterator[Crossings]:
     """Crossings of segments with the lines of their planes."""
     floors = np.floor(ends[:, :, 1]).astype(np.int64)
     low = np.clip(floors.min(axis=1) + 1, lines[0], lines[1])
     high = np.clip(floors.max(axis=1) + 1, lines[0], lines[1])
+    # Who looks along u at a side that faces them has v on the left.
+    enters = (ends[:, 1, 1] > ends[:, 0, 1]) != tip_above
     some = np.flatnonzero(high > low)
     for part in _chunks(some, (high - low)[some]):
         segment, place = spread((high - low)[part])
@@ -118,4 +133,4 @@ def _cut(ends: Floats, plane: Integers, lines: tuple[int, int]) -> Iterator[Cros
         at = u + (line - v) / (v_end - v) * (u_end - u)
         # Rounding must not carry a crossing off its segment.
         at = np.clip(at, np.minimum(u, u_end), np.maximum(u, u_end))
-        yield Crossings(at, line, plane[part[segment]])
+        yield Crossings(at, line, plane[part[segment]], enters[part[segment]])

@@ -116,11 +116,15 @@ class SurfaceCheck:
         The faults that let a fluid out: edges met by an odd number of triangles.
     parts
         How many parts of the surface do not touch.
+    oriented
+        Whether triangles that meet face the same way, so that crossings tell how often a point is
+        inside.
     """
 
     faults: tuple[str, ...]
     leaks: tuple[str, ...]
     parts: int
+    oriented: bool
 
 
 def make_surface(
@@ -292,7 +296,8 @@ def check(surface: Surface) -> SurfaceCheck:
         )
     part = connected_parts(count, tail, head)
     parts = int((np.bincount(part[tail]) > 0).sum())
-    return SurfaceCheck((*leaks, *faults), tuple(leaks), parts)
+    oriented = not leaks and not balance.any()
+    return SurfaceCheck((*leaks, *faults), tuple(leaks), parts, oriented)
 
 
 def require_closed(surface: Surface) -> None:

@@ -179,13 +179,41 @@ def inside_runs(surface: Surface, grid: Grid, start: int, stop: int) -> Runs:
     start, stop
         First plane z and the one after the last.
     """
+    return Runs.between(grid.shape, _toggles(surface, grid, start, stop) >> 1)
+
+
+def _toggles(surface: Surface, grid: Grid, start: int, stop: int) -> Integers:
+    """Where rows of a slab cross a surface, ascending: 2 (row (nx + 1) + first x beyond) + enters."""
     nx, ny, _ = grid.shape
     points = (surface.points - grid.origin) / grid.spacing
     parts = [np.empty(0, np.int64)]
     for found in crossings(points, surface.triangles, (0, ny), (start, stop)):
         x = np.clip(np.ceil(found.u), 0, nx).astype(np.int64)
-        parts.append((found.v + ny * found.w) * (nx + 1) + x)
-    return Runs.between(grid.shape, np.sort(np.concatenate(parts)))
+        parts.append(2 * ((found.v + ny * found.w) * (nx + 1) + x) + found.enters)
+    return np.sort(np.concatenate(parts))
+
+
+def _require_no_overlap(toggles: Integers, grid: Grid, surface: Surface, world: World) -> None:
+    """Refuse a surface of whose parts several hold a point; by parity those points would be outside."""
+    depth = np.cumsum(2 * (toggles & 1) - 1)[:-1]
+    mine = np.zeros(3, np.int64)
+    if (depth > 1).any():
+        row, x = np.divmod(toggles >> 1, grid.shape[0] + 1)
+        inside = np.where(depth > 1, np.diff(x), 0)
+        longest = int(inside.argmax())
+        middle = row[longest] * grid.shape[0] + x[longest] + inside[longest] // 2
+        mine[:] = inside.sum(), inside[longest], middle
+    sums, lengths, middles = np.stack(_everyones(world, mine)).T
+    count = int(sums.sum())
+    if not count:
+        return
+    place = grid.origin + grid.spacing * unraster(grid.shape, [middles[lengths.argmax()]])[0]
+    raise InputError(
+        f"the surface{surface.of_file} overlaps itself: {counted(count, 'point')} of the lattice "
+        f"{'lies' if count == 1 else 'lie'} in two or more of its parts, as at "
+        f"{surface.unit.place(place)}; unite the parts, as by a boolean union in a mesh program, "
+        "remove what is doubled, or turn inward the triangles around what shall be a hole"
+    )
 
 
 def _from_surface(
@@ -202,7 +230,10 @@ def _from_surface(
     grid = grid_of(surface, spacing, openings)
     _require_rows(grid)
     slab = _slab(grid, world)
-    runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
+    toggles = _toggles(surface, grid, *slab)
+    if found.oriented:
+        _require_no_overlap(toggles, grid, surface, world)
+    runs = _gathered(grid, Runs.between(grid.shape, toggles >> 1), world)
     if not runs.points:
         raise InputError(
             f"no point of the lattice lies inside the surface at the spacing {unit.length(spacing)}; its "
