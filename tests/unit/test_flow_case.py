@@ -63,7 +63,7 @@ def checked(**changes) -> FlowCase:
         "fluid": {"density": 1.0, "viscosity": 1.0},
         "boundaries": {**dict.fromkeys(SIDES, "no-slip"), "x_high": "open"},
     }
-    if changes.keys() & {"cylinder_channel", "cylinder_slice"}:
+    if changes.keys() & {"cylinder_channel", "cylinder_slice", "mesh"}:
         del table["box"]
     case = check({"solver": "flow", "flow": {**table, **changes}}, FlowCase, "test")
     assert isinstance(case, FlowCase)
@@ -235,6 +235,23 @@ def test_more_ranks_than_elements_are_refused_before_any_rank_starts(tmp_path, c
     code, _, err = call("run", path, "--out", tmp_path / "out", "--ranks", "100")
     assert code == 2
     assert "72" in err
+
+
+@pytest.mark.parametrize("name", ["a.msh", "a.vtu"])
+def test_ranks_are_held_against_the_elements_of_a_file_or_about_so_many(tmp_path, name):
+    path = tmp_path / name
+    write_tets(tet_box((1, 1, 1)), path, "vtu" if name == "a.vtu" else "gmsh22", binary=False)
+    case = checked(mesh={"file": str(path)})
+    about = elements_of(case.flow)
+    assert about > 7
+    with pytest.raises(InputError) as told:
+        registry.check_ranks(case, 7 if name == "a.msh" else about + 1)
+    if name == "a.msh":
+        assert "7 parts are out of range for a mesh of 6 elements" in str(told.value)
+    else:
+        assert f"a mesh of about {about} elements, by the size of the file" in str(told.value)
+        assert f"give at most about {about}" in str(told.value)
+    registry.check_ranks(case, 6)
 
 
 def test_the_number_of_elements_is_known_before_there_is_a_mesh():

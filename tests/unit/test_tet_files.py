@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from haloscope.domain.gmsh_counts import count_gmsh_hexahedra, count_gmsh_tetrahedra
 from haloscope.domain.tet_files import read_tets, write_tets
 from haloscope.domain.tet_generators import BOX_SIDES, tet_box
 from haloscope.domain.tet_geometry import area_vectors
@@ -128,6 +129,17 @@ def test_vtk_files_come_back_with_numbers_for_names(meshio, tmp_path, form, capf
         assert np.array_equal(read.boundaries[str(number)], mesh.boundaries[name])
     assert np.array_equal(read.surfaces["7"], mesh.surfaces["interface"])
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("form", ["gmsh22", "gmsh41"])
+def test_tetrahedra_of_gmsh_files_are_counted_without_reading_them(meshio, tmp_path, form, binary):
+    path = tmp_path / "a.msh"
+    write_tets(tet_box((2, 3, 4)), path, form, binary)
+    assert count_gmsh_tetrahedra(path) == read_tets(path).count
+    assert count_gmsh_hexahedra(path) == 0
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert count_gmsh_tetrahedra(path) is None
 
 
 def test_elements_are_written_zone_after_zone(meshio, tmp_path):

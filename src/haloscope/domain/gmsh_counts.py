@@ -5,15 +5,18 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from haloscope.errors import InputError
 
-# Gmsh's numbers of the types of elements, with the nodes of each: hexahedra, and others.
+# Gmsh's numbers of the types of elements, with the nodes of each: hexahedra, tetrahedra with straight
+# edges, and others.
 _HEXAHEDRA = {5: 8, 12: 27, 17: 20, 92: 64, 93: 125, 94: 216, 95: 343, 96: 512, 97: 729, 98: 1000}
+_TETRAHEDRA = {4: 4}
 _OTHERS = {15: 1, 1: 2, 8: 3, 26: 4, 27: 5, 28: 6, 3: 4, 10: 9, 16: 8, 36: 16, 37: 25, 38: 36}
-_OTHERS |= {47: 49, 48: 64, 49: 81, 50: 100}
+_OTHERS |= {47: 49, 48: 64, 49: 81, 50: 100, 2: 3, 9: 6, 6: 6, 7: 5, 11: 10}
+_NODES = _HEXAHEDRA | _TETRAHEDRA | _OTHERS
 # A tag costs its reader eight bytes, used or not.
 _TAGS_PER_BYTE = 16
 # Tokens of an element's line before its tags: number, type, number of tags.
@@ -132,6 +135,16 @@ def count_gmsh_hexahedra(path: Path) -> int | None:
     int or None
         None where that cannot be told: the file is damaged, or of another version.
     """
+    return _count(path, _HEXAHEDRA)
+
+
+def count_gmsh_tetrahedra(path: Path) -> int | None:
+    """Tetrahedra with straight edges that a .msh file states; as :func:`count_gmsh_hexahedra`."""
+    return _count(path, _TETRAHEDRA)
+
+
+def _count(path: Path, wanted: Container[int]) -> int | None:
+    """Elements of the wanted types."""
     if path.stat().st_size == 0:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -149,46 +162,46 @@ def count_gmsh_hexahedra(path: Path) -> int | None:
         }
         counter = counters.get((form[0], form[1]))
         try:
-            return None if counter is None else counter(text)
+            return None if counter is None else counter(text, wanted)
         except (ValueError, IndexError, KeyError, struct.error):
             return None
 
 
-def _count_old_ascii(text: mmap.mmap) -> int:
+def _count_old_ascii(text: mmap.mmap, wanted: Container[int]) -> int:
     found = 0
     for _ in range(int(text.readline())):
-        found += int(text.readline().split(None, 2)[1]) in _HEXAHEDRA
+        found += int(text.readline().split(None, 2)[1]) in wanted
     return found
 
 
-def _count_old_binary(text: mmap.mmap) -> int:
+def _count_old_binary(text: mmap.mmap, wanted: Container[int]) -> int:
     left, found = int(text.readline()), 0
     while left > 0:
         kind, count, tags = struct.unpack("3i", text.read(12))
-        nodes = (_HEXAHEDRA | _OTHERS)[kind]
+        nodes = _NODES[kind]
         if count <= 0 or tags < 0:
             raise ValueError("a block of elements is damaged")
         text.seek(4 * count * (1 + tags + nodes), os.SEEK_CUR)
-        found += count if kind in _HEXAHEDRA else 0
+        found += count if kind in wanted else 0
         left -= count
     return found
 
 
-def _count_new_ascii(text: mmap.mmap) -> int:
+def _count_new_ascii(text: mmap.mmap, wanted: Container[int]) -> int:
     blocks, found = int(text.readline().split()[0]), 0
     for _ in range(blocks):
         kind, count = (int(word) for word in text.readline().split()[2:4])
         for _ in range(count):
             if text.readline().startswith(b"$"):
                 raise ValueError("a block of elements is cut off")
-        found += count if kind in _HEXAHEDRA else 0
+        found += count if kind in wanted else 0
     return found
 
 
-def _count_new_binary(text: mmap.mmap) -> int:
+def _count_new_binary(text: mmap.mmap, wanted: Container[int]) -> int:
     blocks, found = struct.unpack("4Q", text.read(32))[0], 0
     for _ in range(blocks):
         _, _, kind, count = struct.unpack("=3iQ", text.read(20))
-        text.seek(8 * count * (1 + (_HEXAHEDRA | _OTHERS)[kind]), os.SEEK_CUR)
-        found += count if kind in _HEXAHEDRA else 0
+        text.seek(8 * count * (1 + _NODES[kind]), os.SEEK_CUR)
+        found += count if kind in wanted else 0
     return found

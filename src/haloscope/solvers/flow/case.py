@@ -407,10 +407,9 @@ def partition(case: FlowCase, ranks: int) -> Any:
     InputError
         There are more ranks than elements.
     """
-    from haloscope.domain.partition import require_parts
-    from haloscope.solvers.flow.meshes import elements_of
+    from haloscope.solvers.flow.meshes import require_elements
 
-    require_parts(ranks, elements_of(case.flow))
+    require_elements(case.flow, ranks)
 
 
 __all__ = ["FlowCase", "FlowTable", "estimate", "partition"]

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.domain.cylinder_planes import BLOCK, ChannelCells, channel_plane
+from haloscope.domain.gmsh_counts import count_gmsh_tetrahedra
 from haloscope.domain.hex_boxes import graded
+from haloscope.domain.partition import require_parts
 from haloscope.domain.tet_files import read_tets
 from haloscope.domain.tet_generators import (
     cylinder_channel,
@@ -27,6 +29,8 @@ from haloscope.solvers.flow.pump_mesh import Pump, pump_mesh
 _TETS_OF_A_PRISM = 3
 # In a cube as wide as the pump's elements away from vanes.
 _TETS_OF_A_CUBE = 16
+# Elements by a file's size for each rank, above which they are not counted: lines of text are long.
+_SURELY_ENOUGH = 50
 # Bytes of a mesh file for each of its tetrahedra and its share of nodes: between binary and text.
 _BYTES_A_TET = 40
 
@@ -132,6 +136,37 @@ def elements_of(table: FlowTable) -> int:
     if not path.is_file():
         raise InputError(f"mesh file {path} is not there; give the path of a file")
     return max(1, path.stat().st_size // _BYTES_A_TET)
+
+
+def require_elements(table: FlowTable, ranks: int) -> None:
+    """Refuse more ranks than elements, before any rank starts.
+
+    Elements of a file are counted where they may be too few and its form tells of them without
+    reading the mesh; else its size says about how many there are.
+
+    Raises
+    ------
+    InputError
+        Says how many ranks are allowed.
+    """
+    count = elements_of(table)
+    if _SURELY_ENOUGH * ranks <= count:
+        return
+    if table.mesh is None and table.pump is None:
+        require_parts(ranks, count)
+        return
+    told = "by the pump's sizes"
+    if table.mesh is not None:
+        path = Path(table.mesh.file)
+        told = f"by the size of the file {path}"
+        stated = count_gmsh_tetrahedra(path) if path.suffix.lower() == ".msh" else None
+        if stated:
+            require_parts(ranks, stated)
+            return
+    if ranks > count:
+        raise InputError(
+            f"{ranks} parts are too many for a mesh of about {count} elements, {told}; give at most about {count}"
+        )
 
 
 def _tets_of_pump(pump: Pump) -> int:
