@@ -162,6 +162,31 @@ def test_a_run_begins_with_the_shape_of_the_elements(tmp_path, call):
     assert "dihedral angles 45.0 to 90.0 degrees\n" in err
 
 
+def test_steady_flow_says_that_it_takes_what_depends_on_time_at_its_start(tmp_path, call):
+    path, signal = tmp_path / "channel.toml", tmp_path / "beat.csv"
+    path.write_text(_CHANNEL)
+    signal.write_text("0,1\n1,2\n")
+    sides = [
+        ("x_low = { speed = 0.1 }", 'x_low = { speed = "0.1 + t" }', "x_low.speed"),
+        ('x_high = "open"', 'x_high = { pressure = "100*t*y" }', "x_high.pressure"),
+        ('z_low = "no-slip"', 'z_low = { velocity = [0.0, "sin(t)", 0.0] }', "z_low.velocity"),
+        ("speed = 0.1 }", f'speed = 0.1, signal = "{signal}" }}', "x_low.signal"),
+        ("speed = 0.1 }", 'speed = "2*0.05" }', None),
+    ]
+    for number, (old, new, key) in enumerate(sides):
+        path.write_text(_CHANNEL.replace(old, new))
+        out = tmp_path / f"out{number}"
+        code, _, err = call("run", path, "--steps", 0, "--out", out, "--device", "cpu")
+        assert code == 0, err
+        told = [line for line in err.splitlines() if "depends on t, and steady flow" in line]
+        assert [line.split()[0] for line in told] == ([f"flow.boundaries.{key}"] if key else [])
+    times = ("flow.time.scheme=bdf2", "flow.time.time_step=0.1", "flow.time.end=0.1")
+    given = itertools.chain.from_iterable(("--set", each) for each in times)
+    path.write_text(_CHANNEL.replace(*sides[0][:2]))
+    _, _, err = call("run", path, "--out", tmp_path / "bdf2", "--device", "cpu", *given)
+    assert "steady flow has no time" not in err
+
+
 def _file_case(path: Path) -> str:
     """The channel's case with a mesh from a file."""
     box = _CHANNEL.index("[flow.box]"), _CHANNEL.index("[flow.fluid]")

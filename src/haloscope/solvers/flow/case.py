@@ -313,6 +313,18 @@ class FlowTable(Table):
         """Whether the flow does not change in time."""
         return self.time.scheme == "steady"
 
+    def stopped(self) -> list[str]:
+        """Notices of what depends on time where the flow is steady, one line each."""
+        if not self.steady:
+            return []
+        return [
+            f"flow.boundaries.{name}.{key} depends on t, and steady flow has no time: its value at t = 0 is "
+            'taken; give flow.time.scheme = "bdf2", time_step and end for flow that changes'
+            for name, boundary in self.boundaries.items()
+            if isinstance(boundary, BoundaryTable)
+            for key in boundary.changes(f"flow.boundaries.{name}.")
+        ]
+
     def is_wall(self, name: str) -> bool:
         """Whether fluid sticks to a boundary."""
         given = self.boundaries.get(name)

@@ -111,6 +111,14 @@ class BoundaryTable(Table):
                 return parse_quantity_or_expression(value, f"{key}{name}", variables)
         return None
 
+    def changes(self, key: str) -> list[str]:
+        """Keys under which something depends on t."""
+        kind = next(name for name in _KINDS if getattr(self, name) is not None)
+        course = self.course(key)
+        given = self.components(key) if course is None else [course]
+        found = [kind] if any("t" in each.uses for each in given) else []
+        return [*found, "signal"] if self.signal is not None else found
+
 
 def _form(given: Any) -> str:
     return "[table]" if isinstance(given, dict | BoundaryTable) else "[words]"

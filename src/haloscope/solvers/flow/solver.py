@@ -96,7 +96,7 @@ class FlowSolver:
     def _open(self) -> None:
         table, world = self._table, self._world
         self.system = system = make_system(table, self._case.machine, self._device, world)
-        self.notices = list(system.lines)
+        self.notices = [*table.stopped(), *system.lines]
         self.places = NodeFields(world, system.part)
         if self._case.output.picture:
             require_plane(world, system.part.nodes, table.slice)
