@@ -369,6 +369,10 @@ def test_what_is_possible_but_not_sound_is_said():
         ),
         (["blood.repulsion.range_um=5.0", _cells(_MIDDLE)], ["at most 3 spacings"]),
         (["blood.delta=hat"], ["'linear', 'roma', 'cosine' or 'peskin'"]),
+        (
+            ["blood.cells=[{hematocrit=0.5}, {name='other', hematocrit=0.4}]"],
+            ["add up to 0.5 (red-cell) + 0.4 (other) = 0.9; allowed", "below 0.7"],
+        ),
     ],
 )
 def test_cells_that_cannot_be_are_told(refusal, settings, words):

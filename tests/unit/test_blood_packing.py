@@ -247,6 +247,8 @@ def test_a_hematocrit_beyond_packing_is_told(device):
     lumen = Lumen.box(np.array([9.0, 9.0, 9.0]))
     with pytest.raises(InputError, match=r"hematocrit = 0.68 is beyond packing: cells jammed at"):
         fill(device, lumen, [Filling(RED, 0.68)], 1)
+    with pytest.raises(InputError, match=r"hematocrits of 0.4 \+ 0.28 = 0.68 are beyond packing"):
+        fill(device, lumen, [Filling(RED, 0.4), Filling(RED, 0.28)], 1)
 
 
 def test_distances_from_lattice_points_are_those_of_a_search_through_all():

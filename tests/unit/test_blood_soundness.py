@@ -7,6 +7,8 @@ import re
 import pytest
 
 from haloscope.case import check
+from haloscope.domain.surface_files import write_stl
+from haloscope.domain.surface_generators import tube
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood import soundness
@@ -279,6 +281,19 @@ def test_openings_that_cannot_balance_each_other_are_told():
     assert "all of blood.openings prescribe velocities" in lines[-1]
     ends[1] = {"name": "outlet", "kind": "pressure"}
     assert len(report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))) == 1
+
+
+def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):
+    path = tmp_path / "tube.stl"
+    write_stl(tube(5.0, 20.0, step=1.0), path)
+    low, high = ({"position_um": [x, 0.0, 0.0], "kind": "pressure"} for x in (4.0, 16.0))
+    high |= {"name": "out", "normal": [1.0, 0.0, 0.0]}
+    for direction, told in ((1.0, 1), (-1.0, 0)):
+        low |= {"name": "in", "kind": "velocity", "value": 1e-3, "normal": [direction, 0.0, 0.0]}
+        table = _table(tube=None, surface={"file": str(path)}, openings=[low, high])
+        lines = [line for line in report(table) if "connected with in:" in line]
+        assert len(lines) == told
+        assert all("normals of blood.openings point out of the vessel" in line for line in lines)
 
 
 def test_openings_that_feed_need_cells_and_fluid_that_comes_in():

@@ -242,6 +242,14 @@ def test_an_unknown_group_is_named_with_those_that_exist() -> None:
         _cube().group("inflow")
 
 
+def test_a_surface_of_one_group_says_how_openings_can_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "cube.stl"
+    path.write_bytes(_binary(CUBE_POINTS[CUBE]))
+    said = "no group 'inlet'; its only group is wall: give a position and a normal .* text STL"
+    with pytest.raises(InputError, match=said):
+        read_surface(path).group("inlet")
+
+
 def test_parts_of_a_graph_equal_a_flood_fill() -> None:
     random = np.random.default_rng(2)
     one, other = random.integers(0, 400, (2, 260))

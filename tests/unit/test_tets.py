@@ -217,7 +217,7 @@ def test_a_face_with_two_names_is_refused():
         (CORNER * [1, 1, 0], ONE, "element 0 at .* has no volume"),
         (CORNER * [1, 1, 1e-15], ONE, "element 0 at .* has no volume"),
         (CORNER[[0, 1, 2, 2]], ONE, "element 0 at .* has no volume"),
-        (CORNER + [0, np.inf, 0], ONE, "not finite numbers up to 1e.30, the first is element 0"),
+        (CORNER + [0, np.inf, 0], ONE, "not finite numbers up to 1e.30, the first is element 0 .*make the mesh anew"),
         (CORNER * 1e31, ONE, "not finite numbers up to 1e.30"),
     ],
 )  # fmt: skip

@@ -91,10 +91,14 @@ class Surface:
             There is no such group.
         """
         if name not in self.names:
-            raise InputError(
-                f"the surface{self.of_file} has no group '{name}'; its groups are "
-                f"{', '.join(self.names)}"
-            )
+            known = f"groups are {', '.join(self.names)}"
+            if len(self.names) == 1:
+                # As of a binary STL file, which holds no names.
+                known = (
+                    f"only group is {self.names[0]}: give a position and a normal of the opening, or save the "
+                    "surface with a group for it, as text STL (one solid a group) or OBJ; binary STL holds no names"
+                )
+            raise InputError(f"the surface{self.of_file} has no group '{name}'; its {known}")
         return np.flatnonzero(self.groups == self.names.index(name))
 
     def without(self, names: ArrayLike) -> Surface:

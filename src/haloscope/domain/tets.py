@@ -192,7 +192,8 @@ def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> 
     if len(bad):
         raise InputError(
             f"{counted(len(bad), 'element has', 'elements have')} nodes whose coordinates "
-            f"are not finite numbers up to {LARGEST_COORDINATE:g}, the first is element {bad[0]}"
+            f"are not finite numbers up to {LARGEST_COORDINATE:g}, the first is element {bad[0]} (counted "
+            "from 0); make the mesh anew"
         )
     ordered = np.sort(tets, axis=1)
     collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from haloscope.case import CaseTable, Table
 from haloscope.errors import InputError
 from haloscope.expressions import Expression, parse_quantity_or_expression
-from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable
+from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_vessels import (
     Bifurcation,
     Channel,
@@ -206,6 +206,13 @@ class BloodTable(Table):
             raise ValueError(
                 f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
                 "allowed is one besides 1"
+            )
+        hematocrit = sum(kind.hematocrit for kind in self.cells)
+        if hematocrit >= MOST_HEMATOCRIT:
+            parts = " + ".join(f"{kind.hematocrit:g} ({kind.name})" for kind in self.cells)
+            raise ValueError(
+                f"hematocrits of blood.cells add up to {parts} = {hematocrit:g}; allowed is a share of the "
+                f"volume below {MOST_HEMATOCRIT:g}, and red cells pack to about 0.5: give less of them"
             )
         feeding = [each.name for each in self.openings if each.feeds]
         if feeding and not self.cells:

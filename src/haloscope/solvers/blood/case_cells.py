@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
-_MOST_HEMATOCRIT = 0.7
+MOST_HEMATOCRIT = 0.7
 
 # Outside of these ranges a number is in another unit or another law's.
 _MODULI = {
@@ -34,9 +34,9 @@ _MODULI = {
 
 def _share(value: Any) -> Any:
     """Refuse a hematocrit that is no share, or denser than cells pack."""
-    if isinstance(value, int | float) and value >= _MOST_HEMATOCRIT:
+    if isinstance(value, int | float) and value >= MOST_HEMATOCRIT:
         raise ValueError(
-            f"allowed is a share of the volume below {_MOST_HEMATOCRIT:g}, such as 0.45 for 45 %; red "
+            f"allowed is a share of the volume below {MOST_HEMATOCRIT:g}, such as 0.45 for 45 %; red "
             "cells pack to about 0.5"
         )
     return value
@@ -64,7 +64,7 @@ class CellsTable(Table):
     """Of an oblate cell: its short over its long axis."""
     vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
     """Of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
-    hematocrit: Annotated[float, BeforeValidator(_share), Field(ge=0.0, lt=_MOST_HEMATOCRIT)] = 0.0
+    hematocrit: Annotated[float, BeforeValidator(_share), Field(ge=0.0, lt=MOST_HEMATOCRIT)] = 0.0
     """Share of the vessel's volume that these cells fill at the start."""
     placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
     """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""

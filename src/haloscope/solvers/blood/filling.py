@@ -108,11 +108,13 @@ def fill(
         cells = scattered(random, lumen, shapes, counts)
     packing = Packing(device, lumen, shapes, cells)
     if not packing.settled(packing.grow(1.0)):
-        asked = sum(filling.hematocrit for filling in fillings)
-        size = _largest_size(packing)
+        given = [filling.hematocrit for filling in fillings if filling.hematocrit]
+        asked, size = sum(given), _largest_size(packing)
+        told = f"hematocrit = {asked:g} is"
+        if len(given) > 1:
+            told = f"hematocrits of {' + '.join(f'{each:g}' for each in given)} = {asked:g} are"
         raise InputError(
-            f"hematocrit = {asked:g} is beyond packing: cells jammed at {asked * size**3:.2g}; give "
-            "less, or a wider vessel"
+            f"{told} beyond packing: cells jammed at {asked * size**3:.2g}; give less, or a wider vessel"
         )
     return packing.cells
 

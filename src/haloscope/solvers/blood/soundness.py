@@ -282,14 +282,35 @@ def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
     return lines
 
 
-def _on_openings(table: BloodTable) -> list[str]:
+def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
     """What to know of openings that cannot balance each other."""
-    if table.openings and all(each.kind == "velocity" for each in table.openings):
+    given = [each.kind == "velocity" for each in vessel.openings]
+    if given and all(given):
         return [
             "all of blood.openings prescribe velocities: what comes in beyond what leaves raises the "
             "density without end; give one of them a pressure"
         ]
-    return []
+    if not any(given) or not isinstance(table.vessel, SurfaceFile):
+        return []
+    # Only a surface can hold parts that do not hang together.
+    lattice = vessel.lattice
+    part_of_run = lattice.runs.parts(lattice.periodic)
+    run_of = [
+        int(np.searchsorted(lattice.runs.first, each.numbers[0], "right")) - 1
+        for each in lattice.openings
+    ]
+    parts = part_of_run[run_of]
+    lines = []
+    for part in np.unique(parts):
+        here = np.flatnonzero(parts == part)
+        if all(given[number] for number in here):
+            names = ", ".join(vessel.openings[number].name for number in here)
+            lines.append(
+                f"no opening with a pressure is connected with {names}: what comes in there beyond what leaves "
+                "raises the density without end; see that normals of blood.openings point out of the vessel, or "
+                "give one of these a pressure"
+            )
+    return lines
 
 
 def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
@@ -366,7 +387,7 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
             )
         lines += _on_viscosity(table, kind, found.shear)
         lines += _unlike_others(table, kind)
-    lines += _on_openings(table)
+    lines += _on_openings(table, vessel)
     if mach > _MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {_MOST_MACH:g}: errors of compressibility grow "
