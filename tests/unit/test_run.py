@@ -435,6 +435,12 @@ def test_a_disk_that_fills_leaves_the_checkpoint_before(tmp_path):
 # Refusals before anything is computed
 
 
+@pytest.mark.parametrize("transport", ["nccl", "peer", "mpi"])
+def test_a_transport_of_other_devices_is_refused_on_one_rank_too(transport):
+    with pytest.raises(InputError, match=f"'{transport}' moves data between GPUs, .* use 'host'"):
+        simulate([f"machine.transport={transport}"])
+
+
 def test_a_case_that_does_not_fit_into_memory_is_refused_before_it_is_allocated():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MachineError, match=r"needs about .* GB .* are free") as caught:

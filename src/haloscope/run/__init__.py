@@ -15,6 +15,7 @@ from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.cores import threads_of_rank
+from haloscope.exchange.transports import require_suited
 from haloscope.exchange.world import World, open_world
 from haloscope.folders import alone_in, make_folder
 from haloscope.interrupts import Interrupted, handled_by
@@ -84,6 +85,8 @@ class Simulation(RunState):
             kind = device or case.machine.device
             threads = case.machine.threads or threads_of_rank(world)
             device = open_device(kind, local_rank=world.local_rank, threads=threads)
+        # On one rank nothing is sent, and nothing else would look at it.
+        require_suited(case.machine.transport, device.kind)
         require_memory(case, device, world)
         super().__init__(case, name, device, world, registry.make_solver(case, device, world))
         self._check_probes()

@@ -78,6 +78,26 @@ def buffer(device: Device, messages: Sequence[Message], dtype: Any) -> tuple[Any
     return array, slots
 
 
+def require_suited(name: str, device_kind: str) -> None:
+    """Refuse a transport that does not work with a kind of device, used or not.
+
+    Raises
+    ------
+    InputError
+        Says which do.
+    """
+    if name == "host" and device_kind != "cpu":
+        raise InputError(
+            "transport 'host' moves data between processor cores, but the device is a GPU; "
+            "use 'staged' or 'auto'"
+        )
+    if name in ("mpi", "nccl", "peer") and device_kind == "cpu":
+        raise InputError(
+            f"transport {name!r} moves data between GPUs, but the device is the processor's "
+            "cores; use 'host' or 'auto'"
+        )
+
+
 def open_transport(
     name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
 ) -> Transport:
@@ -111,16 +131,7 @@ def open_transport(
     }
     if name not in kinds:
         raise InputError(f"transport {name!r} is not known; give auto or one of {', '.join(NAMES)}")
-    if name == "host" and device.kind != "cpu":
-        raise InputError(
-            "transport 'host' moves data between processor cores, but the device is a GPU; "
-            "use 'staged' or 'auto'"
-        )
-    if name in ("mpi", "nccl", "peer") and device.kind == "cpu":
-        raise InputError(
-            f"transport {name!r} moves data between GPUs, but the device is the processor's "
-            "cores; use 'host' or 'auto'"
-        )
+    require_suited(name, device.kind)
     opened, fault = None, ""
     try:
         opened = kinds[name](world, device, plan, dtype, stream)
