@@ -58,8 +58,8 @@ _EXPRESSIONS = """\
 
 Where a key takes "number or text", the text is a formula, such as `"300 + 4*cos(pi*x/0.05)"`. It
 is parsed by Haloscope itself: no text of a case is ever run as Python. The variables are `x`, `y`,
-`z` in m: in a cavity case counted from the corner where the three low walls meet, in a Maxwell case
-as in the mesh.
+`z` in m: in a cavity case counted from the corner where the three low walls meet, in a case of
+Maxwell or flow as in the mesh, in one of blood as in the vessel, whose table says where it lies.
 """
 
 
@@ -238,12 +238,12 @@ def _repeated(model: type[BaseModel], table: str) -> bool:
 
 
 def _about(model: type[BaseModel], table: str) -> str:
-    """First line of the docstring of a table's model."""
+    """The docstring of a table's model, as one paragraph."""
     found: Any = model
     for name in table.split("."):
         annotation = found.model_fields[name].annotation
         found = next(kind for kind in _models_in(annotation))
-    return (inspect.getdoc(found) or "").splitlines()[0]
+    return " ".join((inspect.getdoc(found) or "").split())
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -94,7 +94,11 @@ class Checkpoint(Table):
 
 
 class Machine(Table):
-    """What to run on. Results on cores do not depend on it."""
+    """What to run on.
+
+    Results on cores do not depend on it, but for flow on several ranks, which agrees with one as far as
+    the tolerances of its solvers go.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """cpu, cuda, or auto: a GPU when there is one."""

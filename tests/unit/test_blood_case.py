@@ -302,7 +302,10 @@ def test_what_is_possible_but_not_sound_is_said():
     [
         ([_cells(_MIDDLE, radius=0.9)], ["blood.spacing_um = 1 is too coarse", "at most 0.9"]),
         ([_cells(_MIDDLE, radius=7.0)], ["cell 1 at (6, 6, 6) um", "in a wall"]),
-        ([_cells("placed=[{position_um=[6.0, 1.0, 6.0]}]")], ["1.49 um in a wall at the start"]),
+        (
+            [_cells("placed=[{position_um=[6.0, 1.0, 6.0]}]")],
+            ["1.49 um in a wall at the start", "reaches from (0, 0, 0) to (12, 12, 12) um"],
+        ),
         ([_cells("placed=[{position_um=[6.0, 30.0, 6.0]}]")], ["in a wall at the start"]),
         (
             [_cells("placed=[{position_um=[6.0, 6.0, 6.0]}, {position_um=[9.0, 6.0, 6.0]}]")],

@@ -46,7 +46,7 @@ class Placed(Table):
     """One cell at a given place."""
 
     position_um: Position
-    """Of its centre."""
+    """Of its centre; where a vessel lies is said at its table."""
     axis: Position = (0.0, 0.0, 1.0)
     """Direction of its axis of symmetry."""
 

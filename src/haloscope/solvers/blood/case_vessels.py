@@ -24,7 +24,10 @@ Sizes = tuple[Positive, Positive, Positive]
 
 
 class Channel(Table):
-    """A box: each axis is periodic, lies between two walls, or is open at its ends."""
+    """A box: each axis is periodic, lies between two walls, or is open at its ends.
+
+    It reaches from (0, 0, 0) to size_um.
+    """
 
     size_um: Sizes
     """Lengths along x, y, z; whole numbers of spacings."""
@@ -47,7 +50,10 @@ class Channel(Table):
 
 
 class Tube(Table):
-    """A straight round tube along an axis; its ends are joined, or inlet and outlet."""
+    """A straight round tube along an axis; its ends are joined, or inlet and outlet.
+
+    Its middle line is that axis itself, from 0 to length_um: of a tube along x it is y = z = 0.
+    """
 
     radius_um: Positive
     """Inner radius."""
@@ -64,7 +70,10 @@ class Tube(Table):
 
 
 class Bifurcation(Table):
-    """A parent vessel along x that parts into two: openings inlet, outlet-1 and outlet-2."""
+    """A parent vessel along x that parts into two: openings inlet, outlet-1 and outlet-2.
+
+    The inlet lies at x = 0 around y = z = 0; the daughters leave towards y and -y.
+    """
 
     radius_um: Positive
     """Inner radius of the parent."""
@@ -85,7 +94,10 @@ class Bifurcation(Table):
 
 
 class Tree(Table):
-    """A tree of vessels that part again and again: openings inlet, outlet-1, outlet-2, ..."""
+    """A tree of vessels that part again and again: openings inlet, outlet-1, outlet-2, ...
+
+    Its root goes along x from 0, around y = z = 0.
+    """
 
     radius_um: Positive
     """Inner radius of the root."""
@@ -104,7 +116,10 @@ class Tree(Table):
 
 
 class SurfaceFile(Table):
-    """A closed surface of triangles from a file; its groups name inlets and outlets."""
+    """A closed surface of triangles from a file; its groups name inlets and outlets.
+
+    It lies where the file has it, times scale_um.
+    """
 
     file: Name
     """Path of an STL or OBJ file."""

@@ -131,7 +131,8 @@ def _starting_cells(
         return fill(device, lumen, fillings, seed)
     _check_within(placed, lattice)
     _check_apart(tables, placed, lumen)
-    check_cells(device, lumen, shapes, placed)
+    low, high = lattice.bounds
+    check_cells(device, lumen, shapes, placed, bounds=(low / MICRO, high / MICRO))
     return placed
 
 

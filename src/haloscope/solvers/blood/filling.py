@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
+from haloscope.domain.hexes import point_text
 from haloscope.errors import InputError
 from haloscope.solvers.blood.lumen import Lumen
 from haloscope.solvers.blood.packing import (
@@ -24,6 +26,8 @@ from haloscope.solvers.blood.packing import (
     scattered,
 )
 from haloscope.solvers.blood.packing_shapes import CellShape
+
+Floats = NDArray[np.float64]
 
 DIRECT = 600
 """Up to so many cells are packed in the vessel itself."""
@@ -120,9 +124,23 @@ def fill(
 
 
 def check_cells(
-    device: Device, lumen: Lumen, shapes: Sequence[CellShape], cells: Cells, unit: str = "um"
+    device: Device,
+    lumen: Lumen,
+    shapes: Sequence[CellShape],
+    cells: Cells,
+    unit: str = "um",
+    bounds: tuple[Floats, Floats] | None = None,
 ) -> None:
     """See that cells placed by hand keep off walls and off each other.
+
+    Parameters
+    ----------
+    device, lumen, shapes, cells
+        As for :func:`fill`, and where the cells are.
+    unit
+        Of lengths.
+    bounds
+        Corners of the box around the vessel, which messages tell of.
 
     Raises
     ------
@@ -132,11 +150,16 @@ def check_cells(
     slight = _SLIGHT * min(shape.radius for shape in shapes)
     packing = Packing(device, lumen, shapes, cells, slight)
     into = packing.wall_depths() - slight
+    reach = ""
+    if bounds is not None:
+        # Rounding must not make 1e-16 of 0.
+        low, high = (point_text(np.round(corner, 9) + 0.0) for corner in bounds)
+        reach = f"; the vessel reaches from {low} to {high} {unit}"
     for number in np.flatnonzero(into > slight)[:1]:
         at = ", ".join(f"{value:g}" for value in cells.positions[number])
         raise InputError(
             f"cell {number + 1} at ({at}) {unit} is {into[number]:.3g} {unit} in a wall at the "
-            "start; move or turn it, or take a wider vessel"
+            f"start; move or turn it, or take a wider vessel{reach}"
         )
     first, second, depth = packing.deepest_pair()
     if depth > 2.0 * slight:
