@@ -389,8 +389,8 @@ def test_walls_are_drawn_where_the_vessel_has_some() -> None:
 
 def test_inlets_and_outlets_of_a_surface_are_left_open_with_lines_around_them() -> None:
     surface = surface_tube(5e-6, 20e-6)
-    openings = (SimpleNamespace(name="inlet"), SimpleNamespace(name="outlet"))
-    walls = vessel_walls(Vessel(None, surface, openings))  # type: ignore[arg-type]
+    lattice = voxelise(surface, 1e-6, ("inlet", "outlet"))
+    walls = vessel_walls(Vessel(lattice, surface, ()))
     ends = np.sort(walls.segments[:, :, 0], axis=1)
     assert set(np.round(ends.ravel(), 9)) == {0.0, 20.0}
     np.testing.assert_allclose(ends[:, 0], ends[:, 1])

@@ -72,6 +72,13 @@ def test_rays_through_corners_edges_and_along_faces_keep_their_parity() -> None:
     assert not runs.contains(np.flatnonzero(height > 4)).any()
 
 
+def _without(surface: Surface, name: str) -> Surface:
+    kept = surface.groups != surface.names.index(name)
+    return dataclasses.replace(
+        surface, triangles=surface.triangles[kept], groups=surface.groups[kept]
+    )
+
+
 def _joined(*parts: Surface) -> Surface:
     corners = np.concatenate([part.corners for part in parts])
     return make_surface(corners, np.zeros(len(corners)), ("wall",))
@@ -262,7 +269,7 @@ _TUBE = tube(1.0, 4.0)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: voxelise(_TUBE.without("inlet"), 0.1), "the surface leaks: .* the first at"),
+        (lambda: voxelise(_without(_TUBE, "inlet"), 0.1), "the surface leaks: .* the first at"),
         (lambda: voxelise(_TUBE, 0.1, ("inflow",)), "no group 'inflow'"),
         (lambda: voxelise(_TUBE, 0.1, ("inlet", "inlet")), "'inlet' is given twice"),
         (lambda: voxelise(_TUBE, 0.1, ("wall",)), "opening 'wall'"),

@@ -8,6 +8,7 @@ import numpy as np
 from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
 
 from haloscope.domain.lattice_runs import raster
+from haloscope.domain.openings import OpeningPlane
 from haloscope.domain.shapes import Box, Grid, Tube
 from haloscope.domain.surface_generators import tube
 from haloscope.domain.surfaces import Surface, make_surface
@@ -154,3 +155,22 @@ def test_wall_distances_know_no_openings_and_equal_those_of_the_shape() -> None:
     # The axis lies at the inlet's middle, but no wall is near.
     axis = np.hypot(*lattice.positions(near.numbers)[:, 1:].T)
     assert axis.min() > 0.7
+
+
+def test_caps_of_openings_on_planes_are_no_walls_as_those_of_groups_are_not() -> None:
+    surface = tube(1.0, 4.0, step=0.1)
+    bare = dataclasses.replace(surface, groups=np.zeros_like(surface.groups), names=("wall",))
+    planes = [
+        OpeningPlane(name, (x, 0.0, 0.0), (direction, 0.0, 0.0))
+        for name, x, direction in (("in", 0.0, -1.0), ("out", 4.0, 1.0))
+    ]
+    named, on_planes = voxelise(surface, 0.1, ("inlet", "outlet")), voxelise(bare, 0.1, planes)
+    near, other = wall_distances(named, surface, 0.25), wall_distances(on_planes, bare, 0.25)
+    np.testing.assert_array_equal(near.numbers, other.numbers)
+    np.testing.assert_array_equal(near.distances, other.distances)
+    links, others = (
+        wall_links(lattice, geometry, DIRECTIONS)
+        for lattice, geometry in ((named, surface), (on_planes, bare))
+    )
+    np.testing.assert_array_equal(links.numbers, others.numbers)
+    np.testing.assert_array_equal(links.fractions, others.fractions)

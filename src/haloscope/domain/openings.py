@@ -27,8 +27,8 @@ from haloscope.errors import InputError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# A normal is along an axis if its other components are below this share of its length.
-_ALONG = 1e-3
+ALONG = 1e-3
+"""A normal is along an axis if its other components are below this share of its length."""
 # Spacings from the given point within which the fluid of its opening must begin.
 _NEAR = 2.0
 _AROUND = ((0, 1), (1, -1), (1, 0), (1, 1))
@@ -95,7 +95,7 @@ def _axis(name: str, normal: Floats, shown: Floats) -> tuple[int, int]:
     length = float(np.linalg.norm(normal))
     axis = int(np.abs(normal).argmax())
     others = np.delete(normal, axis)
-    if not (math.isfinite(length) and length > 0 and np.abs(others).max() <= _ALONG * length):
+    if not (math.isfinite(length) and length > 0 and np.abs(others).max() <= ALONG * length):
         raise InputError(
             f"opening '{name}' has the normal {point_text(shown)}; only normals along x, y or z "
             "are supported: turn the geometry so that the vessel's end is along an axis"
@@ -123,7 +123,7 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
     # Of length 1 where the group is flat, 0 where it is closed; adding 0 makes 0 of -0.
     shown = np.round(sum_of_normals / (lengths.sum() or 1.0), 3) + 0.0
     axis, direction = _axis(opening, sum_of_normals, shown)
-    flat = normals[:, axis] * direction >= (1 - _ALONG) * lengths
+    flat = normals[:, axis] * direction >= (1 - ALONG) * lengths
     if not flat.all():
         place = surface.corners[chosen[flat.argmin()]].mean(axis=0)
         raise InputError(

@@ -101,12 +101,6 @@ class Surface:
             raise InputError(f"the surface{self.of_file} has no group '{name}'; its {known}")
         return np.flatnonzero(self.groups == self.names.index(name))
 
-    def without(self, names: ArrayLike) -> Surface:
-        """The surface less some groups, on the same points."""
-        dropped = [self.names.index(str(name)) for name in np.atleast_1d(names)]
-        kept = ~np.isin(self.groups, dropped)
-        return replace(self, triangles=self.triangles[kept], groups=self.groups[kept])
-
 
 @dataclass(frozen=True)
 class SurfaceCheck:

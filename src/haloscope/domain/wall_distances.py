@@ -12,6 +12,7 @@ from haloscope.domain.blocks import Triple
 from haloscope.domain.connected_parts import spread
 from haloscope.domain.lattice_runs import raster, unraster
 from haloscope.domain.shapes import Shape
+from haloscope.domain.surface_walls import walls_of
 from haloscope.domain.surfaces import Surface
 from haloscope.domain.voxels import Lattice, inside_runs
 
@@ -95,8 +96,7 @@ def _from_surface(
     lattice: Lattice, surface: Surface, reach: float, box: Bounds
 ) -> tuple[Integers, Floats]:
     """Points of a part of the lattice's box near the walls of a surface, and signed distances."""
-    names = [opening.name for opening in lattice.openings if opening.name in surface.names]
-    walls = surface.without(names) if names else surface
+    walls = walls_of(lattice, surface)
     band = reach / lattice.spacing
     corners = (walls.corners - lattice.origin) / lattice.spacing
     low, high = np.array(box[0]), np.array(box[1])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.domain.scan_conversion import crossings
 from haloscope.domain.shapes import Shape
+from haloscope.domain.surface_walls import walls_of
 from haloscope.domain.surfaces import Surface
 from haloscope.domain.voxels import Lattice
 
@@ -119,7 +120,7 @@ def _met(
         found = geometry.link_fractions(lattice.positions(numbers), vectors)
         # A wall that goes through a point is met in spite of rounding.
         return np.where(found <= 1 + LEAST_FRACTION, found, np.inf)
-    walls = _walls(lattice, geometry)
+    walls = walls_of(lattice, geometry)
     coordinates = lattice.coordinates(numbers)
     found = np.full(len(numbers), np.inf)
     # Opposite links lie on the same lines.
@@ -146,11 +147,6 @@ def _missing(lattice: Lattice, direction: NDArray[np.integer]) -> Integers:
         if direction[opening.axis] * opening.direction > 0:
             points = points[~np.isin(points, opening.numbers)]
     return points
-
-
-def _walls(lattice: Lattice, surface: Surface) -> Surface:
-    names = [opening.name for opening in lattice.openings if opening.name in surface.names]
-    return surface.without(names) if names else surface
 
 
 class _Scan:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from haloscope.domain.blocks import SIDES
 from haloscope.domain.shapes import Box, Tube
+from haloscope.domain.surface_walls import walls_of
 from haloscope.domain.surfaces import Surface
 from haloscope.exchange.world import World
 from haloscope.io.rasteriser import PIXEL, SurfaceImage
@@ -103,8 +104,7 @@ def vessel_walls(vessel: Vessel) -> Walls:
     if isinstance(geometry, Box):
         return _box(geometry)
     assert isinstance(geometry, Surface)
-    caps = [table.name for table in vessel.openings if table.name in geometry.names]
-    wall = geometry.without(caps)
+    wall = walls_of(vessel.lattice, geometry)
     points, triangles = wall.points / MICRO, wall.triangles.astype(np.int64)
     return Walls(points, triangles, rims(points, triangles))
 

@@ -1,0 +1,64 @@
+"""Which triangles of a surface are walls of the fluid in it: all but those that close its openings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.lattice_runs import raster
+from haloscope.domain.openings import ALONG, Opening
+from haloscope.domain.surfaces import Surface
+from haloscope.domain.voxels import Lattice
+
+# Spacings beyond an opening within which a cap is its own: farther than walls are looked for.
+_BEYOND = 8.0
+# Before it, as an opening lies on the plane of points that is nearest to where it was asked for.
+_BEFORE = 0.5 + 1e-6
+
+
+def walls_of(lattice: Lattice, surface: Surface) -> Surface:
+    """The surface less the caps of openings.
+
+    Parameters
+    ----------
+    lattice
+        Made from the surface.
+    surface
+        Caps are the groups that openings are named after, and for openings on planes the triangles
+        that close the vessel there.
+    """
+    caps = np.zeros(len(surface.triangles), bool)
+    for opening in lattice.openings:
+        if opening.name in surface.names:
+            caps |= surface.groups == surface.names.index(opening.name)
+        else:
+            caps[_caps(lattice, surface, opening)] = True
+    if not caps.any():
+        return surface
+    return replace(surface, triangles=surface.triangles[~caps], groups=surface.groups[~caps])
+
+
+def _caps(lattice: Lattice, surface: Surface, opening: Opening) -> NDArray[np.int64]:
+    """Triangles that close a vessel at an opening, or a little beyond it."""
+    axis = opening.axis
+    along = (surface.corners[:, :, axis] - lattice.origin[axis]) / lattice.spacing
+    beyond = (along - opening.plane) * opening.direction
+    normals = surface.normals
+    faces = normals[:, axis] * opening.direction >= (1 - ALONG) * np.linalg.norm(normals, axis=1)
+    near = (beyond.min(axis=1) >= -_BEFORE) & (beyond.max(axis=1) <= _BEYOND)
+    chosen = np.flatnonzero(near & faces)
+    middles = (surface.corners[chosen].mean(axis=1) - lattice.origin) / lattice.spacing
+    pixels = np.floor(middles + 0.5).astype(np.int64)
+    pixels[:, axis] = opening.plane
+    hit = np.zeros(len(chosen), bool)
+    shape = np.array(lattice.shape)
+    one, two = (other for other in range(3) if other != axis)
+    # A triangle at the rim may have its middle next to the points of the opening.
+    for steps in np.ndindex(3, 3):
+        beside = pixels.copy()
+        beside[:, [one, two]] += np.array(steps) - 1
+        within = ((beside >= 0) & (beside < shape)).all(axis=1)
+        hit |= within & np.isin(raster(lattice.shape, beside), opening.numbers)
+    return chosen[hit]
