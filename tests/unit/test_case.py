@@ -465,6 +465,18 @@ def test_faults_within_lists_are_told_with_keys_as_settings_have_them(refusal, s
         (("cavity.temperature_difference=700.0",), ("reference_temperature", "700")),
         (("cavity.dimensions=2", "cavity.gravity=[0.0, 0.0, -9.81]"), ("cavity.gravity[2]",)),
         (("cavity.dimensions=2", "cavity.initial.w=1.0"), ("cavity.initial.w",)),
+        (
+            ("cavity.dimensions=2", "cavity.walls.x_low.velocity=[0.0, 0.0, 1.0]"),
+            ("cavity.walls.x_low.velocity", "along z"),
+        ),
+        (
+            ("cavity.dimensions=2", "cavity.walls.z_low.velocity=[1.0, 0.0, 0.0]"),
+            ("cavity.walls.z_low", "x_low"),
+        ),
+        (
+            ("cavity.dimensions=2", "cavity.walls.z_high.temperature=300.0"),
+            ("cavity.walls.z_high", "x_low"),
+        ),
         (("cavity.dimensions=2", "cavity.nodes=[17, 17, 17]"), ("cavity.nodes", "2")),
         (("cavity.dimensions=2", "cavity.size=[0.1, 0.1, 0.1]"), ("cavity.size", "2")),
         (("cavity.nodes=[17, 17]",), ("cavity.nodes", "3")),

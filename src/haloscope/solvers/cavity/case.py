@@ -155,10 +155,8 @@ class CavityTable(Table):
                 raise ValueError(
                     f"cavity.{pair[0]} and cavity.{pair[1]} are both given; give one of them"
                 )
-        if self.dimensions == 2 and (self.gravity[2] != 0 or self.initial.w != 0):
-            raise ValueError(
-                "cavity.gravity[2] and cavity.initial.w must be 0 when cavity.dimensions = 2"
-            )
+        if self.dimensions == 2:
+            self._refuse_depth()
         for side in SIDES:
             wall: Wall = getattr(self.walls, side.name)
             Flow(self).wall_temperature(side.name)
@@ -185,6 +183,26 @@ class CavityTable(Table):
                 "cavity.rayleigh or enlarge cavity.size"
             )
         return self
+
+    def _refuse_depth(self) -> None:
+        """Refuse what a plane flow does not have: walls across z, and components along z."""
+        if self.gravity[2] != 0 or self.initial.w != 0:
+            raise ValueError(
+                "cavity.gravity[2] and cavity.initial.w must be 0 when cavity.dimensions = 2"
+            )
+        for side in SIDES:
+            wall: Wall = getattr(self.walls, side.name)
+            # A study's points hold all keys: a wall as it is by default is no mistake.
+            if side.axis == 2 and wall != Wall():
+                raise ValueError(
+                    f"cavity.walls.{side.name} is given, but cavity.dimensions = 2 has the walls "
+                    "x_low, x_high, y_low and y_high alone; remove it"
+                )
+            if wall.velocity[2] != 0:
+                raise ValueError(
+                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} has a part along "
+                    "z, which must be 0 when cavity.dimensions = 2"
+                )
 
 
 class CavityCase(CaseTable):
