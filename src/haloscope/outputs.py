@@ -25,7 +25,8 @@ def draw_overview(
 ) -> None:
     """Draw what the solver shows on a plane, or slices of fields.
 
-    A plane comes with the history of what was followed beside it and the main results below.
+    A plane comes with the history of what was followed beside it and the main results below, unless
+    all of the history is 0, as that of a fluid at rest is.
 
     Parameters
     ----------
@@ -48,15 +49,15 @@ def draw_overview(
     if "panels" in plane:
         save_slices(path, **plane)
         return
-    if not rows:
-        save_midplane(path, **plane)
-        return
     steps = [step for step, _ in rows]
     series = {
         name: [values[name] for _, values in rows]
-        for name in rows[0][1]
+        for name in (rows[0][1] if rows else ())
         if any(values[name] > 0 for _, values in rows)
     }
+    if not series:
+        save_midplane(path, **plane)
+        return
     rate = summary["rate"]
     lines = [
         *summary["headline"],

@@ -25,6 +25,7 @@ import haloscope.run
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import interpolation
 from haloscope.io.checkpoint import list_checkpoints
+from haloscope.run import records
 from haloscope.run.progress import Silent
 
 _ROOT = Path(__file__).parents[2]
@@ -84,6 +85,28 @@ def test_a_run_writes_the_files_that_it_names(tmp_path):
     velocity = [simulation.field(name) for name in "uvw"]
     np.testing.assert_array_equal(last["velocity"], np.stack(velocity, axis=-1))
     np.testing.assert_array_equal(_point_data(out / series[-1])["T"], last["T"])
+
+
+def test_a_fluid_at_rest_ends_with_its_summary_and_a_picture_without_history(tmp_path):
+    walls = ("x_low", "x_high")
+    simulation = simulate([f"cavity.walls.{wall}.temperature=300" for wall in walls])
+    summary = simulation.run(out=tmp_path, ceilings=False)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert max(summary["residual"].values()) == 0
+    assert Path(summary["files"]["picture"]).stat().st_size > 0
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_cost_the_summary(tmp_path, monkeypatch):
+    def fail(*unused: object) -> None:
+        raise MachineError("no font")
+
+    monkeypatch.setattr(records, "draw_overview", fail)
+    with pytest.raises(MachineError, match="no font"):
+        simulate().run(out=tmp_path, ceilings=False)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["steps"] == 60
+    assert "fields" in summary["files"]
+    assert "picture" not in summary["files"]
 
 
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):

@@ -224,9 +224,10 @@ class Simulation(RunState):
             results = self.solver.finish(out, self.probe_rows)
         summary.update(results.summary)
         summary["headline"] = [*summary["headline"], *results.lines]
-        if out is not None:
-            write_last(self, out, summary, results.files)
+        failure = None if out is None else write_last(self, out, summary, results.files)
         self._close(out, summary, stop, loop)
+        if failure is not None:
+            raise failure
         return summary
 
     def _close(

@@ -85,10 +85,14 @@ def rewrite_tables(state: RunState, out: Path) -> None:
 
 def write_last(
     state: RunState, out: Path, summary: dict[str, Any], results: Mapping[str, Path]
-) -> None:
-    """Fields, averages, picture and summary at the end of a run, beside the solver's results."""
+) -> Exception | None:
+    """Fields, averages and picture at the end of a run, beside the solver's results.
+
+    Gives what went wrong with the picture: it must not cost the summary, which is yet to be written.
+    """
     output, solver = state.case.output, state.solver
     files: dict[str, str] = {}
+    failure = None
     if output.fields:
         path = out / "fields.vtkhdf"
         write_fields(state, path)
@@ -102,11 +106,14 @@ def write_last(
     if output.picture:
         path = out / "overview.png"
         plane = solver.picture()
-        if plane is not None:
-            with OUTPUT:
-                tolerance = state.case.run.tolerance
-                draw_overview(path, plane, summary, state.history, solver.followed, tolerance)
-        files["picture"] = str(path)
+        try:
+            if plane is not None:
+                with OUTPUT:
+                    tolerance = state.case.run.tolerance
+                    draw_overview(path, plane, summary, state.history, solver.followed, tolerance)
+            files["picture"] = str(path)
+        except Exception as error:
+            failure = error
     for name in state.probe_rows:
         files[f"probe {name}"] = str(out / f"probe-{name}.csv")
     if state.history:
@@ -115,3 +122,4 @@ def write_last(
     files.update({name: str(path) for name, path in results.items()})
     files["summary"] = str(out / "summary.json")
     summary["files"] = files
+    return failure
