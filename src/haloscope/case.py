@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from haloscope.errors import InputError
@@ -78,6 +85,15 @@ class Output(Table):
     """Steps between two rows of the probes' tables."""
     average: Average | None = None
     """Average the fields: an [output.average] table."""
+
+    @field_validator("probes")
+    @classmethod
+    def _names_of_their_own(cls, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
+        names = [probe.name for probe in probes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two probes are named {twice!r}; give each a name of its own")
+        return probes
 
 
 class Checkpoint(Table):

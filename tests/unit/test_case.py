@@ -489,6 +489,13 @@ def test_keys_that_do_not_go_together_are_refused(refusal, settings, words):
         assert word in message
 
 
+def test_two_probes_of_one_name_are_refused(refusal):
+    a, b = ("{name='a', position=[0.0, 0.0, 0.0]}", "{name='b', position=[0.0, 0.0, 0.0]}")
+    told = refusal(_CAVITY, f"output.probes=[{a}, {b}, {a}]")
+    assert "output.probes = " in told
+    assert "two probes are named 'a'" in told
+
+
 def test_a_plane_flow_has_one_node_along_z(read):
     flow = Flow(read(_CAVITY, "cavity.dimensions=2", "cavity.nodes=[17, 9]").cavity)
     assert flow.nodes == (17, 9, 1)

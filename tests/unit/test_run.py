@@ -512,6 +512,21 @@ def test_a_probe_gives_the_trilinear_interpolation_of_every_field(tmp_path):
         assert value == pytest.approx(wanted, rel=1e-12, abs=1e-18), name
 
 
+def test_a_restart_with_a_probe_at_another_point_is_refused_and_with_another_name_goes_on(tmp_path):
+    def probe(name: str, x: float) -> tuple[str, ...]:
+        text = f"output.probes=[{{name='{name}', position=[{x}, 0.017, 0.013]}}]"
+        return (*_BARE, text, "output.probe_interval=4", "checkpoint.at_end=true")
+
+    _run(tmp_path, *probe("middle", 0.021), steps=20)
+    told = _refused(tmp_path, *probe("middle", 0.022))
+    assert "probe middle is at [0.022, 0.017, 0.013], and was at [0.021, 0.017, 0.013]" in told
+    rows = (tmp_path / "probe-middle.csv").read_text()
+    _run(tmp_path, *probe("other", 0.022), steps=28, restart=True)
+    assert (tmp_path / "probe-middle.csv").read_text() == rows
+    other = (tmp_path / "probe-other.csv").read_text().splitlines()
+    assert [int(row.split(",")[0]) for row in other[1:]] == [24, 28]
+
+
 @pytest.mark.parametrize("nodes", [(7, 9, 11), (7, 9, 1)])
 def test_interpolation_is_exact_for_linear_fields_everywhere(nodes):
     generator = np.random.default_rng(2)

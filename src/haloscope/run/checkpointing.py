@@ -27,6 +27,7 @@ def write_state(state: RunState, path: Path) -> None:
         "scalars": {key: value.hex() for key, value in solver.scalars().items()},
         "history": state.history,
         "probes": state.probe_rows,
+        "probe_positions": {probe.name: probe.position for probe in state.case.output.probes},
         "samples": state.samples,
         "seconds": state.seconds,
     }
@@ -78,6 +79,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             content = saved.content
             scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
             state.history = [(int(step), dict(values)) for step, values in content["history"]]
+            _require_probes_in_place(state, content.get("probe_positions", {}), found[-1])
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
                     state.probe_rows[name] = [list(map(float, row)) for row in rows]
@@ -123,3 +125,14 @@ def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progre
             f"checkpoint {path} is of another grid with as many nodes ({saved['about']}; the case's: "
             f"{marks['about']}): positions or numbers of nodes differ; restart with the grid that it was made on"
         )
+
+
+def _require_probes_in_place(state: RunState, saved: dict[str, list[float]], path: Path) -> None:
+    """Refuse to go on with the table of a probe at another point; older checkpoints name none."""
+    for probe in state.case.output.probes:
+        before = saved.get(probe.name)
+        if before is not None and tuple(before) != probe.position:
+            raise InputError(
+                f"probe {probe.name} is at {list(probe.position)}, and was at {before} in checkpoint "
+                f"{path}; give it that position, or another name to begin a table of its own"
+            )
