@@ -184,6 +184,69 @@ def test_what_cannot_be_computed_is_told(changes, words):
     assert "\n" not in str(caught.value)
 
 
+_RICKER = {"kind": "ricker", "centre": 1e-9, "frequency": 1e9}
+_DIPOLE = {
+    "kind": "dipole",
+    "waveform": _RICKER,
+    "position": [0.1, 0.1, 0.1],
+    "moment": [0.0, 0.0, 1.0],
+}
+_WAVE = {"direction": [1.0, 0.0, 0.0], "polarisation": [0.0, 0.0, 1.0], "waveform": _RICKER}
+_VOLUME = {"kind": "volume", "waveform": _RICKER, "density": [0.0, 0.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"sources": [{**_DIPOLE, "waveform": {**_RICKER, "width": 1e-9}}]},
+            "a ricker waveform has no key width; it has centre, frequency",
+        ),
+        (
+            {"sources": [{**_DIPOLE, "waveform": {**_RICKER, "samples": 99}}]},
+            "a ricker waveform has no key samples",
+        ),
+        (
+            {"sources": [{**_DIPOLE, "density": [1.0, 1.0, 1.0]}]},
+            "a dipole source has no key density; it has position, moment, waveform, magnetic",
+        ),
+        ({"sources": [{**_DIPOLE, "surface": "no"}]}, "a dipole source has no key surface"),
+        ({"sources": [{**_DIPOLE, "regions": ["no"]}]}, "a dipole source has no key regions"),
+        ({"sources": [{**_VOLUME, "surface": "no"}]}, "a volume source has no key surface"),
+        (
+            {"waves": [{**_WAVE, "waveform": {**_RICKER, "phase": 1.0}}]},
+            "a ricker waveform has no key phase",
+        ),
+        ({"krylov": {"tolerance": 1e-3}}, "maxwell.integrator is 'runge-kutta'; remove it"),
+    ],
+)
+def test_keys_without_effect_are_refused(changes, words):
+    with pytest.raises(InputError) as caught:
+        opened(cavity(3, **changes))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"run": {"tolerance": 0.5}}, "run.tolerance = 0.5"),
+        ({"machine": {"decomposition": [7, 7, 7]}}, "maxwell.partition says"),
+        ({"machine": {"decomposition": "1d"}}, "machine.decomposition = '1d'"),
+    ],
+)
+def test_keys_of_steady_states_and_of_grids_are_refused(tables, words):
+    with pytest.raises(InputError) as caught:
+        opened(cavity(3), **tables)
+    assert words in str(caught.value)
+
+
+def test_a_case_with_all_its_keys_as_studies_keep_it_is_read():
+    case = check(cavity(3, sources=[_DIPOLE, _VOLUME]), MaxwellCase, "test")
+    whole = json.loads(case.model_dump_json(exclude_none=True))
+    assert check(whole, MaxwellCase, "test") == case
+
+
 def test_a_given_step_that_is_not_refused_is_stable():
     """The bound that is found lies up to some percent above the true one."""
     bound = opened(cavity(2, flux="central")).solver.bound

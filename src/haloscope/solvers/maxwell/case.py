@@ -288,6 +288,11 @@ class MaxwellTable(Table):
             raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
         self.solution()
         self.additions()
+        if self.krylov != Krylov() and self.integrator != "exponential":
+            raise ValueError(
+                f"maxwell.krylov is of the exponential integrator, and maxwell.integrator is "
+                f"{self.integrator!r}; remove it, or give integrator = 'exponential'"
+            )
         if self.far_field is not None and not self.sources and not self.waves:
             raise ValueError(
                 "maxwell.far_field tells what sources and waves send far away, and there are none; "
@@ -360,6 +365,20 @@ class MaxwellCase(CaseTable):
     """"maxwell"."""
     maxwell: MaxwellTable
     """Electromagnetic fields in the time domain."""
+
+    @model_validator(mode="after")
+    def _no_keys_without_effect(self) -> MaxwellCase:
+        if self.run.tolerance > 0:
+            raise ValueError(
+                f"run.tolerance = {self.run.tolerance:g}: fields in the time domain have no steady "
+                "state at which to stop; remove it, and give maxwell.end_time or run.steps"
+            )
+        if self.machine.decomposition != "auto":
+            raise ValueError(
+                f"machine.decomposition = {self.machine.decomposition!r} cuts grids, and the mesh is "
+                "one of elements; remove it: maxwell.partition says how elements are shared out"
+            )
+        return self
 
 
 def generated_elements(table: MaxwellTable) -> int | None:

@@ -81,10 +81,36 @@ class PoleTable(Table):
 
 
 _KEYS_OF_POLES = {
-    "drude": {"plasma_frequency", "collision_rate"},
-    "lorentz": {"strength", "resonance", "damping"},
-    "debye": {"strength", "relaxation_time"},
+    "drude": ("plasma_frequency", "collision_rate"),
+    "lorentz": ("strength", "resonance", "damping"),
+    "debye": ("strength", "relaxation_time"),
 }
+_KEYS_OF_WAVEFORMS = {
+    "gaussian": ("centre", "width"),
+    "modulated-gaussian": ("centre", "width", "frequency", "phase"),
+    "ricker": ("centre", "frequency"),
+    "sine": ("frequency", "rise", "phase"),
+    "expression": ("expression", "until", "samples"),
+    "table": ("file", "samples"),
+}
+_KEYS_OF_SOURCES = {
+    "dipole": ("position", "moment"),
+    "volume": ("density", "regions"),
+    "sheet": ("density", "surface"),
+}
+_KEYS_OF_ALL_SOURCES = ("waveform", "magnetic")
+
+
+def _refuse_foreign(
+    table: PoleTable | WaveformTable | SourceTable, name: str, own: tuple[str, ...]
+) -> None:
+    """Refuse keys of the other kinds of a table, which would have no effect.
+
+    A key as it is by default is no mistake: the points of a study hold all keys.
+    """
+    for key, field in type(table).model_fields.items():
+        if key not in ("kind", *own) and getattr(table, key) != field.default:
+            raise ValueError(f"{name} has no key {key}; it has {', '.join(own)}")
 
 
 def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = None) -> float:
@@ -122,13 +148,7 @@ class MaterialTable(Table):
             It is unstable.
         """
         for pole in self.poles:
-            foreign = {
-                key
-                for key in pole.model_fields_set - {"kind"}
-                if key not in _KEYS_OF_POLES[pole.kind]
-            }
-            if foreign:
-                raise ValueError(f"a {pole.kind} pole has no key {min(foreign)}")
+            _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
         loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance
         if not any(loss) and not self.poles:
             return Material(self.permittivity, self.permeability)
@@ -165,6 +185,7 @@ class WaveformTable(Table):
 
     def waveform(self, units: Units) -> Waveform:
         """The waveform in natural units."""
+        _refuse_foreign(self, f"a {self.kind} waveform", _KEYS_OF_WAVEFORMS[self.kind])
         c = units.speed
         if self.kind == "gaussian":
             return Gaussian(_of(self, "centre") * c, _of(self, "width") * c)
@@ -225,6 +246,8 @@ class SourceTable(Table):
 
     def current(self, units: Units) -> Current:
         """The current in natural units."""
+        own = (*_KEYS_OF_SOURCES[self.kind], *_KEYS_OF_ALL_SOURCES)
+        _refuse_foreign(self, f"a {self.kind} source", own)
         factor = 1.0 if self.magnetic else units.impedance
         waveform = self.waveform.waveform(units)
         if self.kind == "dipole":
