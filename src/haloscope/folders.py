@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,9 +42,9 @@ def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
         There is none.
     """
     numbered = []
-    for path in root.glob(f"{name}-*"):
+    for path in root.glob(f"{glob.escape(name)}-*"):
         tail = path.name[len(name) + 1 :]
-        if tail.isdigit():
+        if tail.isascii() and tail.isdigit():
             numbered.append((int(tail), path))
     for _, path in sorted(numbered, reverse=True):
         if suits(path):

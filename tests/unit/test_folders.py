@@ -84,3 +84,16 @@ def test_file_systems_without_locks_are_used_without(tmp_path, monkeypatch):
     monkeypatch.setattr(folders.fcntl, "flock", refuse)
     with alone_in(tmp_path), alone_in(tmp_path):
         pass
+
+
+def test_the_newest_folder_of_a_name_with_signs_of_patterns_is_its_own(tmp_path):
+    for name in ("c[1]-1", "c1-2", "c?-1", "cx-3", "c*-1"):
+        (tmp_path / name).mkdir()
+    for name in ("c[1]", "c?", "c*"):
+        assert latest_folder(tmp_path, name, lambda path: True).name == f"{name}-1"
+
+
+def test_folders_with_other_digits_than_0_to_9_are_passed_over(tmp_path):
+    for name in ("box-1", "box-\u00b2", "box-\u0663"):
+        (tmp_path / name).mkdir()
+    assert latest_folder(tmp_path, "box", lambda path: True).name == "box-1"
