@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -28,6 +29,10 @@ from haloscope.utf8 import decoded, insist_on_utf8
 _LARGEST_FILE = 1 << 20
 _MOST_DOTS = 500
 _LONGEST_SHOWN = 60
+# Python's limit for the digits of an integer, which its TOML parser does not tell as a fault of TOML.
+_TOO_LONG = (
+    f"holds an integer of more than {sys.int_info.default_max_str_digits} digits; no key takes one"
+)
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
 Position = tuple[float, float, float]
@@ -218,6 +223,8 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
         raise InputError(
             f"{path} is nested too deeply; a {kind} has tables of tables only"
         ) from error
+    except ValueError as error:
+        raise InputError(f"{path} {_TOO_LONG}") from error
     except OSError as error:
         raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from error
 
@@ -259,6 +266,8 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
             read = tomllib.loads(f"value = {text.strip()}")
         except (tomllib.TOMLDecodeError, RecursionError):
             read = {"value": text.strip()}
+        except ValueError as error:
+            raise InputError(f"--set {_shortened(setting)} {_TOO_LONG}") from error
         if len(read) > 1:
             raise InputError(
                 f"--set {setting!r} gives more than one value; give each key a --set of its own"
@@ -311,6 +320,8 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
         raise InputError(
             f"{source} is nested too deeply; a case has tables of tables only"
         ) from error
+    except ValueError as error:  # of an integer in base 16, say, which has no limit when it is read
+        raise InputError(f"{source} {_TOO_LONG}") from error
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

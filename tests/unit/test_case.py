@@ -489,6 +489,13 @@ def test_keys_that_do_not_go_together_are_refused(refusal, settings, words):
         assert word in message
 
 
+def test_integers_of_thousands_of_digits_are_refused(refusal, read):
+    assert "more than 4300 digits" in refusal(f"{_CAVITY}[cavity]\nnodes = {'9' * 5000}\n")
+    with pytest.raises(InputError, match=r"^--set cavity.nodes=9+\.\.\. holds .* 4300 digits"):
+        read(_CAVITY, f"cavity.nodes={'9' * 5000}")
+    assert "more than 4300 digits" in refusal(_CAVITY, f"cavity.nodes=0x{'f' * 5000}")
+
+
 def test_two_probes_of_one_name_are_refused(refusal):
     a, b = ("{name='a', position=[0.0, 0.0, 0.0]}", "{name='b', position=[0.0, 0.0, 0.0]}")
     told = refusal(_CAVITY, f"output.probes=[{a}, {b}, {a}]")
