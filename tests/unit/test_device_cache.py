@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -320,6 +321,24 @@ def test_the_compiler_that_cxx_names_comes_first(folder, source, tmp_path, monke
     monkeypatch.setenv("CXX", str(other))
     assert jit.find_compiler().command == (str(other),)
     assert _doubled(source) == [2.0, 4.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["/nonexistent", "/bin/false", "g++ -O1", "no-such-compiler"])
+@pytest.mark.usefixtures("new_search")
+def test_no_other_compiler_takes_the_place_of_one_that_cxx_names_and_is_none(
+    folder, source, monkeypatch, name
+):
+    monkeypatch.setenv("CXX", name)
+    with pytest.raises(MachineError, match=f"CXX={re.escape(name)} is no command that answers"):
+        jit.compile_for_cores(source, _CONSTANTS)
+
+
+@pytest.mark.usefixtures("new_search")
+def test_a_command_that_makes_nothing_is_told_as_no_compiler(folder, source, monkeypatch):
+    monkeypatch.setenv("CXX", "/bin/true")
+    with pytest.raises(MachineError, match="/bin/true ended without an error and made nothing of"):
+        jit.compile_for_cores(source, _CONSTANTS)
+    assert _files(folder) == []
 
 
 @pytest.mark.slow

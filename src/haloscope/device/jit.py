@@ -108,31 +108,58 @@ def _cpu_features() -> str:
 def find_compiler() -> Compiler:
     """The C++ compiler that kernels are built with.
 
-    Looked for in this order: ``CXX``, ``g++``, the clang of the compiler extra, and where there
-    is none the one whose kernels `haloscope build` left in the cache for this kind of processor.
+    It is what ``CXX`` names. Where that is not set it is looked for in this order: ``g++``, the
+    clang of the compiler extra, and the one whose kernels `haloscope build` left in the cache for
+    this kind of processor.
 
     Raises
     ------
     MachineError
-        There is none; names what to install.
+        There is none; names what to install. Or what ``CXX`` names is none: bits depend on the
+        compiler, so no other one takes its place.
     """
-    for name in (os.environ.get("CXX", ""), "g++"):
-        path = shutil.which(name) if name else None
-        if path is None:
-            continue
-        version = _output((path, "--version"))
-        target = _output((path, "-march=native", "-Q", "--help=target"))
-        if not version:
-            continue
-        wide = ("-mprefer-vector-width=512",) if "avx512f" in _cpu_features() else ()
-        return Compiler((path,), (), wide, f"{version}\n{target or _cpu_features()}")
-    found = _from_wheels() or _left_by_build()
+    given = os.environ.get("CXX", "")
+    if given:
+        named = _command(given)
+        if named is None:
+            raise MachineError(
+                f"CXX={given} is no command that answers --version; set it to the name or path of a "
+                "C++ compiler, without options, or unset it to use g++"
+            )
+        return named
+    found = _command("g++") or _from_wheels() or _left_by_build()
     if found is not None:
         return found
     raise MachineError(
-        "no C++ compiler was found (looked for $CXX, g++ and the compiler extra); install g++ "
-        "(Debian: apt install g++) or run pip install 'haloscope[compiler]'"
+        "no C++ compiler was found (looked for g++ and the compiler extra, as CXX is not set); "
+        "install g++ (Debian: apt install g++) or run pip install 'haloscope[compiler]'"
     )
+
+
+def _command(name: str) -> Compiler | None:
+    """The compiler of a name or path; None where there is none that answers."""
+    path = shutil.which(name)
+    version = _output((path, "--version")) if path is not None else ""
+    if path is None or not version:
+        return None
+    target = _output((path, "-march=native", "-Q", "--help=target"))
+    wide = ("-mprefer-vector-width=512",) if "avx512f" in _cpu_features() else ()
+    return Compiler((path,), (), wide, f"{version}\n{target or _cpu_features()}")
+
+
+def require_made(target: Path, command: tuple[str, ...], names: str) -> None:
+    """See that a compiler that told no error has made its file.
+
+    Raises
+    ------
+    MachineError
+        It has not: it is no compiler.
+    """
+    if not target.exists():
+        raise MachineError(
+            f"{' '.join(command)} ended without an error and made nothing of {names}; set CXX to a "
+            "C++ compiler"
+        )
 
 
 def _record(cache: Cache) -> Path:
@@ -272,6 +299,7 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
                 )
             if done.returncode != 0:
                 raise CompileError(f"{file.name} does not compile:\n{done.stderr}")
+            require_made(target, compiler.command, file.name)
         finally:
             if not debug:
                 source.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from haloscope.device.cache import Cache
-from haloscope.device.jit import CompileError, find_compiler
+from haloscope.device.jit import CompileError, find_compiler, require_made
 from haloscope.errors import MachineError
 
 EVENTS_HEADER = Path(__file__).with_name("events.h")
@@ -87,9 +87,11 @@ def compile_library(
                 check=False,
                 env={**os.environ, "LC_ALL": "C"},
             )
+            names = ", ".join(path.name for path in sources)
             if done.returncode != 0:
-                names = ", ".join(path.name for path in sources)
                 raise CompileError(f"{names} does not compile:\n{done.stderr}")
+            if found is not None:
+                require_made(target, command, names)
         finally:
             for file in folder.glob("*"):
                 file.unlink()
