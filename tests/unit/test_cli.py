@@ -173,6 +173,20 @@ def test_bytes_of_a_command_line_that_are_not_utf_8_are_told_in_one_line(case, c
     assert "the byte 0xe9" in done.stderr
 
 
+def test_ranks_are_given_a_case_file_whose_name_begins_with_a_dash(case, call, monkeypatch):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    case.rename("-dash.toml")
+    given: list[str] = []
+    monkeypatch.setattr(
+        "haloscope.exchange.launch.launch", lambda ranks, words, **more: given.extend(words) or 0
+    )
+    settings = ("--steps", 1, "--set", "output.picture=false")
+    assert call("run", "./-dash.toml", "--ranks", 2, *settings) == (0, "", "")
+    code, out, _ = call(*given)
+    assert code == 0
+    assert "last step reached at step 1" in out
+
+
 def test_a_machine_without_a_compiler_is_told_with_exit_code_3(case):
     if importlib.util.find_spec("ziglang") is not None:
         pytest.skip("the compiler of the ziglang wheel is always found")

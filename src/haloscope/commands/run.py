@@ -153,12 +153,14 @@ def _run_on_ranks(
         place = measured.folder_in(folder, alone=True)
         measured.spare_children()
         variables = measured.rank_environment(measure, place)
-    arguments = ["run", str(case), "--out", str(folder), "--measure", measure]
+    arguments = ["run", "--out", str(folder), "--measure", measure]
     arguments += [part for setting in settings for part in ("--set", setting)]
     arguments += ["--device", device] if device else []
     arguments += ["--steps", str(steps)] if steps is not None else []
     arguments += ["--restart"] if restart else []
     arguments += ["--json"] if as_json else []
+    # Last, where a name that begins with a dash is no option.
+    arguments += ["--", str(case)]
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
