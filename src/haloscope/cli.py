@@ -270,7 +270,7 @@ def new(
 
     text = registry.template(solver)
     path = out or Path(f"{solver}.toml")
-    if path.exists():
+    if os.path.exists(path):  # Path.exists raises where a name is too long
         raise InputError(f"{path} exists; give another file with --out")
     write_text(path, text)
     print(f"wrote {path}; run it with: haloscope run {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -133,9 +134,32 @@ def test_an_error_about_another_file_keeps_its_own_name(tmp_path: Path) -> None:
         _fail_halfway(tmp_path / "out.txt", other)
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EPERM, errno.ENOENT])
+def test_any_other_failure_of_a_write_is_a_machine_error_too(tmp_path: Path, code: int) -> None:
+    target = tmp_path / "out.txt"
+    said = f"cannot write {re.escape(str(target))}: {os.strerror(code)}; what was written before"
+    for failure in (OSError(code, "told by us"), RuntimeError(f"no data (errno = {code})")):
+        with pytest.raises(MachineError, match=said):
+            _fail_halfway(target, failure)
+
+
+def test_a_name_may_be_as_long_as_the_file_system_lets_it(tmp_path: Path) -> None:
+    for name in ("a" * 255, "\u00e9" * 127, f"x{chr(0xE9) * 127}"):
+        write_text(tmp_path / name, "text")
+        assert (tmp_path / name).read_text() == "text"
+    with pytest.raises(MachineError, match=r"the name is too long .*: choose a shorter one"):
+        write_text(tmp_path / ("a" * 256), "text")
+    assert len(_names(tmp_path)) == 3
+
+
+def test_a_folder_that_takes_no_files_is_a_machine_error() -> None:
+    with pytest.raises(MachineError, match="cannot write /proc/x: "):
+        write_text("/proc/x", "text")
+
+
 @pytest.mark.parametrize(
     "failure",
-    [OSError(errno.EIO, "I/O error"), RuntimeError("errno = 5"), ValueError("errno = 28")],
+    [OSError("no number"), BrokenPipeError(errno.EPIPE, "pipe"), ValueError("errno = 28")],
 )
 def test_other_errors_pass_unchanged(tmp_path: Path, failure: Exception) -> None:
     with pytest.raises(type(failure)) as caught:
@@ -144,7 +168,7 @@ def test_other_errors_pass_unchanged(tmp_path: Path, failure: Exception) -> None
 
 
 def test_a_body_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "out.txt"):
+    with pytest.raises(MachineError, match="No such file"), atomic_path(tmp_path / "out.txt"):
         pass
 
 

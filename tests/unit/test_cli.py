@@ -346,6 +346,13 @@ def test_the_template_is_written_and_runs(case, call):
     assert json.loads(out)["steps"] == 20
 
 
+def test_a_name_too_long_for_a_file_is_told_with_exit_code_3(case, call):
+    code, out, err = call("new", "cavity", "--out", f"{'a' * 300}.toml")
+    assert (code, out) == (3, "")
+    _assert_one_line(err)
+    assert "the name is too long" in err
+
+
 def test_the_checks_are_listed_and_not_run(call, monkeypatch):
     monkeypatch.setattr(Check, "run", None, raising=False)
     code, out, _ = call("verify", "--list")

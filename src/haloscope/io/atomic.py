@@ -32,7 +32,11 @@ _WRITE_FAILURES: dict[int, tuple[str, str]] = {
     ),
     errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
     errno.EACCES: ("permission is denied", "choose a folder that can be written"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
+_ELSEWHERE = "choose another file or folder"
+# Bytes of a target's name that its temporary file takes over; file systems allow 255 in all.
+_LONGEST_STEM = 225
 
 # Some network file systems answer this way when a folder is synchronised; the rename then has
 # whatever durability they give.
@@ -57,21 +61,22 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     Yields
     ------
     Path
-        ``.<name>.<pid>-<random>.part`` in the folder of the target. It ends in ``.part``: a
-        library that tells the format from the suffix must be told the format.
+        ``.<name>.<pid>-<random>.part`` in the folder of the target, a long name cut short. It ends
+        in ``.part``: a library that tells the format from the suffix must be told the format.
 
     Raises
     ------
     InputError
         The folder does not exist, or the target is a folder.
     MachineError
-        The disk or quota is full, the file too large, or the place not writable, as told by an
-        OSError or by the text of an HDF5 error.
+        The disk or quota is full, the file too large, or the place not writable for any other
+        reason, as told by an OSError or by the text of an HDF5 error.
     """
     target = Path(path)
-    if target.is_dir():
+    if os.path.isdir(target):  # Path.is_dir raises where a name is too long
         raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
+    temporary = target.with_name(f".{stem}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         with _open_folder(target) as folder:
             yield temporary
@@ -85,10 +90,14 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         code = _write_failure(error, target, temporary)
         if code is None:
             raise
-        cause, advice = _WRITE_FAILURES[code]
+        said = os.strerror(code)
+        cause, advice = said, _ELSEWHERE
+        if code in _WRITE_FAILURES:
+            cause, advice = _WRITE_FAILURES[code]
+            cause = f"{cause} ({said})"
         raise MachineError(
-            f"cannot write {target}: {cause} ({os.strerror(code)}); what was written before is "
-            f"intact: {advice}, then run again"
+            f"cannot write {target}: {cause}; what was written before is intact: {advice}, then "
+            "run again"
         ) from error
 
 
@@ -290,8 +299,10 @@ def _write_failure(error: BaseException, target: Path, temporary: Path) -> int |
     """Find the errno of a failed write of this file, in the error or in those before it.
 
     HDF5 reports a full disk as OSError or RuntimeError with errno only in the text, and closing
-    the file may raise a vaguer error on top of it.
+    the file may raise a vaguer error on top of it: one that has its own words goes before others.
+    A reader that has closed a pipe is nothing of a file.
     """
+    other = None
     ours = {os.fspath(name) for name in (target, temporary, target.parent)}
     cause: BaseException | None = error
     while isinstance(cause, OSError | RuntimeError):
@@ -304,8 +315,10 @@ def _write_failure(error: BaseException, target: Path, temporary: Path) -> int |
             code = _errno_of(cause)
             if code in _WRITE_FAILURES:
                 return code
+            if code != errno.EPIPE:
+                other = other or code
         cause = cause.__cause__ or cause.__context__
-    return None
+    return other
 
 
 def _errno_of(error: OSError | RuntimeError) -> int | None:
