@@ -142,6 +142,14 @@ def test_wrong_input_is_told_in_one_line_with_exit_code_2(case, call, arguments,
     assert not any(path.is_file() for path in made)
 
 
+def test_a_folder_that_cannot_be_looked_at_is_told_with_exit_code_3(case, call):
+    # A name too long fails as a folder does that may not be searched, for root as well.
+    code, out, err = call("run", case, "--restart", "--out", "a" * 300)
+    assert (code, out) == (3, "")
+    _assert_one_line(err)
+    assert "cannot be looked at (File name too long)" in err
+
+
 def test_wrong_input_is_told_the_same_way_by_the_command_itself(case):
     done = _haloscope("run", case, "--set", "cavity.rayliegh=1e5", cwd=case.parent)
     assert (done.returncode, done.stdout) == (2, "")

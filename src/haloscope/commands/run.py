@@ -19,7 +19,7 @@ from haloscope.commands.options import DeviceOption, Json
 from haloscope.commands.progress import Bar, say
 from haloscope.commands.world import open_world
 from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from haloscope.exchange.world import World
@@ -66,11 +66,8 @@ def run(
 
     if measure not in measured.MODES:
         raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
-    if restart and out is not None and not out.is_dir():
-        raise InputError(
-            f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
-            "or leave --restart away"
-        )
+    if restart and out is not None:
+        _require_folder(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
         _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
@@ -111,6 +108,22 @@ def run(
     if summary["stopped_by"]:
         say(f"stopped by {summary['stopped_by']}; go on with --restart --out {folder}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def _require_folder(out: Path) -> None:
+    """See that there is a folder to go on in."""
+    try:
+        there = out.is_dir()
+    except OSError as error:
+        raise MachineError(
+            f"--restart goes on in the folder of a run, and {out} cannot be looked at "
+            f"({error.strerror}); give that of the run, or the right to look there"
+        ) from error
+    if not there:
+        raise InputError(
+            f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
+            "or leave --restart away"
+        )
 
 
 def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Simulation:
