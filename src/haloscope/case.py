@@ -35,7 +35,10 @@ _TOO_LONG = (
 )
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
-Position = tuple[float, float, float]
+_LARGEST = 1e30
+# What lies beyond is a slip of the pen, and its products may be no numbers.
+Coordinate = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Position = tuple[Coordinate, Coordinate, Coordinate]
 
 
 class Table(BaseModel):

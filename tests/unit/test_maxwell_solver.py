@@ -168,6 +168,11 @@ def test_single_precision_is_computed_and_written(tmp_path):
         ({"boundaries": {**_WALLS, "y+": "steel"}}, "the surface 'y+' cannot be 'steel'; give it"),
         ({"order": 16}, "maxwell.order = 16: input should be less than or equal to 15"),
         ({"materials": [{"permittivity": -2.0}]}, "maxwell.materials.0.permittivity = -2.0"),
+        ({"materials": [{"permittivity": 1e-300}]}, "maxwell.materials.0.permittivity = 1e-300"),
+        (
+            {"box": {"elements": [2, 2, 2], "upper": [1e300, 1.0, 1.0]}},
+            "maxwell.box.upper.0 = 1e+300: input should be less than or equal to 1e+30",
+        ),
         ({"box": None}, "a mesh is one of the tables maxwell.box, maxwell.cylinder"),
         ({"sphere": {"radius": 1.0}}, "box and sphere are given"),
         ({"exact": {"solution": "cavity"}}, "'cavity' is no known solution; there is periodic-box"),

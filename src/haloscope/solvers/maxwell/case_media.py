@@ -25,9 +25,9 @@ from haloscope.solvers.maxwell.waveforms import (
 )
 from haloscope.solvers.maxwell.waveforms import Table as Sampled
 
-_LARGEST = 1e30
+_SMALLEST, _LARGEST = 1e-30, 1e30
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Density = tuple[float | str, float | str, float | str]
@@ -128,9 +128,9 @@ class MaterialTable(Table):
 
     region: Annotated[str, Field(max_length=200)] = ""
     """Name of a volume of the mesh; leave it out where there is one region."""
-    permittivity: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    permittivity: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
     """Relative; of a medium with poles that at very high frequency."""
-    permeability: Annotated[float, Field(gt=0.0, le=1e12)] = 1.0
+    permeability: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
     """Relative."""
     conductivity: NotNegative = 0.0
     """In S/m."""

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from haloscope.case import Position, Table
 
-_LARGEST = 1e30
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
+_SMALLEST, _LARGEST = 1e-30, 1e30
+Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
 NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
