@@ -391,22 +391,27 @@ def read_case(
 def _explain(error: ValidationError, model: type[Table]) -> str:
     """One line on the first fault that pydantic found."""
     fault = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    location = _shown_key(fault["loc"])
+    fault = _item_at_fault(fault, error.errors()) or fault
+    location = _wrong_key(fault)
     if fault["type"] == "extra_forbidden":
         # Its last part is a key, whatever it looks like: "cells[0]".
         location = (*_shown_key(fault["loc"][:-1]), fault["loc"][-1])
     key = ".".join(str(part) for part in location)
-    keys = {_shown_key(e["loc"]) for e in error.errors()}
-    more = f" ({len(keys)} keys are wrong in all)" if len(keys) > 1 else ""
+    keys = {_wrong_key(e) for e in error.errors()}
+    # Of a list and its items only the one or the others are wrong.
+    count = sum(
+        not any(isinstance(k[n], int) and k[:n] in keys for n in range(1, len(k))) for k in keys
+    )
+    more = f" ({count} keys are wrong in all)" if count > 1 else ""
     if fault["type"] == "extra_forbidden":
         table = _table_at(model, location[:-1])
         allowed = sorted(table.model_fields) if table else []
         return _explain_unknown(key, str(location[-1]), allowed) + more
-    if fault["type"] == "missing":
+    if fault["type"] == "missing" and not _lacks_items(fault):
         return f"the key {key} is missing{more}"
     if fault["loc"][-1:] == ("[key]",):
         return _explain_name(fault) + more
-    faults = [e for e in error.errors() if _shown_key(e["loc"]) == _shown_key(fault["loc"])]
+    faults = [e for e in error.errors() if _wrong_key(e) == location]
     fault = max(faults, key=lambda e: _SAYS_MOST.get(e["type"], 1))
     if _numbers_items(fault["input"]) and any(e["type"] == "tuple_type" for e in faults):
         return (
@@ -415,13 +420,14 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
         )
     given = "" if isinstance(fault["input"], dict) else _shortened(repr(fault["input"]))
     message = fault["msg"].removeprefix("Value error, ")
+    if _SAYS_MOST.get(fault["type"], 1) == 0:
+        wanted = list(dict.fromkeys(_wanted(e, faults) for e in faults))
+        message = f"input should be {' or '.join(wanted)}"
     message = message[0].lower() + message[1:]
     limit = fault.get("ctx", {}).get(_LIMITS.get(fault["type"], ""))
     if isinstance(limit, float):
         # Without all the zeros of 1e-30.
         message = f"{message.rpartition(' ')[0]} {limit:.12g}"
-    if len({e["msg"] for e in faults}) > 1 and _SAYS_MOST.get(fault["type"], 1) == 0:
-        message = " or ".join(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in faults))
     name = f"{key} = {given}: " if given else f"{key}: "
     name = name if key else ""
     return f"{name}{message}{more}"
@@ -463,8 +469,47 @@ _LIMITS = {
 }
 # Of the faults that the branches of a union report, one on a value says more than one on a type.
 _SAYS_MOST = dict.fromkeys(
-    ("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type"), 0
+    (
+        *("int_type", "float_type", "string_type", "tuple_type", "bool_type", "model_type"),
+        *("literal_error", "missing", "too_long"),
+    ),
+    0,
 )
+# What TOML calls differently from JSON.
+_IN_TOML = {"a valid array": "a list", "an object": "a table", "a valid string": "text"}
+
+
+def _wanted(fault: ErrorDetails, faults: Sequence[ErrorDetails]) -> str:
+    """What a branch of a union, or a key without one, takes."""
+    if fault["type"] == "missing":
+        indices = [e["loc"][-1] for e in faults if e["loc"][:-1] == fault["loc"][:-1]]
+        return f"a list of {1 + max(i for i in indices if isinstance(i, int))}"
+    if fault["type"] == "too_long":
+        most = "" if _is_branch(fault["loc"][-1]) else "at most "
+        return f"a list of {most}{fault['ctx']['max_length']}"
+    said = fault["msg"].removeprefix("Input should be ")
+    return _IN_TOML.get(said, said)
+
+
+def _lacks_items(fault: ErrorDetails) -> bool:
+    """Tell a list that is too short, whose missing items are told, from a table without a key."""
+    return fault["type"] == "missing" and isinstance(fault["input"], list)
+
+
+def _item_at_fault(fault: ErrorDetails, errors: Sequence[ErrorDetails]) -> ErrorDetails | None:
+    """The fault of an item where a list is right but for its items."""
+    if not isinstance(fault["input"], list):
+        return None
+    place, depth = fault["loc"][:-1], len(fault["loc"])
+    below = [e for e in errors if len(e["loc"]) > depth and e["loc"][: depth - 1] == place]
+    counted = {e["loc"][:depth] for e in errors if _lacks_items(e) or e["type"] == "too_long"}
+    return next((e for e in below if e["loc"][:depth] not in counted), None)
+
+
+def _wrong_key(fault: ErrorDetails) -> tuple[int | str, ...]:
+    """The key that is told, which for a list that is too short is that of the list."""
+    key = _shown_key(fault["loc"])
+    return key[:-1] if _lacks_items(fault) else key
 
 
 def _shown_key(location: Sequence[int | str]) -> tuple[int | str, ...]:

@@ -353,7 +353,10 @@ def test_what_is_possible_but_not_sound_is_said():
             [_cells("placed=[{position_um=[6.0, 6.0, 6.0], axis=[0.0, 0.0, 0.0]}]")],
             ["red-cell: an axis is 0"],
         ),
-        ([_cells("placed=[{position_um=[6.0, 6.0]}]")], ["position_um.2 is missing"]),
+        (
+            [_cells("placed=[{position_um=[6.0, 6.0]}]")],
+            ["position_um = [6.0, 6.0]: input should be a list of 3"],
+        ),
         (["blood.cells=[{}, {}]"], ["two tables have the name 'red-cell'"]),
         (
             ['blood.cells=[{name="a", viscosity_ratio=2.0}, {name="b", viscosity_ratio=3.0}]'],

@@ -169,6 +169,36 @@ def test_a_value_out_of_range_is_told_with_what_is_allowed(refusal, key, value, 
     assert allowed in message
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (
+            "cavity.nodes=[33]",
+            "cavity.nodes = [33]: input should be a valid integer or a list of 3",
+        ),
+        (
+            "cavity.nodes=[9, 9, 9, 9]",
+            "input should be a valid integer or a list of 3 or a list of 2",
+        ),
+        ("cavity.nodes=1e3", "cavity.nodes = 1000.0: input should be a valid integer or a list"),
+        ("cavity.nodes=['a', 9, 9]", "cavity.nodes.0 = 'a': input should be a valid integer"),
+        ("cavity.gravity=[1.0]", "cavity.gravity = [1.0]: input should be a list of 3"),
+        ("machine.decomposition=[1]", "'2d' or '3d' or a list of 3"),
+        ("run=1", "run = 1: input should be a table"),
+        ("title=[1]", "title = [1]: input should be text"),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_one_key_told_in_the_terms_of_toml(refusal, setting, told):
+    message = refusal(_CAVITY, setting)
+    assert told in message
+    assert "keys are wrong" not in message
+
+
+def test_items_that_are_wrong_are_counted_one_by_one(refusal):
+    message = refusal(_CAVITY, "cavity.gravity=['a', 'b', 1.0]")
+    assert "cavity.gravity.0 = 'a': input should be a valid number (2 keys are wrong" in message
+
+
 def test_long_values_are_shortened(refusal):
     assert len(refusal(_CAVITY, f"cavity.cfl={'x' * 100_000}")) < 1000
 
