@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from haloscope.case import CaseTable
-from haloscope.device import KINDS, jit
+from haloscope.device import jit, require_known
 from haloscope.device.absent import CORES, AbsentDevice, CompiledFile
 from haloscope.device.cache import Cache
 from haloscope.device.ceilings import CeilingProbe
@@ -86,8 +86,8 @@ def _targets(
     asked: str | None, of_case: str, architectures: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """What to compile for, and what to say about it."""
-    if asked is not None and asked not in KINDS:
-        raise InputError(f"device {asked!r} is not known; give one of {', '.join(KINDS)}")
+    if asked is not None:
+        require_known(asked)
     if architectures:
         if asked == "cpu":
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
@@ -386,6 +387,15 @@ def read_case(
             f"haloscope new {solver}"
         )
     return check(data, model, str(path))
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Let what is found wrong with a case after its check name the case file, too."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _explain(error: ValidationError, model: type[Table]) -> str:

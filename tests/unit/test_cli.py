@@ -142,6 +142,29 @@ def test_wrong_input_is_told_in_one_line_with_exit_code_2(case, call, arguments,
     assert not any(path.is_file() for path in made)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "output.probes=[{name='a', position=[9.0, 0.0, 0.0]}]"), "probe a"),
+        (("--set", "machine.decomposition=[2,1,1]"), "2 blocks"),
+        (("--ranks", "9", "--set", "cavity.nodes=6"), "9 ranks do not fit"),
+    ],
+)
+def test_what_is_found_wrong_after_the_check_of_a_case_names_its_file_too(
+    case, call, arguments, words
+):
+    code, out, err = call("run", "box.toml", "--device", "cpu", *arguments)
+    assert (code, out) == (2, "")
+    _assert_one_line(err)
+    assert err.startswith("haloscope: error: box.toml: ")
+    assert words in err
+
+
+def test_an_option_that_is_wrong_is_not_told_as_one_of_the_case(case, call):
+    code, _, err = call("run", "box.toml", "--device", "tpu")
+    assert (code, "box.toml" in err) == (2, False)
+
+
 def test_a_folder_that_cannot_be_looked_at_is_told_with_exit_code_3(case, call):
     # A name too long fails as a folder does that may not be searched, for root as well.
     code, out, err = call("run", case, "--restart", "--out", "a" * 300)

@@ -151,7 +151,7 @@ def _run_on_ranks(
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
-    from haloscope.case import read_case
+    from haloscope.case import naming_file, read_case
     from haloscope.device.cpu import available_cores
     from haloscope.exchange import launch
     from haloscope.exchange.world import World
@@ -159,7 +159,8 @@ def _run_on_ranks(
     from haloscope.solvers import registry
 
     table = read_case(case, settings, registry.case_model)
-    registry.check_ranks(table, ranks)
+    with naming_file(case):
+        registry.check_ranks(table, ranks)
     folder = given_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
     variables = {}
     if measure != "off":

@@ -9,7 +9,7 @@ from haloscope.errors import InputError, MachineError
 if TYPE_CHECKING:
     from haloscope.device.interface import Device
 
-__all__ = ["open_device"]
+__all__ = ["open_device", "require_known"]
 
 KINDS = ("cpu", "cuda", "auto")
 
@@ -33,8 +33,7 @@ def open_device(kind: str = "auto", *, local_rank: int = 0, threads: int | None 
     MachineError
         ``cuda`` was asked for and there is no usable GPU or no CuPy.
     """
-    if kind not in KINDS:
-        raise InputError(f"device {kind!r} is not known; give one of {', '.join(KINDS)}")
+    require_known(kind)
     if kind in ("cuda", "auto"):
         from haloscope.device import cuda
 
@@ -46,3 +45,15 @@ def open_device(kind: str = "auto", *, local_rank: int = 0, threads: int | None 
     from haloscope.device import cpu
 
     return cpu.CpuDevice(threads)
+
+
+def require_known(kind: str) -> None:
+    """Refuse a device of another name than those that there are.
+
+    Raises
+    ------
+    InputError
+        Names the one that was given.
+    """
+    if kind not in KINDS:
+        raise InputError(f"device {kind!r} is not known; give one of {', '.join(KINDS)}")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import CaseTable, read_case
-from haloscope.device import open_device
+from haloscope.case import CaseTable, naming_file, read_case
+from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
@@ -274,7 +274,10 @@ def load(
         The machine lacks something.
     """
     path = Path(path)
+    if device is not None:
+        require_known(device)
     case = read_case(path, settings, registry.case_model)
     # A file's name may be no text; what is written is.
     name = os.fsencode(path.stem).decode(errors="replace")
-    return Simulation(case, name=name, device=device, world=world)
+    with naming_file(path):
+        return Simulation(case, name=name, device=device, world=world)
