@@ -196,6 +196,8 @@ def test_a_device_that_is_given_replaces_that_of_all_points_and_auto_is_a_gpu_wh
         ("rank = 2", ("rank", "nearest is ranks")),
         ("decomposition = ['x', 'w']", ("decomposition.1 = 'w'", "'2d'")),
         ("growth = 'fast'", ("growth.0 = 'fast'", "'type1'")),
+        ("ranks = [2, 1, 2]", ("ranks has 2 twice",)),
+        ("nodes = [[16, 16, 24], [16, 16, 24]]", ("nodes has 16x16x24 twice",)),
     ],
 )
 def test_an_impossible_point_is_told_before_anything_is_started(study, call, series, words):
@@ -207,6 +209,15 @@ def test_an_impossible_point_is_told_before_anything_is_started(study, call, ser
     for word in ("the bad one", *words):
         assert word in err, err
     assert sorted(path.parent.iterdir()) == before
+
+
+def test_a_study_of_too_many_points_is_refused_before_any_is_looked_at(study, call, monkeypatch):
+    monkeypatch.setattr("haloscope.study.sweep._row", None)
+    nodes, threads = list(range(10, 310)), list(range(1, 100))
+    path = study(HEAD, STRONG, f'[[series]]\nname = "b"\nnodes = {nodes}\nthreads = {threads}\n')
+    code, _, err = call("scale", path)
+    assert code == 2
+    assert "points, at most 10000 fit; split it up" in err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,15 +164,18 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
     InputError
         A point is impossible: names the series, the axes and the key.
     """
+    axes_of = [{key: getattr(series, key) or (None,) for key in SWEPT} for series in study.series]
+    count = sum(math.prod(map(len, axes.values())) for axes in axes_of)
+    if count > _MOST_ROWS:
+        raise InputError(
+            f"{source} sweeps to {count} points, at most {_MOST_ROWS} fit; split it up"
+        )
     rows: list[Row] = []
-    for series in study.series:
+    for series, axes in zip(study.series, axes_of, strict=True):
         _check_axes(study.solver, series, source)
-        axes = {key: getattr(series, key) or (None,) for key in SWEPT}
         varied = tuple(key for key in SWEPT if key != "ranks" and len(axes[key]) > 1)
         for values in itertools.product(*axes.values()):
             chosen = {k: v for k, v in zip(axes, values, strict=True) if v is not None}
-            if len(rows) == _MOST_ROWS:
-                raise InputError(f"{source} sweeps to more than {_MOST_ROWS} points; split it up")
             try:
                 rows.append(_row(study, series, chosen, varied, device, gpus))
             except HaloscopeError as error:
@@ -181,7 +185,7 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
 
 
 def _check_axes(solver: str, series: Series, source: str) -> None:
-    """Refuse axes that a solver does not have."""
+    """Refuse axes that a solver does not have, and values that one has twice."""
     own = registry.sweeping(solver)
     known = (*_OTHER_AXES, *own.OWN_AXES, *_MACHINE_KEYS, *own.MACHINE_AXES)
     for key in SWEPT:
@@ -189,6 +193,13 @@ def _check_axes(solver: str, series: Series, source: str) -> None:
             raise InputError(
                 f"{source}, series {series.name!r}: {key} is no axis of the solver {solver}; it "
                 f"has {', '.join(key for key in SWEPT if key in known)}"
+            )
+        values = getattr(series, key) or ()
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"{source}, series {series.name!r}: {key} has {spelled(twice)} twice; give each value "
+                "once"
             )
     for growth in series.growth:
         if growth not in own.GROWTHS:
