@@ -107,6 +107,8 @@ def test_every_command_is_listed_in_the_help(call):
         (("run", "box.toml", "--ranks", "0"), "--ranks"),
         (("run", "box.toml", "--steps", "-1"), "--steps"),
         (("run", "box.toml", "--steps", "many"), "--steps"),
+        (("run", "box.toml", "--steps", 2**40 + 1), "--steps"),
+        (("run", "box.toml", "--set", f"run.steps={2**40 + 1}"), "run.steps"),
         (("run", "bix.toml"), "there is box.toml"),
         (("run", "box.toml", "--set", "cavity.nodes"), "table.key=value"),
         (("run", "box.toml", "--set", "cavity.nods=17"), "the nearest is nodes"),

@@ -24,7 +24,7 @@ import haloscope
 import haloscope.run
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.exchange.collect import interpolation
-from haloscope.io.checkpoint import list_checkpoints
+from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
 from haloscope.run import records
 from haloscope.run.progress import Silent
 
@@ -209,6 +209,14 @@ def test_old_checkpoints_are_removed_but_for_those_to_keep(tmp_path):
     _run(tmp_path, *_BARE, "checkpoint.interval=10", "checkpoint.keep=3")
     kept = [path.name for path in list_checkpoints(tmp_path)]
     assert kept == [f"checkpoint-{step:010d}.h5" for step in (40, 50, 60)]
+
+
+def test_checkpoints_are_listed_by_their_steps_however_many_digits_those_have(tmp_path):
+    steps = (20, 9_999_999_999, 10_000_000_000, 2**40)
+    for step in reversed(steps):
+        checkpoint_path(tmp_path, step).touch()
+    (tmp_path / "checkpoint-20.h5").touch()
+    assert list_checkpoints(tmp_path) == [checkpoint_path(tmp_path, step) for step in steps]
 
 
 def test_minutes_ask_for_a_checkpoint_too(tmp_path):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from haloscope.exchange.world import World
     from haloscope.run import Simulation
 
+_MOST_STEPS = 2**40  # as many as run.steps may have
+
 
 # Of MPICH's mpiexec, where it could not pass on what ranks print.
 _CANNOT_PASS_ON = 255
@@ -46,7 +48,8 @@ def run(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Last step, in place of run.steps.", min=0)
+        int | None,
+        typer.Option(help="Last step, in place of run.steps.", min=0, max=_MOST_STEPS),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
     restart: Annotated[

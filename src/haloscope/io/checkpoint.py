@@ -24,7 +24,7 @@ _LIBRARY_VERSION = "v110"
 _VERSION = 1
 # Fields are read in rows of a chunk; one holds about so much.
 _CHUNK_BYTES = 1 << 18
-_NAME = re.compile(r"checkpoint-(\d{10})\.h5")
+_NAME = re.compile(r"checkpoint-([0-9]{10,})\.h5")
 _LARGEST_TEXT = 1 << 26
 
 Shape = tuple[int, ...]
@@ -37,7 +37,8 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Checkpoints of a folder, oldest first."""
-    return sorted(p for p in folder.glob("checkpoint-*.h5") if _NAME.fullmatch(p.name))
+    named = ((_NAME.fullmatch(path.name), path) for path in folder.glob("checkpoint-*.h5"))
+    return [path for _, path in sorted((int(name[1]), path) for name, path in named if name)]
 
 
 @contextmanager
