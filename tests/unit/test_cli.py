@@ -167,6 +167,16 @@ def test_an_option_that_is_wrong_is_not_told_as_one_of_the_case(case, call):
     assert (code, "box.toml" in err) == (2, False)
 
 
+def test_a_folder_without_a_checkpoint_is_told_before_anything_is_set_up(case, call, monkeypatch):
+    monkeypatch.setattr("haloscope.run.load", None)
+    (case.parent / "empty").mkdir()
+    for ranks in (1, 2):
+        code, out, err = call("run", case, "--restart", "--out", "empty", "--ranks", ranks)
+        assert (code, out) == (2, "")
+        assert err.startswith("haloscope: error: empty holds no checkpoint")
+        _assert_one_line(err)
+
+
 def test_a_folder_that_cannot_be_looked_at_is_told_with_exit_code_3(case, call):
     # A name too long fails as a folder does that may not be searched, for root as well.
     code, out, err = call("run", case, "--restart", "--out", "a" * 300)

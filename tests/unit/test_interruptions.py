@@ -17,7 +17,7 @@ from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.world import World
 from haloscope.interrupts import Interrupted
-from haloscope.io.checkpoint import list_checkpoints
+from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
 from haloscope.run import Simulation, records, stopping
 from haloscope.run import summary as summary_of_run
 from haloscope.run.progress import Silent
@@ -142,6 +142,7 @@ def test_a_signal_during_set_up_ends_the_command_with_one_line(
 def test_a_summary_that_is_there_outlives_a_restart_that_is_stopped(case, call, monkeypatch):
     Path("out").mkdir()
     Path("out/summary.json").write_text('{"steps": 7}')
+    checkpoint_path(Path("out"), 7).touch()
     monkeypatch.setattr(haloscope.run, "load", lambda *unused, **more: _raise(signal.SIGINT))
     assert call("run", case, "--out", "out", "--restart")[0] == 130
     assert _summary(Path("out")) == {"steps": 7}

@@ -70,7 +70,7 @@ def run(
     if measure not in measured.MODES:
         raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
     if restart and out is not None:
-        _require_folder(out)
+        _require_checkpoint(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
         _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
@@ -113,8 +113,10 @@ def run(
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
 
 
-def _require_folder(out: Path) -> None:
-    """See that there is a folder to go on in."""
+def _require_checkpoint(out: Path) -> None:
+    """See that there is something to go on from, before anything is set up."""
+    from haloscope.run.checkpointing import newest
+
     try:
         there = out.is_dir()
     except OSError as error:
@@ -127,6 +129,7 @@ def _require_folder(out: Path) -> None:
             f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
             "or leave --restart away"
         )
+    newest(out)
 
 
 def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Simulation:

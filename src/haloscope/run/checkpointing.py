@@ -60,16 +60,28 @@ def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
             pass
 
 
-def restore(state: RunState, out: Path, progress: Progress) -> None:
-    """Take over the newest checkpoint of a folder."""
+def newest(out: Path) -> Path:
+    """The newest checkpoint of a folder.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
     found = checkpoints.list_checkpoints(out)
     if not found:
         raise InputError(
             f"{out} holds no checkpoint (checkpoint-<step>.h5); run without --restart first"
         )
+    return found[-1]
+
+
+def restore(state: RunState, out: Path, progress: Progress) -> None:
+    """Take over the newest checkpoint of a folder."""
+    path = newest(out)
     solver = state.solver
     with checkpoints.Checkpoint(
-        found[-1],
+        path,
         solver=solver.name,
         shape=solver.places.shape,
         fields=solver.stored,
@@ -79,14 +91,14 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             content = saved.content
             scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
             state.history = [(int(step), dict(values)) for step, values in content["history"]]
-            _require_probes_in_place(state, content.get("probe_positions", {}), found[-1])
+            _require_probes_in_place(state, content.get("probe_positions", {}), path)
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
                     state.probe_rows[name] = [list(map(float, row)) for row in rows]
             state.samples = int(content["samples"])
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise InputError(
-                f"checkpoint {found[-1]} is damaged; delete it to restart from the one before"
+                f"checkpoint {path} is damaged; delete it to restart from the one before"
             ) from error
 
         _require_same_grid(state, content.get("grid"), found[-1], progress)
@@ -100,10 +112,10 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         for name in solver.fields:
             if saved.has(f"sum of {name}"):
                 state.averages[name] = state.device.from_host(own(f"sum of {name}"))
-    state.last_checkpoint = found[-1]
+    state.last_checkpoint = path
     if state.world.is_root:
         rewrite_tables(state, out)
-    progress.line(f"restarted from {found[-1]} at step {state.step}")
+    progress.line(f"restarted from {path} at step {state.step}")
     for line in solver.notices[told:]:
         progress.line(line)
 
