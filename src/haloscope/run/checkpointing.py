@@ -101,7 +101,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
                 f"checkpoint {path} is damaged; delete it to restart from the one before"
             ) from error
 
-        _require_same_grid(state, content.get("grid"), found[-1], progress)
+        _require_same_grid(state, content.get("grid"), path, progress)
 
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))

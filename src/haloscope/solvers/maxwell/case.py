@@ -373,11 +373,6 @@ class MaxwellCase(CaseTable):
                 f"run.tolerance = {self.run.tolerance:g}: fields in the time domain have no steady "
                 "state at which to stop; remove it, and give maxwell.end_time or run.steps"
             )
-        if self.machine.decomposition != "auto":
-            raise ValueError(
-                f"machine.decomposition = {self.machine.decomposition!r} cuts grids, and the mesh is "
-                "one of elements; remove it: maxwell.partition says how elements are shared out"
-            )
         return self
 
 
