@@ -236,8 +236,11 @@ def test_keys_without_effect_are_refused(changes, words):
     ("tables", "words"),
     [
         ({"run": {"tolerance": 0.5}}, "run.tolerance = 0.5"),
-        ({"machine": {"decomposition": [7, 7, 7]}}, "maxwell.partition says"),
-        ({"machine": {"decomposition": "1d"}}, "machine.decomposition = '1d'"),
+        (
+            {"machine": {"decomposition": [7, 7, 7]}},
+            "maxwell shares its grid out in a way of its own",
+        ),
+        ({"machine": {"decomposition": "1d"}}, 'machine.decomposition = "1d"'),
     ],
 )
 def test_keys_of_steady_states_and_of_grids_are_refused(tables, words):

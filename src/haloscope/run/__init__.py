@@ -196,6 +196,9 @@ class Simulation(RunState):
         ceilings: bool,
         profile: bool,
     ) -> dict[str, Any]:
+        if out is not None:
+            # All ranks work these out; a rank that fails later writes its checkpoint alone.
+            self.grid_marks()
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder that holds the checkpoint")
