@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, MachineError
-from haloscope.io.atomic import atomic_hdf5, atomic_path, write_json, write_text
+from haloscope.io.atomic import atomic_folder, atomic_hdf5, atomic_path, write_json, write_text
 
 
 def _names(folder: Path) -> list[str]:
@@ -33,6 +33,12 @@ def _fail_halfway_in_hdf5(target: Path, failure: BaseException) -> None:
     with atomic_hdf5(target) as file:
         file["a"] = 2
         raise failure
+
+
+def _fail_in_a_folder(target: Path) -> None:
+    with atomic_folder(target) as made:
+        (made / "half").touch()
+        raise ValueError("bug")
 
 
 def test_the_target_appears_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -167,9 +173,39 @@ def test_other_errors_pass_unchanged(tmp_path: Path, failure: Exception) -> None
     assert caught.value is failure
 
 
-def test_a_body_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="No such file"), atomic_path(tmp_path / "out.txt"):
+def test_a_body_that_removes_the_file_is_an_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(MachineError, match="No such file"),
+        atomic_path(tmp_path / "out.txt") as temporary,
+    ):
+        temporary.unlink()
+
+
+def test_a_temporary_name_that_is_taken_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "1" * 2 * size)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    with atomic_path(tmp_path / "first") as temporary:
         pass
+    temporary.with_name(temporary.name.replace("first", "out")).symlink_to(victim)
+    with pytest.raises(MachineError, match="File exists"):
+        write_text(tmp_path / "out", "text")
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_appears_only_when_it_is_complete_and_replaces_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for content in ("old", "new"):
+        with atomic_folder(target) as made:
+            (made / "file").write_text(content)
+            (made / content).touch()
+    assert _names(target) == ["file", "new"]
+    with pytest.raises(ValueError, match="bug"):
+        _fail_in_a_folder(target)
+    assert _names(target) == ["file", "new"]
+    assert _names(tmp_path) == ["out"]
 
 
 def test_a_missing_folder_and_a_folder_as_target_are_input_errors(tmp_path: Path) -> None:
@@ -278,7 +314,7 @@ import resource, sys
 import h5py
 import numpy as np
 from haloscope.errors import MachineError
-from haloscope.io.atomic import atomic_hdf5, atomic_path, write_text
+from haloscope.io.atomic import atomic_folder, atomic_hdf5, atomic_path, write_text
 
 target = sys.argv[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)

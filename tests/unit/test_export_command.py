@@ -76,6 +76,32 @@ def test_a_run_folder_stands_for_the_measurement_in_it(folder: Path, call: Call)
     assert (run / "measurement" / "timeline.json.gz").is_file()
 
 
+@pytest.mark.parametrize("option", ["--perfetto", "--cubex"])
+def test_an_export_writes_through_no_link_that_others_have_laid(
+    folder: Path, tmp_path: Path, call: Call, option: str
+) -> None:
+    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".out.part").symlink_to(victim)
+    assert call("export", folder, option, "--out", tmp_path / "out")[0] == 0
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "out").is_symlink()
+
+
+@needs_otf2
+def test_exports_and_imports_remove_no_folder_of_others(tmp_path: Path, call: Call) -> None:
+    write_synthetic(tmp_path / "trace", 2, 5, pattern="halo")
+    for name in (".out.part", ".in.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious").touch()
+    assert call("export", tmp_path / "trace", "--otf2", "--out", tmp_path / "out")[0] == 0
+    anchor = tmp_path / "out" / "traces.otf2"
+    assert call("import", anchor, "--out", tmp_path / "in")[0] == 0
+    assert (tmp_path / ".out.part" / "precious").is_file()
+    assert (tmp_path / ".in.part" / "precious").is_file()
+
+
 @needs_otf2
 def test_an_import_without_out_takes_the_next_number(
     folder: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
@@ -111,7 +137,7 @@ def test_what_is_missing_in_a_measurement_is_told_and_the_rest_is_written(
         (["export", "{folder}", "--cubex", "--to", "1"], 2, "--from and --to are for --perfetto"),
         (["export", "{folder}", "--perfetto", "--from", "2", "--to", "1"], 2, "is empty"),
         (["export", "{folder}/nothing", "--perfetto"], 2, "is not a folder"),
-        (["export", "{folder}", "--perfetto", "--out", "/proc/no/t.json"], 3, "cannot be written"),
+        (["export", "{folder}", "--perfetto", "--out", "/proc/no/t.json"], 2, "does not exist"),
         (["import", "{folder}/rank-00000.def"], 2, "not the anchor file"),
         (["import", "{folder}/none.otf2"], 2, "cannot be read (No such file or directory)"),
     ],

@@ -1,4 +1,4 @@
-"""Output files that are complete or absent: each is written beside its target, then renamed.
+"""Outputs that are complete or absent: each is written beside its target, then renamed.
 
 A run that is killed or meets a full disk leaves the file of the last complete write in place.
 """
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,22 +37,35 @@ _WRITE_FAILURES: dict[int, tuple[str, str]] = {
 }
 _ELSEWHERE = "choose another file or folder"
 # Bytes of a target's name that its temporary file takes over; file systems allow 255 in all.
-_LONGEST_STEM = 225
+_LONGEST_STEM = 215
 
 # Some network file systems answer this way when a folder is synchronised; the rename then has
 # whatever durability they give.
 _FOLDER_SYNC_UNSUPPORTED = (errno.EINVAL, errno.EBADF)
 
 _ERRNO_IN_TEXT = re.compile(r"errno = (\d+)")
+_TOKEN_BYTES = 8
+
+
+def temporary_beside(target: Path) -> Path:
+    """Give a name in the folder of a target that nobody can foresee.
+
+    Where others may write into that folder, too, a name known beforehand could be a link of
+    theirs to any file of this user. Whoever creates it does so exclusively all the same.
+    """
+    token = f"{os.getpid()}-{secrets.token_hex(_TOKEN_BYTES)}"
+    stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
+    return target.with_name(f".{stem}.{token}.part")
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Write a file under a temporary name and put it in place only when it is complete.
 
-    The body of the ``with`` statement creates the file at the path that it is given and closes
-    it. The file is then synchronised with the disk, renamed over the target, and the folder is
-    synchronised. On any exception the temporary file is removed and the target stays as it was.
+    The body of the ``with`` statement writes the file at the path that it is given, where an
+    empty one lies, and closes it. The file is then synchronised with the disk, renamed over the
+    target, and the folder is synchronised. On any exception the temporary file is removed and the
+    target stays as it was.
 
     Parameters
     ----------
@@ -75,10 +89,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     target = Path(path)
     if os.path.isdir(target):  # Path.is_dir raises where a name is too long
         raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
-    stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
-    temporary = target.with_name(f".{stem}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    temporary = temporary_beside(target)
     try:
         with _open_folder(target) as folder:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             yield temporary
             _synchronise_file(temporary)
             os.replace(temporary, target)
@@ -99,6 +113,38 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             f"cannot write {target}: {cause}; what was written before is intact: {advice}, then "
             "run again"
         ) from error
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Fill a folder under a temporary name and put it in place only when it is complete.
+
+    Parameters
+    ----------
+    path : str or Path
+        The target, in a folder that exists. A folder there is replaced.
+
+    Yields
+    ------
+    Path
+        The folder to fill, which is new and empty.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be made or put in place; nothing of it is left.
+    """
+    target = Path(path)
+    made, old = temporary_beside(target), temporary_beside(target)
+    try:
+        made.mkdir()
+        yield made
+        if target.is_dir() and not target.is_symlink():
+            target.rename(old)
+        made.rename(target)
+    finally:
+        for rest in (made, old):
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -209,7 +255,7 @@ class _GuardedFile:
 
     def __init__(self, path: Path) -> None:
         self.failure: BaseException | None = None
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         self._position = 0
         self._end = 0
 

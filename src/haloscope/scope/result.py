@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_hdf5
 from haloscope.scope.measurement import Communicator, Location, Measurement, Node, Region
 from haloscope.scope.metrics import BY_NAME, children
 from haloscope.scope.subtrees import Subtrees
@@ -190,9 +191,8 @@ class Result:
                 for place in self.locations
             ],
         }
-        part = path.with_name(f".{path.name}.part")
         try:
-            with h5py.File(part, "w") as file:
+            with atomic_hdf5(path) as file:
                 file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
                 group, sums = file.create_group("values"), file.create_group("sums")
                 large = Subtrees([node.parent for node in self.nodes])
@@ -221,7 +221,6 @@ class Result:
                 file.create_dataset("pairs", data=self.pairs)
                 file.create_dataset("sizes", data=self.sizes)
                 file.create_dataset("waits", data=self.waits)
-            part.replace(path)
         except OSError as error:
             # HDF5 puts what the system has said into a text of its own.
             said = re.search(r"error message = '([^']*)'", str(error))
@@ -230,8 +229,6 @@ class Result:
                 f"{path} cannot be written ({reason}); free some space, or copy the measurement into "
                 "a folder that you can write"
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path, *, values: bool = True) -> Result:

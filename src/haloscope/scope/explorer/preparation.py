@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import HaloscopeError, InputError
+from haloscope.io.atomic import atomic_folder
 from haloscope.scope.clocks import correct
 from haloscope.scope.explorer.lines import LINES, Ends, match
 from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments
@@ -83,17 +82,10 @@ def prepare(
     signature = _signature(folder)
     if read_about(target).get("signature") == signature:
         return target
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with atomic_folder(target) as part:
         about = _Preparation(open_measurement(folder), part, progress).run()
         about["signature"] = signature
         (part / ABOUT).write_text(json.dumps(about))
-        shutil.rmtree(target, ignore_errors=True)
-        part.rename(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return target
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_path
 from haloscope.scope.export.call_tree import check_call_tree
 from haloscope.scope.measurement import Communicator, Location, Region
 from haloscope.scope.metrics import BY_NAME, METRICS, Metric
@@ -50,7 +51,8 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
     Raises
     ------
     InputError
-        The result holds no values, or is too large for the format.
+        The result holds no values, is too large for the format, or there is no folder for the
+        file.
     MachineError
         The file cannot be written.
     """
@@ -70,9 +72,8 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
     groups = _groups(result, hosts or {})
     columns = np.array([column for _, ranks in groups for _, _, of in ranks for column in of])
     order = _preorder(result)
-    part = path.with_name(f".{path.name}.part")
     try:
-        with part.open("wb") as file:
+        with atomic_path(path) as part, part.open("wb") as file:
             anchor = "\n".join(_anchor(result, metrics, groups, columns))
             text = anchor.encode("utf-8") + b"\n"
             if len(text) % _BLOCK == 0:
@@ -86,14 +87,11 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
                 _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
                 _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
             file.write(bytes(2 * _BLOCK))
-        part.replace(path)
     except OSError as error:
         raise MachineError(
             f"{path} cannot be written ({error.strerror or error}); free some space or choose "
             "another place"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _with_parents(result: Result) -> list[Metric]:

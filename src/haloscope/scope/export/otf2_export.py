@@ -9,7 +9,6 @@ parameters named ``haloscope:...`` that other tools can ignore.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_folder
 from haloscope.scope.export.otf2_archive import Archive, WrittenComm
 from haloscope.scope.export.otf2_library import (
     NO_ROOT,
@@ -81,29 +81,25 @@ def export_otf2(
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
     written = Written(folder / f"{ARCHIVE}.otf2")
     with quiet() as kept:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             clock = RunClock(measurement)
-            with _opened(otf2, part, clock.ticks_per_second) as writer:
+            with (
+                atomic_folder(folder) as part,
+                _opened(otf2, part, clock.ticks_per_second) as writer,
+            ):
                 archive = Archive(otf2, measurement, clock, writer)
                 for done, total in _write_events(archive, places, written):
                     if progress is not None:
                         with kept.aloud():
                             progress(done, total)
-            if folder.exists():
-                folder.rmdir()
-            part.rename(folder)
         except (OSError, load_library().Error) as error:
             raise MachineError(
                 f"{folder} cannot be written ({kept.complaint() or error}); free some space or choose "
                 "another folder"
             ) from error
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
     return written
 
 

@@ -7,7 +7,6 @@ foreign parameters) is left out and counted.
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_folder
 from haloscope.scope.export.otf2_definitions import Definitions, OtfComm, OtfLocation, OtfRegion
 from haloscope.scope.export.otf2_events import LocationReader
 from haloscope.scope.export.otf2_library import CALLED_FROM, PARADIGMS, load_library, quiet
@@ -65,11 +65,9 @@ def import_otf2(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
     low = load_library()
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
     try:
-        part.mkdir(parents=True)
-        with quiet() as kept:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(folder) as part, quiet() as kept:
             try:
                 with _opened(low, anchor) as reader:
                     reading = _Reading(low, reader, anchor, part)
@@ -83,19 +81,14 @@ def import_otf2(
                     f"{anchor} is not an OTF2 trace that can be read ({told}); give one that is "
                     "whole, or write it again"
                 ) from error
-        reading.describe(anchor)
+            reading.describe(anchor)
         reading.imported.folder = folder
-        if folder.exists():
-            folder.rmdir()
-        part.rename(folder)
         return reading.imported
     except OSError as error:
         raise MachineError(
             f"{folder} cannot be written ({error.strerror or error}); free some space or choose "
             "another folder"
         ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _check_anchor(anchor: Path) -> None:

@@ -18,6 +18,7 @@ from typing import IO
 import numpy as np
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_path
 from haloscope.scope.export.call_tree import check_call_tree
 from haloscope.scope.export.messages import ENDS, match_messages
 from haloscope.scope.export.run_clock import RunClock
@@ -73,7 +74,7 @@ def export_perfetto(
     Raises
     ------
     InputError
-        There are no events, or the window is empty.
+        There are no events, the window is empty, or there is no folder for the file.
     MachineError
         The file cannot be written.
     """
@@ -90,20 +91,16 @@ def export_perfetto(
         )
     if result is not None:
         check_call_tree(result)
-    part = path.with_name(f".{path.name}.part")
     timeline = Timeline(path)
     try:
-        with _opened(part, path.name.endswith(".gz")) as file:
+        with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
             writer = _Writer(file, timeline, warn)
             _write(writer, measurement, places, (begin, end), result, progress)
-        part.replace(path)
     except OSError as error:
         raise MachineError(
             f"{path} cannot be written ({error.strerror or error}); free some space or choose "
             "another place"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return timeline
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 from pathlib import Path
 
 import numpy as np
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import atomic_folder
 from haloscope.scope import maps
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.maps import Traffic
@@ -43,22 +41,14 @@ def write_maps(
     target = folder / NAME
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise InputError(f"{target} is no folder; move it away")
-    token = f"{os.getpid()}-{secrets.token_hex(4)}.part"
-    made, old = folder / f".{NAME}.{token}", folder / f".{NAME}.old.{token}"
     try:
-        made.mkdir()
-        pictures = _fill(made, traffic, routines, placement)
-        if target.exists():
-            target.rename(old)
-        made.rename(target)
+        with atomic_folder(target) as made:
+            pictures = _fill(made, traffic, routines, placement)
     except OSError as error:
         raise MachineError(
             f"{target} cannot be written ({error.strerror or error}); free some space or copy the "
             "measurement to a folder that can be written"
         ) from error
-    finally:
-        for rest in (made, old):
-            shutil.rmtree(rest, ignore_errors=True)
     return [(title, kind, f"{NAME}/{name}") for title, kind, name in pictures]
 
 
