@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -206,6 +207,54 @@ def test_a_folder_appears_only_when_it_is_complete_and_replaces_the_old_one(tmp_
         _fail_in_a_folder(target)
     assert _names(target) == ["file", "new"]
     assert _names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, link: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    target = tmp_path / "link" if link else pipe
+    if link:
+        target.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(target, "text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert _names(tmp_path) == (["link", "pipe"] if link else ["pipe"])
+
+
+def test_a_pipe_that_nobody_reads_and_a_socket_are_refused(tmp_path: Path) -> None:
+    pipe, name = tmp_path / "pipe", tmp_path / "socket"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(name))
+        for target, reason in ((pipe, "nobody reads"), (name, "it is a disk or a socket")):
+            with pytest.raises(InputError, match=reason):
+                write_text(target, "text")
+    assert pipe.is_fifo()
+    assert name.is_socket()
+    assert _names(tmp_path) == ["pipe", "socket"]
+
+
+@pytest.mark.parametrize("target", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_is_written_to_between_what_is_printed(tmp_path: Path, target: str) -> None:
+    program = (
+        "import sys; from haloscope.io.atomic import write_text; print('before', flush=True); "
+        "write_text(sys.argv[1], 'text\\n'); print('after')"
+    )
+    with (tmp_path / "out.txt").open("wb") as out:
+        subprocess.run(
+            [sys.executable, "-c", program, target],
+            stdout=out,
+            timeout=120,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+        )
+    assert (tmp_path / "out.txt").read_text() == "before\ntext\nafter\n"
+    assert _names(tmp_path) == ["out.txt"]
 
 
 def test_a_missing_folder_and_a_folder_as_target_are_input_errors(tmp_path: Path) -> None:

@@ -89,6 +89,16 @@ def test_an_export_writes_through_no_link_that_others_have_laid(
     assert not (tmp_path / "out").is_symlink()
 
 
+@pytest.mark.parametrize("option", ["--perfetto", "--cubex"])
+def test_an_export_replaces_no_pipe(folder: Path, tmp_path: Path, call: Call, option: str) -> None:
+    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    os.mkfifo(tmp_path / "pipe")
+    code, _, error = call("export", folder, option, "--out", tmp_path / "pipe")
+    assert code == 2
+    assert "nobody reads from this pipe" in error
+    assert (tmp_path / "pipe").is_fifo()
+
+
 @needs_otf2
 def test_exports_and_imports_remove_no_folder_of_others(tmp_path: Path, call: Call) -> None:
     write_synthetic(tmp_path / "trace", 2, 5, pattern="halo")

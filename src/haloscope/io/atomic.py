@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.special_files import copy_into, is_special
 
 if TYPE_CHECKING:
     import h5py
@@ -71,17 +73,20 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     ----------
     path : str or Path
         The target, in a folder that exists. A file there is replaced; so is a symbolic link.
+        What is no file (``/dev/stdout``, a pipe) is written to once all is complete.
 
     Yields
     ------
     Path
-        ``.<name>.<pid>-<random>.part`` in the folder of the target, a long name cut short. It ends
-        in ``.part``: a library that tells the format from the suffix must be told the format.
+        ``.<name>.<pid>-<random>.part`` in the folder of the target, or in that of temporary files
+        where the target is no file; a long name is cut short. It ends in ``.part``: a library that
+        tells the format from the suffix must be told the format.
 
     Raises
     ------
     InputError
-        The folder does not exist, or the target is a folder.
+        The folder does not exist, or the target is a folder, a disk, a socket, or a pipe that
+        nobody reads.
     MachineError
         The disk or quota is full, the file too large, or the place not writable for any other
         reason, as told by an OSError or by the text of an HDF5 error.
@@ -89,11 +94,17 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     target = Path(path)
     if os.path.isdir(target):  # Path.is_dir raises where a name is too long
         raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
-    temporary = temporary_beside(target)
+    special = is_special(target)
+    temporary = temporary_beside(Path(tempfile.gettempdir(), target.name) if special else target)
+    mode = 0o600 if special else 0o666
     try:
         with _open_folder(target) as folder:
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield temporary
+            if special:
+                copy_into(temporary, target)
+                temporary.unlink()
+                return
             _synchronise_file(temporary)
             os.replace(temporary, target)
             _synchronise_folder(folder)
