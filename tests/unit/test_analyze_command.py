@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,6 +236,7 @@ def test_a_profile_can_be_compared_with_a_trace(call: Call, trace: Path, profile
         (["profile", "--against", "nowhere"], "nowhere is not a folder"),
         (["profile", "--what-if", "ideal-network"], "needs a trace"),
         (["profile", "--threads", "-1"], "--threads"),
+        (["profile", "--threads", "100000"], "1024"),
     ],
     ids=" ".join,
 )
@@ -250,10 +255,31 @@ def test_wrong_input_is_one_line_and_exit_code_2(
     assert {path.name for path in profile.iterdir()}.isdisjoint(WRITTEN)
 
 
-def test_command_is_registered_without_loading_the_analysis() -> None:
-    import subprocess
-    import sys
+def test_threads_that_the_system_refuses_are_one_line_and_exit_code_3(trace: Path) -> None:
+    # Every thread takes as much of the address space as its stack may grow to.
+    stack, room = 1 << 30, 4 << 30
+    program = (
+        "import resource; from haloscope import cli; from haloscope.scope.analyze import analyze\n"
+        f"analyze({str(trace)!r}, threads=2)\n"
+        "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (taken + {room},) * 2)\n"
+        "cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "analyze", str(trace), "--threads", "8"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (stack, stack)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "the system refuses the 8 threads" in line
 
+
+def test_command_is_registered_without_loading_the_analysis() -> None:
     code = (
         "import sys; from haloscope import cli; "
         "print([n for n in sys.modules if n.startswith('haloscope.scope') or n == 'numpy'])"

@@ -11,6 +11,8 @@ import typer
 
 from haloscope.commands.world import open_world
 
+_MOST_THREADS = 1024
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -28,7 +30,9 @@ def analyze(
     against: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Compare with an earlier measurement.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads to use; 0: one a core.", min=0)] = 0,
+    threads: Annotated[
+        int, typer.Option(help="Threads to use; 0: one a core.", min=0, max=_MOST_THREADS)
+    ] = 0,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object on standard output and nothing else."),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 from haloscope.scope import clocks
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.measurement import Measurement
@@ -181,7 +181,7 @@ def predict(
     InputError
         There are no events, or the change, its value or its region is not known.
     MachineError
-        No compiler, or too little memory.
+        No compiler, too little memory, or too few threads.
     """
     settings, flags = check(measurement, name, value)
     correction = clocks.correct(measurement)
@@ -192,12 +192,11 @@ def predict(
     recording = costs_of_recording(measurement)
     if recording is not None:
         settings.recording = recording.ctypes.data
-    if _load().whatif_predict(
+    failure = _load().whatif_predict(
         ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(found)
-    ):
-        raise MachineError(
-            f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
-        )
+    )
+    if failure:
+        raise inputs.error_of(failure)
     scale = found.measured / found.baseline if found.baseline > 0 else 1.0
     predicted = found.predicted * scale
     notes = _notes(name, found, correction)
@@ -389,7 +388,7 @@ def _load() -> Any:
         [_REPLAYS / "whatif.cpp"],
         [
             *HEADERS,
-            *(_REPLAYS / f"{n}.h" for n in ("causal", "costs", "prediction")),
+            *(_REPLAYS / f"{n}.h" for n in ("causal", "costs", "prediction", "team")),
             EVENTS_HEADER,
         ],
         flags=("-fvisibility-inlines-hidden",),

@@ -315,7 +315,7 @@ class Causes {
     explained_.resize(chosen_.size());
     shares_.resize((chosen_.size() + kChunk - 1) / kChunk);
     std::atomic<int64_t> taken{0};
-    Team team(std::max(1, run_->threads));
+    Team team(std::max(1, std::min(run_->threads, (int32_t)shares_.size())));
     team.run([&](int) {
       Desk desk(run_, found_);
       for (int64_t chunk; (chunk = taken.fetch_add(1)) < (int64_t)shares_.size();) {
@@ -388,9 +388,14 @@ class Causes {
 extern "C" {
 
 // Fills delay costs, critical path and imbalance in. `out`: length of the critical path, share of
-// the waiting time that is explained.
-void find_causes(const RunInput *run, Found *found, double budget, double *out) {
-  out[1] = Causes(run, found).costs(budget);
-  out[0] = CriticalPath(run, found).find();
+// the waiting time that is explained. Returns how it failed.
+int find_causes(const RunInput *run, Found *found, double budget, double *out) {
+  try {
+    out[1] = Causes(run, found).costs(budget);
+    out[0] = CriticalPath(run, found).find();
+    return NONE;
+  } catch (const std::exception &) {
+    return failure();
+  }
 }
 }

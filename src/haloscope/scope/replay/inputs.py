@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.cpu import available_cores
+from haloscope.errors import MachineError
 from haloscope.scope.clocks import line_through, run_begin
 from haloscope.scope.measurement import HEADER_WORDS, Measurement
 
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
 
+_NO_THREADS = 2
 _ROLES = {
     "send": 2,
     "isend": 2,
@@ -116,6 +118,19 @@ class Inputs:
     def events(self) -> int:
         """Words of all locations together: an upper bound of the number of events."""
         return int(sum(self.run.locations[i].count for i in range(self.run.location_count)))
+
+    def error_of(self, failure: int) -> MachineError:
+        """What to raise for a replay that ended with a ``Failure`` of ``team.h``."""
+        folder = self.measurement.folder
+        if failure == _NO_THREADS:
+            return MachineError(
+                f"the system refuses the {self.run.threads} threads that were to replay {folder}; "
+                "use fewer with --threads, or raise the limit (ulimit -u, ulimit -v)"
+            )
+        return MachineError(
+            f"the replay of {folder} does not fit into memory; use a machine with more, or more "
+            "processes: mpiexec -n N haloscope analyze"
+        )
 
 
 def _pointer(array: NDArray[Any], keep: list[Any]) -> int | None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import MachineError
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.metrics import NUMBER
 from haloscope.scope.replay.inputs import HEADERS, Inputs
@@ -110,8 +109,8 @@ def load() -> Any:
     library = ctypes.CDLL(str(path))
     pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
     library.find_waits.restype = pointer
-    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer)
-    library.find_causes.restype = None
+    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer, pointer)
+    library.find_causes.restype = ctypes.c_int
     library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
     library.drop_found.restype = None
     library.drop_found.argtypes = (pointer,)
@@ -168,12 +167,12 @@ def _find_waits(
     told = _PROGRESS(progress) if progress is not None else _PROGRESS()
     peers = None if processes is None else PeersOf(processes)
     address = None if peers is None else ctypes.byref(peers.structure)
-    found = library.find_waits(ctypes.byref(inputs.run), int(causes), told, address)
+    failure = ctypes.c_int()
+    found = library.find_waits(
+        ctypes.byref(inputs.run), int(causes), told, address, ctypes.byref(failure)
+    )
     if not found:
-        raise MachineError(
-            f"the replay of {inputs.measurement.folder} does not fit into memory; use a machine "
-            "with more, or more processes: mpiexec -n N haloscope analyze"
-        )
+        raise inputs.error_of(failure.value)
     return found
 
 
@@ -221,7 +220,11 @@ class Replayed:
                 if causes:
                     answer = (ctypes.c_double * 2)()
                     budget = max(2e7, 8.0 * inputs.events)
-                    library.find_causes(run, found, budget, ctypes.cast(answer, ctypes.c_void_p))
+                    failure = library.find_causes(
+                        run, found, budget, ctypes.cast(answer, ctypes.c_void_p)
+                    )
+                    if failure:
+                        raise inputs.error_of(failure)
                     self.critical_path, self.explained = answer[0], answer[1]
                 self.waits = listed.result()
                 library.found_delays(found, len(self.waits), self.waits.ctypes.data)

@@ -210,9 +210,10 @@ struct Replay : Sharing {
 
 extern "C" {
 
-// Null where the exchange between processes failed or memory is short. Of several processes only
-// the first one's answer is whole.
-Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double), const Peers *peers) {
+// Null where the exchange between processes failed, memory is short or threads are refused, which
+// `why` tells. Of several processes only the first one's answer is whole.
+Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double), const Peers *peers,
+                  int *why) {
   try {
     auto found = std::make_unique<Found>();
     Replay replay;
@@ -223,6 +224,7 @@ Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double)
     replay.go(progress);
     return found.release();
   } catch (const std::exception &) {
+    *why = failure();
     return nullptr;
   }
 }

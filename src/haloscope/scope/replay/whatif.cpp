@@ -16,10 +16,13 @@
 // would gain that is not recorded is told by going through all once more with the recording taken
 // off every call and what follows it: perturbation analysis as in Malony, Reed, Wijshoff, IEEE
 // Transactions on Parallel and Distributed Systems 3, 1992.
+#include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
 
 #include "prediction.h"
+#include "team.h"
 
 namespace {
 
@@ -503,9 +506,12 @@ class WhatIf {
   void balance() {
     const int64_t count = (int64_t)replay_.units.size();
     visits_.resize(count);
-#pragma omp parallel for schedule(dynamic) num_threads(run_.threads)
-    for (int64_t i = 0; i < count; i++)
-      visits_[i] = visits_of(run_.locations[replay_.units[i].location]);
+    std::atomic<int64_t> taken{0};
+    Team team(std::max(1, std::min(run_.threads, (int32_t)count)));
+    team.run([&](int) {
+      for (int64_t i; (i = taken.fetch_add(1)) < count;)
+        visits_[i] = visits_of(run_.locations[replay_.units[i].location]);
+    });
     std::vector<int64_t> shares;
     counts.least_visits = INT64_MAX;
     for (const Visits &one : visits_) {
@@ -590,8 +596,8 @@ extern "C" int whatif_predict(const RunInput *run, const Settings *settings, Pre
     out->measured = measured - first;
     out->baseline = baseline - first;
     out->predicted = predicted - first;
-    return 0;
+    return NONE;
   } catch (const std::exception &) {
-    return 1;
+    return failure();
   }
 }
