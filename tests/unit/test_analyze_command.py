@@ -219,7 +219,7 @@ def test_earlier_analysis_that_does_not_fit_together_is_refused(
     result.save(earlier / "analysis.h5")
     code, out, err = call("analyze", profile, "--against", earlier)
     assert (code, out) == (2, "")
-    assert "does not fit together" in err
+    assert "is not a result that this version reads" in err
 
 
 def test_a_profile_can_be_compared_with_a_trace(call: Call, trace: Path, profile: Path) -> None:

@@ -22,7 +22,7 @@ from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps
 from haloscope.scope.maps.placement import suggest
-from haloscope.scope.measurement import MOST_RANKS, Measurement, open_measurement
+from haloscope.scope.measurement import Measurement, open_measurement
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.profiles import analyse_profile
 from haloscope.scope.recording import seconds_of_recording
@@ -152,34 +152,8 @@ def assist(folder: Path | str, processes: Processes, threads: int = 0) -> None:
 def _earlier(folder: Path, threads: int) -> Result:
     folder = measurement_in(folder)
     if (folder / FILE).is_file():
-        return _checked(Result.load(folder / FILE), folder)
+        return Result.load(folder / FILE)
     return analyse(open_measurement(folder), threads)
-
-
-def _checked(result: Result, folder: Path) -> Result:
-    """A result from a file, which may come from anywhere, if its parts fit together."""
-    span = result.about.get("span", 0.0) if isinstance(result.about, dict) else ""
-    fits = (
-        isinstance(span, int | float)
-        and 0 < result.size <= MOST_RANKS
-        and all(
-            isinstance(node.parent, int) and -1 <= node.parent < number
-            for number, node in enumerate(result.nodes)
-        )
-        and all(
-            isinstance(node.region, int) and 0 <= node.region < len(result.regions)
-            for node in result.nodes
-        )
-        and all(
-            isinstance(region.name, str) and isinstance(region.paradigm, str)
-            for region in result.regions
-        )
-    )
-    if not fits:
-        raise InputError(
-            f"{folder / FILE} does not fit together; run haloscope analyze {folder} again"
-        )
-    return result
 
 
 def _change(measurement: Measurement, text: str) -> tuple[str, str | None]:

@@ -15,10 +15,18 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_hdf5
 from haloscope.scope.measurement import Communicator, Location, Measurement, Node, Region
-from haloscope.scope.metrics import BY_NAME, children
+from haloscope.scope.metrics import BY_NAME, METRICS, children
+from haloscope.scope.result_checks import (
+    check_file,
+    check_names,
+    fitting_pairs,
+    fitting_waits,
+    measured,
+)
 from haloscope.scope.subtrees import Subtrees
 
 FILE = "analysis.h5"
@@ -80,6 +88,8 @@ class Result:
         Messages by size, shape (nodes, 66): none, 1 byte, up to 2, up to 4, ...
     waits
         Wait states, dtype :data:`WAITS`, by begin.
+    left_out
+        What was left out of a file because it does not fit, one line each.
     """
 
     about: dict[str, Any]
@@ -92,6 +102,7 @@ class Result:
     pairs: NDArray[Any] = field(default_factory=lambda: np.zeros(0, PAIRS))
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 66), np.int64))
     waits: NDArray[Any] = field(default_factory=lambda: np.zeros(0, WAITS))
+    left_out: list[str] = field(default_factory=list)
 
     @classmethod
     def empty(cls, measurement: Measurement) -> Result:
@@ -251,24 +262,28 @@ class Result:
             raise InputError(f"{path} is not there; run haloscope analyze {path.parent} first")
         try:
             with h5py.File(path, "r") as file:
-                text = file["names"]
-                if text.size > 1 << 30:
-                    raise ValueError("too long")
-                names = json.loads(text[()].tobytes())
-                shape = (len(names["nodes"]), len(names["locations"]))
-                if names["format"] != _FORMAT or shape[0] * shape[1] > _MOST_VALUES:
+                check_file(file)
+                names = json.loads(file["names"][()].tobytes())
+                if names["format"] != _FORMAT:
                     raise ValueError("another format")
+                check_names(names)
+                shape = (len(names["nodes"]), len(names["locations"]))
+                if shape[0] * shape[1] > _MOST_VALUES:
+                    raise ValueError("too large")
                 read = {}
                 for name, data in file["values"].items() if values else ():
                     if name in BY_NAME and data.shape == shape:
-                        read[name] = np.asarray(data[()], np.float64)
+                        read[name] = measured(data[()])
                 pairs, waits = file["pairs"], file["waits"]
                 if pairs.dtype != PAIRS or waits.dtype != WAITS:
                     raise ValueError("another format")
+                pairs, waits, sizes, left_out = _fitting(
+                    pairs[()], waits[()], file["sizes"][()], shape, names["size"]
+                )
                 folder = path.parent
                 return cls(
                     names["about"],
-                    int(names["size"]),
+                    names["size"],
                     [Region(**region) for region in names["regions"]],
                     [Node(*node) for node in names["nodes"]],
                     [
@@ -294,12 +309,44 @@ class Result:
                         for place in names["locations"]
                     ],
                     read,
-                    pairs[()],
-                    np.asarray(file["sizes"][()], np.int64),
-                    waits[()],
+                    pairs,
+                    sizes,
+                    waits,
+                    left_out,
                 )
-        except (OSError, KeyError, TypeError, ValueError, IndexError) as error:
+        except (
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RuntimeError,
+        ) as error:
             raise InputError(
                 f"{path} is not a result that this version reads ({error}); run haloscope "
                 f"analyze {path.parent} again"
             ) from error
+
+
+def _fitting(
+    pairs: NDArray[Any],
+    waits: NDArray[Any],
+    sizes: NDArray[Any],
+    shape: tuple[int, int],
+    ranks: int,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], list[str]]:
+    """Tables of a file without what names nothing that is there, and what was left out."""
+    left_out = []
+    good = fitting_pairs(pairs, shape[0], ranks)
+    if not good.all():
+        left_out.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
+        pairs = pairs[good]
+    good = fitting_waits(waits, len(METRICS), *shape)
+    if not good.all():
+        left_out.append(f"left out {counted((~good).sum(), 'wait')} out of range")
+        waits = waits[good]
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((0, 66), (shape[0], 66)):
+        left_out.append("message sizes do not fit and are left out")
+        sizes = np.zeros((0, 66), np.int64)
+    return pairs, waits, sizes.astype(np.int64), left_out

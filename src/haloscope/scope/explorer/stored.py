@@ -17,17 +17,16 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.scope.metrics import METRICS, children
-from haloscope.scope.result import FILE, PAIRS, WAITS, Result
+from haloscope.scope.result import FILE, Result
+from haloscope.scope.result_checks import measured
 from haloscope.scope.subtrees import Subtrees
 
 FINDINGS = "findings.json"
 ROUNDING = 1e-12  # of a sum: what is left when its parts are taken away again
 _MOST_FINDINGS_BYTES = 1 << 24
 _MOST_FINDINGS = 500
-_MOST_ROWS = 1 << 27  # of the tables of pairs and waits
 _KEPT_BYTES = 256 << 20  # of values that were looked at
 _BLOCK_BYTES = 1 << 19  # of rows that are read at once, where the file does not say
 _MOST_BLOCK_BYTES = 64 << 20
@@ -59,18 +58,14 @@ class Stored:
     def __init__(self, folder: Path) -> None:
         folder = _measurement_in(folder)
         self.folder = folder
-        self.left_out: list[str] = []
         path = folder / FILE
         if not folder.is_dir():
             raise InputError(
                 f"{folder} is not a folder; give one that haloscope measure has written and "
                 "haloscope analyze has analysed"
             )
-        if path.is_file():
-            _check_file(path)
         self.result = Result.load(path, values=False)
-        _check_tree(path, self.result)
-        self._drop_what_does_not_fit()
+        self.left_out = list(self.result.left_out)
         self.notes: list[str] = []
         self.answer: list[str] = []
         self.measuring: dict[str, Any] = {}
@@ -108,7 +103,7 @@ class Stored:
         if group is not None and {"nodes", "locations"} <= set(group):
             nodes, places = group["nodes"], group["locations"]
             if nodes.shape == self.shape[:1] and places.shape == self.shape[1:]:
-                return _finite(nodes[()]), _finite(places[()])
+                return measured(nodes[()]), measured(places[()])
         by_node, by_place = np.zeros(self.shape[0]), np.zeros(self.shape[1])
         for first, rows in self._blocks(metric):
             by_node[first : first + len(rows)] = rows.sum(axis=1)
@@ -126,7 +121,7 @@ class Stored:
         data = self._file["values"][metric]
         step = self._block_rows(metric)
         for first in range(0, self.shape[0], step):
-            yield first, _finite(data[first : first + step])
+            yield first, measured(data[first : first + step])
 
     def _block(self, metric: str, first: int, rows: int) -> NDArray[np.float64]:
         """A few rows, kept for the next look at them."""
@@ -135,7 +130,7 @@ class Stored:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-            block = _finite(self._file["values"][metric][first : first + rows])
+            block = measured(self._file["values"][metric][first : first + rows])
             self._kept[key] = block
             self._kept_bytes += block.nbytes
             while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
@@ -147,7 +142,7 @@ class Stored:
         if metric not in self.present:
             return np.zeros(self.shape)
         with self._lock:
-            return _finite(self._file["values"][metric][()])
+            return measured(self._file["values"][metric][()])
 
     def row(
         self, metric: str, nodes: NDArray[np.bool_], *, exclusive: bool = False
@@ -180,7 +175,7 @@ class Stored:
         data = self._file.get(f"subtrees/values/{metric}") if len(kept) and self._has_sums else None
         if isinstance(data, h5py.Dataset) and data.shape == (len(self._subtrees.nodes), len(whole)):
             with self._lock:
-                sums = _finite(data[kept]).sum(axis=0)
+                sums = measured(data[kept]).sum(axis=0)
             return np.asarray(sums + self._sum_of(metric, beside), np.float64)
         if 2 * np.count_nonzero(nodes) <= len(nodes):
             return self._sum_of(metric, nodes)
@@ -196,36 +191,6 @@ class Stored:
             chosen = nodes[first : first + step]
             total += self._block(metric, first, step)[chosen].sum(axis=0)
         return total
-
-    def _drop_what_does_not_fit(self) -> None:
-        """Leave out pairs and waits that name what is not there."""
-        result = self.result
-        nodes, places = len(result.nodes), len(result.locations)
-        pairs, waits = result.pairs, result.waits
-        good = (
-            _within(pairs["node"], nodes)
-            & _within(pairs["sender"], result.size)
-            & _within(pairs["receiver"], result.size)
-        )
-        if not good.all():
-            self.left_out.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
-            result.pairs = pairs[good]
-        good = (
-            _within(waits["metric"], len(METRICS))
-            & _within(waits["node"], nodes)
-            & _within(waits["location"], places)
-            & (waits["cause"] < places)
-            & (waits["cause_node"] < nodes)
-            & (waits["delay_node"] < nodes)
-            & np.isfinite(waits["begin"])
-            & np.isfinite(waits["end"])
-        )
-        if not good.all():
-            self.left_out.append(f"left out {counted((~good).sum(), 'wait')} out of range")
-            result.waits = waits[good]
-        if result.sizes.ndim != 2 or result.sizes.shape[0] not in (0, nodes):
-            self.left_out.append("message sizes do not fit and are left out")
-            result.sizes = np.zeros((0, 66), np.int64)
 
     def _read_findings(self) -> list[dict[str, Any]]:
         path = self.folder / FINDINGS
@@ -260,82 +225,7 @@ def _lines(told: Any) -> list[str]:
     return [str(line) for line in told[:_MOST_FINDINGS]] if isinstance(told, list) else []
 
 
-def _finite(values: Any) -> NDArray[np.float64]:
-    numbers = np.asarray(values, np.float64)
-    if not np.isfinite(numbers).all():
-        numbers = np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
-    return numbers
-
-
 def _are(data: Any, numbers: NDArray[np.int64]) -> bool:
     """Whether a file holds these numbers."""
     fits = isinstance(data, h5py.Dataset) and data.shape == numbers.shape
     return fits and np.array_equal(data[()], numbers)
-
-
-def _within(numbers: NDArray[Any], limit: int) -> NDArray[np.bool_]:
-    return np.asarray((numbers >= 0) & (numbers < limit))
-
-
-def _check_file(path: Path) -> None:
-    """Refuse a file that leads to other files, or whose tables are too long to be read.
-
-    HDF5 can name other files as the place of its data; a measurement never does.
-    """
-    try:
-        with h5py.File(path, "r") as file:
-            _check_group(file)
-            for name, kind in (("pairs", PAIRS), ("waits", WAITS)):
-                if file[name].dtype != kind or file[name].size > _MOST_ROWS:
-                    raise ValueError(f"{name} does not fit")
-            if file["sizes"].size > _MOST_ROWS:
-                raise ValueError("sizes does not fit")
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path} is not a result that this version reads ({error}); run haloscope analyze "
-            f"{path.parent} again"
-        ) from error
-
-
-def _check_group(group: h5py.Group, depth: int = 0) -> None:
-    if depth > 3:
-        raise ValueError("groups are nested too deep")
-    for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise ValueError("it links to other files")
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            _check_group(item, depth + 1)
-        elif item.external is not None or item.is_virtual:
-            raise ValueError("it takes data from other files")
-
-
-def _check_tree(path: Path, result: Result) -> None:
-    """Refuse numbers of regions, parents and ranks that lead nowhere."""
-    nodes = result.nodes
-    good = (
-        bool(nodes)
-        and bool(result.locations)
-        and 0 < result.size <= 1 << 20
-        and isinstance(result.about, dict)
-        and all(
-            isinstance(node.parent, int)
-            and isinstance(node.region, int)
-            and -1 <= node.parent < number
-            and 0 <= node.region < len(result.regions)
-            for number, node in enumerate(nodes)
-        )
-        and all(
-            isinstance(place.rank, int)
-            and isinstance(place.number, int)
-            and 0 <= place.rank < result.size
-            and 0 <= place.number < 1 << 31
-            for place in result.locations
-        )
-        and all(isinstance(region.name, str) for region in result.regions)
-    )
-    if not good:
-        raise InputError(
-            f"{path} is not a result that this version reads (its call tree or its locations "
-            f"lead nowhere); run haloscope analyze {path.parent} again"
-        )
