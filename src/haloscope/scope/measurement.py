@@ -27,6 +27,8 @@ HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
 MOST_LINE = 1 << 24
 _MOST_COST = 1e-3  # seconds, of recording one event
+# Members of all communicators, beyond one for each byte of definitions: "world" takes few of these.
+_MOST_MEMBERS = 1 << 23
 MOST_OMITTED = 64  # of the numbers of a rank: those given out for one that a line tells
 
 _DEFINITIONS = re.compile(r"rank-(\d{5,7})\.def")
@@ -154,15 +156,20 @@ class Measurement:
 
 
 class _Merger:
-    """Numbers of the whole run for what the ranks number by themselves."""
+    """Numbers of the whole run for what the ranks number by themselves.
 
-    def __init__(self) -> None:
+    Communicators have no more than so many members together.
+    """
+
+    def __init__(self, members: int) -> None:
         self.regions: list[Region] = []
         self.nodes: list[Node] = []
         self.comms: list[Communicator] = []
         self._regions: dict[Region, int] = {}
         self._nodes: dict[Node, int] = {}
-        self._comms: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._comms: dict[tuple[str, int | tuple[int, ...]], int] = {}
+        self._worlds: dict[int, tuple[int, ...]] = {}
+        self._members = members
 
     def region(self, region: Region) -> int:
         if region not in self._regions:
@@ -176,14 +183,34 @@ class _Merger:
             self.nodes.append(node)
         return self._nodes[node]
 
+    def world(self, size: int) -> tuple[int, ...]:
+        """Ranks of a run of this size, the same object for all that name it."""
+        if size not in self._worlds:
+            self._take(size)
+            self._worlds[size] = tuple(range(size))
+        return self._worlds[size]
+
     def comm(self, comm: Communicator) -> int:
-        key = (comm.key, tuple(sorted((*comm.members, *comm.remote))))
+        key = (comm.key, self._ranks(comm))
         if key not in self._comms:
+            self._take(len(comm.members) + len(comm.remote))
             self._comms[key] = len(self.comms)
             self.comms.append(comm)
         elif comm.name:  # which may have been given later
             self.comms[self._comms[key]] = replace(self.comms[self._comms[key]], name=comm.name)
         return self._comms[key]
+
+    def _take(self, members: int) -> None:
+        if members > self._members:
+            raise ValueError("communicators have too many members")
+        self._members -= members
+
+    def _ranks(self, comm: Communicator) -> int | tuple[int, ...]:
+        """What tells the ranks of a communicator from others: n where they are the first n."""
+        if not comm.remote and comm.members is self._worlds.get(len(comm.members)):
+            return len(comm.members)
+        ranks = tuple(sorted((*comm.members, *comm.remote)))
+        return len(ranks) if all(own == rank for own, rank in enumerate(ranks)) else ranks
 
 
 def _integers(value: Any, limit: int) -> tuple[int, ...]:
@@ -254,7 +281,7 @@ class _RankReader:
                 self.comms[int(line["comm"])] = self.merger.comm(
                     Communicator(
                         str(line["key"]),
-                        tuple(range(self.size))
+                        self.merger.world(self.size)
                         if members == "world"
                         else _integers(members, self.size),
                         _integers(line.get("remote", []), self.size),
@@ -367,7 +394,7 @@ def open_measurement(folder: Path) -> Measurement:
         )
     warnings: list[str] = []
     about = _about(folder, warnings)
-    merger = _Merger()
+    merger = _Merger(_MOST_MEMBERS + sum(path.stat().st_size for _, path in files))
     root = merger.node(Node(-1, merger.region(Region("program", "program"))))
     ranks: dict[int, RankDefinitions] = {}
     locations: list[Location] = []

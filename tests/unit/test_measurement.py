@@ -1,0 +1,44 @@
+"""Claims about folders of measurements from elsewhere: what is wrong is told, and costs little."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from haloscope.scope.measurement import MOST_RANKS, open_measurement
+from haloscope.scope.replay.inputs import make_inputs
+from haloscope.scope.synthetic import write_synthetic
+from haloscope.scope.trace import DefinitionsWriter
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_synthetic(tmp_path / "trace", 3, 5, pattern="halo")
+    return tmp_path / "trace"
+
+
+def test_communicators_of_a_world_that_is_not_there_take_little_memory(tmp_path: Path) -> None:
+    with DefinitionsWriter(tmp_path, 0, MOST_RANKS) as said:
+        said.node(-1, said.region("program", "program"))
+        for number in range(1000):
+            said.comm(f"{number:016x}", "world")
+        said.end(1)
+    tracemalloc.start()
+    measurement = open_measurement(tmp_path)
+    make_inputs(measurement)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0 < len(measurement.comms) < 10
+    assert "a line of 'comm' does not fit" in measurement.warnings[0]
+    assert most < 500 << 20
+
+
+def test_a_world_is_the_same_communicator_named_or_listed(tmp_path: Path) -> None:
+    for rank, members in enumerate(("world", [0, 1, 2], [2, 0, 1])):
+        with DefinitionsWriter(tmp_path, rank, 3) as said:
+            said.comm("1", members)
+            said.comm("2", [0, 1])
+            said.end(1)
+    assert [comm.members for comm in open_measurement(tmp_path).comms] == [(0, 1, 2), (0, 1)]
