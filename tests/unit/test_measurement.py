@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -42,3 +45,23 @@ def test_a_world_is_the_same_communicator_named_or_listed(tmp_path: Path) -> Non
             said.comm("2", [0, 1])
             said.end(1)
     assert [comm.members for comm in open_measurement(tmp_path).comms] == [(0, 1, 2), (0, 1)]
+
+
+def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path) -> None:
+    # A hole in a file takes no room on the disk.
+    os.truncate(folder / "rank-00001.0.events", 1 << 40)
+    program = (
+        "import resource; from haloscope import cli; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36)); cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "analyze", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert "rank-00001.0.events with 1,099.5 GB cannot be mapped" in line

@@ -157,6 +157,17 @@ def _entered(measurement: Measurement) -> NDArray[np.int32]:
     return entered
 
 
+def _mapped(path: Path, words: int) -> NDArray[np.uint64]:
+    try:
+        return np.memmap(path, np.uint64, "r", shape=(words,))
+    except OSError as error:
+        raise MachineError(
+            f"{path} with {8 * words / 1e9:,.1f} GB cannot be mapped into memory "
+            f"({error.strerror or error}); raise the limit of address space (ulimit -v), or use a "
+            "larger machine"
+        ) from error
+
+
 def make_inputs(
     measurement: Measurement,
     threads: int = 0,
@@ -172,6 +183,11 @@ def make_inputs(
         Threads that a replay may use; 0 for one a core.
     knots
         Corrections of clocks by index of location: arrays (n, 2) of tick and shift in ticks.
+
+    Raises
+    ------
+    MachineError
+        The events do not fit into the address space.
     """
     keep: list[Any] = []
     places = measurement.locations
@@ -226,7 +242,7 @@ def make_inputs(
         if place.events is not None:
             size = place.events.stat().st_size // 8
             if size > HEADER_WORDS:
-                words = np.memmap(place.events, np.uint64, "r", shape=(size,))
+                words = _mapped(place.events, size)
                 keep.append(words)
                 one.epoch = int(words[2]) - origin
                 one.words = words.ctypes.data + 8 * HEADER_WORDS
