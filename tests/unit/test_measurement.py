@@ -65,3 +65,28 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert "rank-00001.0.events with 1,099.5 GB cannot be mapped" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("rank-00001.0.events", "rank-00001.0.events is left out: it is no file"),
+        ("rank-00001.def", "1 of 3 ranks is missing, rank 1 first"),
+        ("measurement.json", "measurement.json is not readable; what it says is left out"),
+    ],
+)
+def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
+    folder: Path, name: str, told: str
+) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "haloscope", "analyze", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert told in open_measurement(folder).warnings

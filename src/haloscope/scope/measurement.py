@@ -8,6 +8,7 @@ out with a word about it, and nothing in them is executed.
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from collections.abc import Mapping
@@ -358,10 +359,12 @@ def _count(numbers: Mapping[int, object]) -> int:
 
 def _about(folder: Path, warnings: list[str]) -> dict[str, Any]:
     path = folder / "measurement.json"
-    try:
-        about = json.loads(path.read_text()) if path.stat().st_size < MOST_LINE else None
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
+    try:
+        # To open what is no file, such as a pipe, could take for ever.
+        fits = path.is_file() and path.stat().st_size < MOST_LINE
+        about = json.loads(path.read_text()) if fits else None
     except (OSError, ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
@@ -473,6 +476,9 @@ def _with_events(
         if match is None or int(match[1]) != rank:
             continue
         number = int(match[2])
+        if not path.is_file():
+            warnings.append(f"{path.name} is left out: it is no file")
+            continue
         try:
             with path.open("rb") as file:
                 header = file.read(8 * HEADER_WORDS)

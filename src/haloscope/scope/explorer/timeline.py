@@ -73,7 +73,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """What was prepared in a folder; empty where nothing was, or by another version."""
     path = folder / ABOUT
     try:
-        if path.stat().st_size > _MOST_ABOUT_BYTES:
+        if not path.is_file() or path.stat().st_size > _MOST_ABOUT_BYTES:
             return {}
         about = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
