@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +94,26 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
     )
     assert done.returncode == 0, done.stderr
     assert told in open_measurement(folder).warnings
+
+
+@pytest.mark.parametrize(
+    ("offsets", "told"),
+    [
+        ([(1e300, 1)], "a line of 'offset' does not fit"),
+        ([(math.nan, 1)], "a line of 'offset' does not fit"),
+        ([(1.0, -1)], "a line of 'offset' does not fit"),
+        ([(1.0, 10**400)], "a line of 'offset' does not fit"),
+        ([(1e9, 1), (-1e9, 2)], "the offsets of its clock do not fit; the first is taken"),
+    ],
+)
+def test_offsets_of_no_clock_are_told_and_the_analysis_is_whole(
+    folder: Path, offsets: list[tuple[float, int]], told: str, call: Callable[..., Any]
+) -> None:
+    with (folder / "rank-00001.def").open("a") as file:
+        for offset, at in offsets:
+            file.write(json.dumps({"offset": offset, "at": at}) + "\n")
+    code, out, error = call("analyze", folder, "--json")
+    assert (code, error) == (0, "")
+    json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert any(told in line for line in json.loads(out)["warnings"])
+    assert (folder / "report.md").is_file()

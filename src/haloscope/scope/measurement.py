@@ -27,6 +27,9 @@ MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
 MOST_LINE = 1 << 24
+_MOST_TICK = 1 << 62
+_MOST_OFFSET = 1e10  # seconds between two clocks: more than 300 years
+_MOST_DRIFT = 0.5  # seconds a second
 _MOST_COST = 1e-3  # seconds, of recording one event
 # Members of all communicators, beyond one for each byte of definitions: "world" takes few of these.
 _MOST_MEMBERS = 1 << 23
@@ -308,12 +311,15 @@ class _RankReader:
             case "counter":
                 self.result.counters.append(line)
             case "offset":
-                self.result.offsets.append((int(line["at"]), float(line["offset"])))
+                offset = float(line["offset"])
+                if not abs(offset) < _MOST_OFFSET:
+                    raise ValueError("an offset is out of range")
+                self.result.offsets.append((_tick(line["at"]), offset))
             case "rate":
                 rate = float(line["rate"])
                 if not 1 <= rate <= 1e12:
                     raise ValueError("a rate is out of range")
-                self.result.rate = (int(line["at"]), rate)
+                self.result.rate = (_tick(line["at"]), rate)
             case "heap":
                 self.result.heap = int(line["heap"])
             case "recording":
@@ -337,6 +343,20 @@ def _costs(line: dict[str, Any]) -> tuple[float, ...]:
     if not all(0 <= cost < _MOST_COST for cost in costs):
         raise ValueError("a cost is out of range")
     return costs
+
+
+def _tick(value: Any) -> int:
+    tick = int(value)
+    if not 0 <= tick < _MOST_TICK:
+        raise ValueError("a tick is out of range")
+    return tick
+
+
+def _drifts_apart(said: RankDefinitions) -> bool:
+    """Whether the offsets of a rank tell of a clock that no clock of a computer is."""
+    (first_tick, first), (last_tick, last) = said.offsets[0], said.offsets[-1]
+    seconds = (last_tick - first_tick) / float(said.opening["ticks_per_second"])
+    return abs(last - first) > _MOST_DRIFT * max(seconds, 0.0)
 
 
 def _table(numbers: dict[int, int]) -> NDArray[np.int64]:
@@ -413,8 +433,7 @@ def open_measurement(folder: Path) -> Measurement:
             opening["epoch"] = int(opening.get("epoch", 0))
             if not (0 < ranks_of_run <= MOST_RANKS and rank < ranks_of_run and 1 <= rate <= 1e12):
                 raise ValueError("a number is out of range")
-            if not 0 <= opening["epoch"] < 1 << 62:
-                raise ValueError("the epoch is out of range")
+            _tick(opening["epoch"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             warnings.append(f"{path.name} is left out: its first line does not fit ({error})")
             continue
@@ -430,6 +449,10 @@ def open_measurement(folder: Path) -> Measurement:
         except ValueError as error:
             warnings.append(f"{path.name} is left out: {error}")
             continue
+        offsets = ranks[rank].offsets
+        if offsets and _drifts_apart(ranks[rank]):
+            warnings.append(f"{path.name}: the offsets of its clock do not fit; the first is taken")
+            del offsets[1:]
         here = _with_events(folder, rank, reader.locations, warnings)
         locations += here
         if ranks[rank].ended and any(place.number == 0 and _is_empty(place) for place in here):

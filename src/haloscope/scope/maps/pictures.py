@@ -245,7 +245,9 @@ def _sorted(
         color=INK,
         loc="left",
     )
-    axis.set_ylim(bottom=0)
+    # Clocks far apart make times negative.
+    highest = axis.get_ylim()[1]
+    axis.set_ylim(0.0, highest if highest > 0 else 1.0)
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=label in ("senders", "messages")))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: spelled(value)))
     axis.tick_params(labelsize=8, colors=MUTED)
