@@ -165,6 +165,7 @@ class _Translator:
         self.archive = archive
         self.rank = rank
         self.events = 0
+        self._latest = 0
         self._write = write
         self._left_out = left_out
         self._of = archive.otf2.events
@@ -211,9 +212,15 @@ class _Translator:
         }
 
     def write(self, events: Events, ticks: NDArray[np.int64]) -> None:
-        """Write a piece of events at these times."""
+        """Write a piece of events at these times, where OTF2 takes them: none before another."""
+        ordered = np.maximum.accumulate(np.append(self._latest, ticks))
+        self._latest = int(ordered[-1])
+        if late := np.count_nonzero(ticks < ordered[1:]):
+            self._left_out["times that run backwards"] += int(late)
         by_kind, write, keep = self._by_kind, self._write, self._keep
-        for time, (_, kind, payload, words) in zip(ticks.tolist(), iterate(events), strict=True):
+        for time, (_, kind, payload, words) in zip(
+            ordered[1:].tolist(), iterate(events), strict=True
+        ):
             try:
                 write(by_kind.get(kind, keep)(time, kind, payload, words))
             except (KeyError, IndexError, AttributeError):
