@@ -21,7 +21,7 @@ from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments, starts_of
 from haloscope.scope.explorer.tiles import BINS, EXACT, FACTOR, levels
 from haloscope.scope.explorer.timeline import Timeline
-from haloscope.scope.explorer.view import TimelineView
+from haloscope.scope.explorer.view import Preparing, TimelineView
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.synthetic import write_synthetic
 from haloscope.scope.trace import (
@@ -313,6 +313,51 @@ def test_broken_preparation_is_one_clear_error(tmp_path: Path, name: str) -> Non
     (prepared / name).write_bytes(b"\x93NUMPY\x01\x00broken")
     with pytest.raises(InputError, match="remove that folder"):
         Timeline(tmp_path, prepared)
+
+
+# What a header of NumPy's that has lost a bit can be: brackets that stay open, no dictionary, a
+# dictionary of other things, a length that the file does not have.
+HEADERS = {
+    "open": b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,",
+    "none": b"descr",
+    "other": b"{'shape': (3,)}",
+    "long": b"{'descr': '<i8', 'fortran_order': False, 'shape': (1099511627776,), }",
+    "deep": b"(" * 200,
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("name", ["chunks.npy", "lines.npy", "tables.npy"])
+def test_a_damaged_preparation_is_made_again(tmp_path: Path, name: str, header: str) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+    whole = (prepare(tmp_path) / name).read_bytes()
+    text = HEADERS[header].ljust(501) + b"\n"
+    (tmp_path / "explorer-cache" / name).write_bytes(
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(80)
+    )
+    told: list[str] = []
+    preparing = Preparing(Report(tmp_path), 0, told.append)
+    preparing.wait()
+    assert preparing.meta()["state"] == "ready"
+    assert (tmp_path / "explorer-cache" / name).read_bytes() == whole
+    assert [line.partition(" is ")[2] for line in told] == [
+        "damaged; the timeline is prepared again"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_in_an_error_leaves_no_page_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sample(tmp_path, ranks=2, steps=1)
+
+    def fail(*given: object, **named: object) -> None:
+        raise AttributeError("an error of our own")
+
+    monkeypatch.setattr("haloscope.scope.explorer.view.prepare", fail)
+    preparing = Preparing(Report(tmp_path), 0, print)
+    preparing.wait()
+    assert preparing.meta()["state"] == "failed"
 
 
 def test_preparation_never_leads_to_another_file(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def prepare(
     folder: Path,
     into: Path | None = None,
     *,
+    again: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Path:
     """Prepare the timeline of a trace, unless that was done before.
@@ -63,6 +64,8 @@ def prepare(
         The measurement folder.
     into
         Where to keep it; the folder's own ``explorer-cache`` by default.
+    again
+        Do so even where it is done: what is there is damaged.
     progress
         Told the share that is done, now and then.
 
@@ -80,7 +83,7 @@ def prepare(
     """
     target = folder / FOLDER if into is None else into
     signature = _signature(folder)
-    if read_about(target).get("signature") == signature:
+    if not again and read_about(target).get("signature") == signature:
         return target
     with atomic_folder(target) as part:
         about = _Preparation(open_measurement(folder), part, progress).run()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import tokenize
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,21 +125,15 @@ class Timeline:
             self.nodes = [(int(p), str(name), str(site)) for p, name, site in about["nodes"]]
             self.places = [_place(fields) for fields in about["places"]]
             tiles = int(about["tiles"])
-            self.keys = np.load(prepared / "tile-keys.npy", allow_pickle=False)
-            self._chunks = np.load(prepared / "chunks.npy", allow_pickle=False)
-            self.lines = np.load(prepared / "lines.npy", mmap_mode="r", allow_pickle=False)
-            tables = np.load(prepared / "tables.npy", allow_pickle=False)
-            knots = np.load(prepared / "knots.npy", allow_pickle=False)
-            self._stacks = np.load(prepared / "stacks.npy", allow_pickle=False)
+            self.keys = _table(prepared / "tile-keys.npy", np.int64)
+            self._chunks = _table(prepared / "chunks.npy", CHUNKS)
+            self.lines = _table(prepared / "lines.npy", LINES, mapped=True)
+            tables = _table(prepared / "tables.npy", np.int64)
+            knots = _table(prepared / "knots.npy", KNOTS)
+            self._stacks = _table(prepared / "stacks.npy", np.int64)
             shape = (tiles, BINS)
             fits = (
-                self.keys.dtype == np.int64
-                and self.keys.shape == (tiles,)
-                and self._chunks.dtype == CHUNKS
-                and self.lines.dtype == LINES
-                and tables.dtype == np.int64
-                and knots.dtype == KNOTS
-                and self._stacks.dtype == np.int64
+                self.keys.shape == (tiles,)
                 and 0 < self.span < np.inf
                 and abs(self.begin) < np.inf
                 and all(-1 <= parent < n for n, (parent, _, _) in enumerate(self.nodes))
@@ -152,7 +147,7 @@ class Timeline:
             parts = np.split(tables[len(sizes) :], np.cumsum(sizes)[:-1])
             most = len(self.nodes) - 1
             self._tables = [np.clip(parts[one.table], -1, most) for one in self.places]
-        except (KeyError, TypeError, ValueError, IndexError, OSError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, OSError) as error:
             raise InputError(
                 f"{prepared} does not hold a timeline that can be read ({error}); remove that "
                 "folder and try again"
@@ -260,10 +255,29 @@ class Timeline:
         return total, part
 
 
+def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
+    """One of the tables that `prepare` has saved; its header has to tell what its file holds."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is no file")
+    with path.open("rb") as file:
+        try:
+            np.lib.format.read_magic(file)
+            shape, _, found = np.lib.format.read_array_header_1_0(file)
+        except (tokenize.TokenError, SyntaxError, RecursionError) as error:
+            raise ValueError(f"{path.name} has a broken header") from error
+        begin = file.tell()
+        size = path.stat().st_size - begin
+        if found != np.dtype(kind) or shape != (size // found.itemsize,) or size % found.itemsize:
+            raise ValueError(f"{path.name} is another table")
+        if mapped:
+            return np.memmap(path, kind, "r", begin, shape)
+        return np.fromfile(file, kind)
+
+
 def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
     if not shape[0]:
         return np.zeros(shape, kind)
-    if path.stat().st_size != shape[0] * shape[1] * np.dtype(kind).itemsize:
+    if not path.is_file() or path.stat().st_size != shape[0] * shape[1] * np.dtype(kind).itemsize:
         raise ValueError(f"{path.name} has another size")
     return np.memmap(path, kind, "r", shape=shape)
 

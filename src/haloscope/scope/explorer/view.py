@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import HaloscopeError
+from haloscope.errors import HaloscopeError, InputError
 from haloscope.scope.explorer.preparation import has_events, prepare
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import FACTOR, LAST_LEVEL
@@ -221,19 +221,33 @@ class Preparing:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _run(self) -> None:
-        def progress(share: float) -> None:
-            self._share = share
-
         try:
-            try:
-                prepared = prepare(self._folder, progress=progress)
-            except OSError as error:
-                self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
-                self._tell(
-                    f"{self._folder} cannot be written ({error.strerror or error}); the timeline "
-                    "is prepared for this session only"
-                )
-                prepared = prepare(self._folder, self._temporary / "cache", progress=progress)
-            self.view = TimelineView(self._report, self._side, Timeline(self._folder, prepared))
+            self.view = TimelineView(self._report, self._side, self._timeline())
         except (HaloscopeError, OSError, ValueError, MemoryError) as error:
             self._failure = str(error) or type(error).__name__
+        finally:
+            # The page asks until there is an answer, whatever has gone wrong here.
+            if self.view is None and not self._failure:
+                self._failure = "an error of Haloscope's own, which the terminal shows"
+
+    def _timeline(self) -> Timeline:
+        prepared = self._prepared()
+        try:
+            return Timeline(self._folder, prepared)
+        except InputError:
+            self._tell(f"{prepared} is damaged; the timeline is prepared again")
+            return Timeline(self._folder, self._prepared(again=True))
+
+    def _prepared(self, *, again: bool = False) -> Path:
+        try:
+            return prepare(self._folder, again=again, progress=self._progress)
+        except OSError as error:
+            self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
+            self._tell(
+                f"{self._folder} cannot be written ({error.strerror or error}); the timeline "
+                "is prepared for this session only"
+            )
+            return prepare(self._folder, self._temporary / "cache", progress=self._progress)
+
+    def _progress(self, share: float) -> None:
+        self._share = share
