@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,27 @@ def test_a_command_that_ends_at_once_beside_other_threads_is_noticed():
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+
+
+def measure(folder: Path, *command: str) -> tuple[int, list[str]]:
+    """Exit code and lines of `haloscope measure` with a folder of its own choice."""
+    done = subprocess.run(
+        [sys.executable, "-m", "haloscope", "measure", "--out", str(folder), "--", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_command_that_removes_the_folder_is_told_in_one_line(tmp_path: Path):
+    code, lines = measure(tmp_path / "d", "sh", "-c", f"rm -r {tmp_path / 'd'}; exit 7")
+    assert code == 2
+    assert lines[-1].startswith(f"haloscope: error: the folder {tmp_path / 'd'} has gone")
+    assert "exit code 7" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def measure(
     Raises
     ------
     InputError
-        The command cannot be started.
+        The command cannot be started, or has removed the folder.
     MachineError
         The library to preload cannot be built.
     """
@@ -320,7 +320,18 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
         Of the measurement.
     exit_code, seconds
         Of the command.
+
+    Raises
+    ------
+    InputError
+        The folder is no longer there.
     """
+    if not folder.is_dir():
+        raise InputError(
+            f"the folder {folder} has gone while the command ran, and what was measured with it; "
+            f"give one with --out that the command leaves alone (it ended with exit code "
+            f"{exit_code})"
+        )
     outcome = Outcome(folder, exit_code, seconds)
     for path in folder.glob(".tracer-*"):
         path.unlink(missing_ok=True)
