@@ -107,13 +107,15 @@ def measure(
         unwind=unwind,
         counters=tuple(name.strip() for name in counters.split(",") if name.strip()),
     )
+    is_new = out is None or not out.exists()
     folder = work.given_measurement_folder(out) if out else work.new_measurement_folder(Path())
     try:
         outcome = work.measure(command, folder, options, output_to_stderr=as_json)
     finally:
         # Fails where something was measured, and where the command has removed the folder.
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
     if not outcome.ranks and outcome.exit_code == 0:
         raise InputError(
             "nothing was measured: the command called no MPI that is a library of its own, and "
