@@ -117,3 +117,15 @@ def test_offsets_of_no_clock_are_told_and_the_analysis_is_whole(
     json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert any(told in line for line in json.loads(out)["warnings"])
     assert (folder / "report.md").is_file()
+
+
+@pytest.mark.parametrize("place", [{"location": 1 << 62}, {"location": 7, "device": 1 << 62}])
+def test_what_is_analysed_can_be_explored(
+    folder: Path, place: dict[str, int], call: Callable[..., Any]
+) -> None:
+    path = folder / "rank-00001.def"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([first, json.dumps(place) + "\n", *rest]))
+    assert call("analyze", folder)[0] == 0
+    assert call("explore", folder, "--html", folder / "page.html")[0] == 0
+    assert "rank-00001.def: a line of 'location' does not fit" in open_measurement(folder).warnings

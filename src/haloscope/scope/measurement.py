@@ -27,6 +27,7 @@ MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
 MOST_LINE = 1 << 24
+MOST_NUMBER = 1 << 31  # of a location or device
 _MOST_TICK = 1 << 62
 _MOST_OFFSET = 1e10  # seconds between two clocks: more than 300 years
 _MOST_DRIFT = 0.5  # seconds a second
@@ -299,13 +300,16 @@ class _RankReader:
             case "group":
                 self.groups[int(line["group"])] = _integers(line["members"], self.size)
             case "location":
+                number, device = int(line["location"]), int(line.get("device", -1))
+                if not (0 <= number < MOST_NUMBER and -1 <= device < MOST_NUMBER):
+                    raise ValueError("a location is out of range")
                 self.locations.append(
                     Location(
                         self.result.rank,
-                        int(line["location"]),
+                        number,
                         str(line.get("kind", "thread")),
                         str(line.get("name", "")),
-                        int(line.get("device", -1)),
+                        device,
                     )
                 )
             case "counter":

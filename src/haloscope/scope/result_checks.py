@@ -13,9 +13,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.measurement import MOST_RANKS
+from haloscope.scope.measurement import MOST_NUMBER, MOST_RANKS
 
-MOST_NUMBER = 1 << 31  # of a location
 _LARGEST = 1e30  # what is measured is less, and sums of it are finite
 _MOST_PACKED = 1100  # bytes that gzip can make of one
 _GROUPS = re.compile(r"/(values|sums|sums/[^/]+|subtrees|subtrees/values)?")
