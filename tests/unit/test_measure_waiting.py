@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.measure import phase_missed
+from haloscope.errors import InputError
+from haloscope.scope import tracer
+from haloscope.scope.measure import COUNTERS, MOST_COUNTERS, Options, phase_missed
 
 # The command has ended, and another thread has been told so, before this one begins to wait.
 PROGRAM = """
@@ -62,6 +65,28 @@ def test_an_empty_folder_stays_where_it_was_there_before(tmp_path: Path, command
     for name in ("old", "new"):
         assert measure(tmp_path / name, command)[0] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        (("cycles", "instructons"), "'instructons' is not known; .*; was instructions meant?"),
+        (("x",), "'x' is not known; give some of instructions, .* migrations$"),
+        (COUNTERS[:9], "9 counters were asked for; give 8 at most"),
+    ],
+)
+def test_counters_that_are_not_known_are_refused_before_the_command_starts(
+    counters: tuple[str, ...], told: str
+):
+    with pytest.raises(InputError, match=told):
+        Options(counters=counters)
+
+
+def test_the_counters_are_those_of_the_recorder():
+    source = Path(tracer.__file__).with_name("counters.c").read_text()
+    assert tuple(re.findall(r'\{"([a-z-]+)", "[#a-z]+", PERF_TYPE', source)) == COUNTERS
+    limits = Path(tracer.__file__).with_name("location.h").read_text()
+    assert f"MOST_COUNTERS = {MOST_COUNTERS}," in limits
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,25 @@ from haloscope.scope.tracer.gpu_build import gpu_environment
 from haloscope.scope.tracer.leftovers import settle
 
 MODES = ("profile", "trace")
+# Those of tracer/counters.c.
+COUNTERS = (
+    "instructions",
+    "cycles",
+    "cache-misses",
+    "cache-references",
+    "branches",
+    "branch-misses",
+    "stalled-cycles",
+    "task-clock",
+    "page-faults",
+    "context-switches",
+    "migrations",
+)
 _PACKAGES = Path(__file__).absolute().parents[2]
 FILE_NAME = "measurement.json"
 MOST_BUFFER_MIB = 1 << 16
 MOST_FRAMES = 64
+MOST_COUNTERS = 8
 # The system takes no longer text into a program's environment.
 _MOST_FILTER_BYTES = 100_000
 _LOOK_AFTER_SECONDS = 0.5
@@ -93,6 +108,17 @@ class Options:
                 f"the filter has {len(self.filter.encode())} bytes; {_MOST_FILTER_BYTES} are "
                 "allowed: use patterns with * in place of lists of names"
             )
+        if len(self.counters) > MOST_COUNTERS:
+            raise InputError(
+                f"{len(self.counters)} counters were asked for; give {MOST_COUNTERS} at most"
+            )
+        for name in self.counters:
+            if name not in COUNTERS:
+                close = difflib.get_close_matches(name, COUNTERS, 1)
+                meant = f"; was {close[0]} meant?" if close else ""
+                raise InputError(
+                    f"the counter {name!r} is not known; give some of {', '.join(COUNTERS)}{meant}"
+                )
         for name, text in (("filter", self.filter), ("phase", self.phase)):
             if "\0" in text:
                 raise InputError(f"the {name} holds a zero byte; give plain text")
