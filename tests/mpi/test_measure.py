@@ -470,6 +470,18 @@ def test_errno_and_error_codes_come_through(traced):
 
 
 @every_flavour
+def test_sends_that_mpi_refuses_are_no_messages(traced, mpi):
+    measured, done = traced(mpi, "refused.c", 2)
+    assert done.stdout.splitlines() == ["refused 9", "refused 9"]
+    sent = told_by(measured).sent
+    assert {(rank, peer, tag, size) for rank, peer, _, tag, size in sent} == {
+        (0, 0, 5, _INT),
+        (1, 1, 5, _INT),
+    }
+    assert set(sent.values()) == {1}
+
+
+@every_flavour
 def test_each_rank_tells_what_recording_costs_it(traced, mpi):
     measured, _ = traced(mpi, "messages.c", 2)
     for rank in measured.ranks.values():

@@ -166,6 +166,9 @@ static inline uint64_t hs_channel(const struct hs_comm *comm, int tag) {
 
 /* ---- messages of blocking calls ---- */
 
+/* What MPI refuses with an error is no message. */
+#define HS_CAN_SEND(count, type, tag) ((count) >= 0 && (tag) >= 0 && (type) != MPI_DATATYPE_NULL)
+
 static inline void hs_tell_send(uint64_t bytes, int dest, int tag, MPI_Comm handle) {
   const struct hs_comm *comm = hs_comm_of(handle);
   if (comm == NULL) return;

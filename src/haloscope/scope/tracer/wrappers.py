@@ -19,9 +19,13 @@ _FOUND = "struct hs_comm *found = hs_comm_of(comm);"
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
     "region": ("", ""),
-    "send": ("if (HS_RECORDED) hs_tell_send(HS_BYTES(count, datatype), dest, tag, comm);", ""),
+    "send": (
+        "if (HS_RECORDED && HS_CAN_SEND(count, datatype, tag))"
+        " hs_tell_send(HS_BYTES(count, datatype), dest, tag, comm);",
+        "",
+    ),
     "isend": (
-        "const uint32_t number = HS_RECORDED"
+        "const uint32_t number = HS_RECORDED && HS_CAN_SEND(count, datatype, tag)"
         " ? hs_tell_isend(HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
     ),
@@ -42,24 +46,26 @@ _RULES: dict[str, tuple[str, str]] = {
     ),
     "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, comm);"),
     "sendrecv": (
-        f"{_OWN_STATUS} if (HS_RECORDED)"
+        f"{_OWN_STATUS} if (HS_RECORDED && HS_CAN_SEND(sendcount, sendtype, sendtag))"
         " hs_tell_send(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
         "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
     ),
     "replace": (
-        f"{_OWN_STATUS} if (HS_RECORDED)"
+        f"{_OWN_STATUS} if (HS_RECORDED && HS_CAN_SEND(count, datatype, sendtag))"
         " hs_tell_send(HS_BYTES(count, datatype), dest, sendtag, comm);",
         "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
     ),
     "isendrecv": (
-        "uint32_t number = HS_NOBODY, receive = HS_NOBODY; if (HS_RECORDED) {"
+        "uint32_t number = HS_NOBODY, receive = HS_NOBODY;"
+        " if (HS_RECORDED && HS_CAN_SEND(sendcount, sendtype, sendtag)) {"
         " number = hs_tell_isend(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);"
         " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
         "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
         " recvtag, HS_BYTES(recvcount, recvtype));",
     ),
     "ireplace": (
-        "uint32_t number = HS_NOBODY, receive = HS_NOBODY; if (HS_RECORDED) {"
+        "uint32_t number = HS_NOBODY, receive = HS_NOBODY;"
+        " if (HS_RECORDED && HS_CAN_SEND(count, datatype, sendtag)) {"
         " number = hs_tell_isend(HS_BYTES(count, datatype), dest, sendtag, comm);"
         " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
         "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
