@@ -464,6 +464,34 @@ def test_a_program_prints_the_same_and_ends_the_same_when_measured(program, tmp_
     assert about["command"] == [str(word) for word in command]
 
 
+@every_flavour
+def test_a_rank_that_aborts_leaves_its_profile(program, tmp_path, mpi):
+    mpi, path = program(mpi, "abort.c")
+    command = [*mpi.start, "-n", "2", path, "abort"]
+    done = run([*haloscope("measure", "--profile", "--out", tmp_path / "m", "--"), *command])
+    assert done.returncode == run(command).returncode != 0
+    assert "rank-00001 did not end in order; what it recorded is kept" in done.stderr
+    assert f"next: haloscope analyze {tmp_path / 'm'}" in done.stderr
+    assert run(haloscope("analyze", tmp_path / "m")).returncode == 0
+    lines = (tmp_path / "m" / "rank-00001.profile").read_text().splitlines()
+    names = {
+        measured.regions[measured.nodes[number].region].name
+        for measured in [open_measurement(tmp_path / "m")]
+        for number in measured.ranks[1].nodes[[json.loads(line)["node"] for line in lines]]
+    }
+    assert {"MPI_Barrier", "MPI_Abort"} <= names
+
+
+def test_without_any_profile_nothing_is_promised(program, tmp_path):
+    mpi, path = program("mpi4py", "abort.c")
+    command = [*mpi.start, "-n", "2", path, "kill"]
+    done = run([*haloscope("measure", "--profile", "--out", tmp_path / "m", "--"), *command])
+    assert done.returncode != 0
+    assert "rank-00000 did not end in order; it has written no profile" in done.stderr
+    assert "nothing was measured: no rank has left a profile" in done.stderr
+    assert "haloscope analyze" not in done.stderr
+
+
 def test_errno_and_error_codes_come_through(traced):
     _, done = traced("mpi4py", "errors.c", 2)
     assert done.stdout.split() == ["kept", "kept"]

@@ -125,7 +125,7 @@ def measure(
     missed = work.phase_missed(folder, phase) if phase and outcome.ranks else None
     if missed and outcome.exit_code == 0:
         raise InputError(f"nothing was measured: {missed}")
-    told = _score(outcome.folder, command) if score and outcome.ranks else None
+    told = _score(outcome.folder, command) if score and outcome.kept else None
     if as_json:
         print(json.dumps({**_as_json(outcome), **({"score": told[0]} if told else {})}), flush=True)
     else:
@@ -171,6 +171,9 @@ def _closing(outcome: Any, mode: str) -> list[str]:
         lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
     if not outcome.ranks:
         return [*lines, "haloscope: nothing was measured"]
+    if not outcome.kept:
+        told = f"nothing was measured: no rank has left a {mode} in {outcome.folder}"
+        return [*lines, f"haloscope: {told}; measure with --trace what is killed"]
     least = "" if outcome.whole else "at least "
     events = (
         f", {least}{counted(outcome.events, 'event')}" if mode == "trace" and outcome.events else ""

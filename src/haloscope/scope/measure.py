@@ -138,6 +138,8 @@ class Outcome:
         Wall time of the command.
     ranks, events, bytes
         Ranks that were measured, events that they counted, bytes in the folder.
+    kept
+        Ranks that have left a profile or events.
     whole
         Whether all ranks ended in order, and so have counted their events.
     warnings
@@ -150,6 +152,7 @@ class Outcome:
     ranks: int = 0
     events: int = 0
     bytes: int = 0
+    kept: int = 0
     whole: bool = True
     warnings: list[str] = field(default_factory=list)
 
@@ -387,9 +390,12 @@ def _look_at_rank(path: Path, outcome: Outcome) -> None:
         if "lost" in line:
             outcome.warnings.append(f"{path.stem} lost events: {str(line['lost'])[:200]}")
         ended = ended or "end" in line
+    kept = path.with_suffix(".profile").is_file() or any(path.parent.glob(f"{path.stem}.*.events"))
+    outcome.kept += kept
     if not ended:
         outcome.whole = False
-        outcome.warnings.append(f"{path.stem} did not end in order; what it recorded is kept")
+        left = "what it recorded is kept" if kept else "it has written no profile"
+        outcome.warnings.append(f"{path.stem} did not end in order; {left}")
 
 
 def phase_missed(folder: Path, phase: str) -> str | None:

@@ -126,13 +126,13 @@ static void tell_last(double rate, uint64_t heap) {
   hs_tell_rate(rate);
 }
 
-/* What a profile can still say when a signal ends the process. */
-void hs_finish_in_signal(int number) {
-  if (hs_recorder.state != ON || getpid() != hs_recorder.process) return;
+/* What a profile can still say when something ends the process here; false where nothing is. */
+static int finish_here(void) {
+  if (hs_recorder.state != ON || getpid() != hs_recorder.process) return 0;
   uint64_t tick = now();
   double rate = clock_final_rate();
   if (!hs_recorder.attached) hs_become_rank(0, 1, "", "");
-  if (hs_recorder.state != ON) return;
+  if (hs_recorder.state != ON) return 0;
   hs_recorder.state = ENDED;
   hs_recorder.open = 0;
   hs_recorder.turn++;
@@ -140,7 +140,15 @@ void hs_finish_in_signal(int number) {
     if (!each->ended) location_count_open(each, tick);
   profile_write(rate);
   tell_last(rate, peak_memory());
-  tell_number("{\"signal\": ", (uint64_t)number, "}\n");
+  return 1;
+}
+
+void hs_finish_in_signal(int number) {
+  if (finish_here()) tell_number("{\"signal\": ", (uint64_t)number, "}\n");
+}
+
+void hs_finish_profile(void) {
+  if (hs_recorder.mode == MODE_PROFILE) finish_here();
 }
 
 void hs_finish(void) {

@@ -162,7 +162,7 @@ _MANAGEMENT = f"""
 Init              init      own           : int *argc, char ***argv
 Init_thread       init      own           : int *argc, char ***argv, int required, int *provided
 Finalize          finalize  own           :
-Abort             other     region        : COMM comm, int errorcode
+Abort             other     abort         : COMM comm, int errorcode
 Pcontrol          other     own           : int level
 Comm_dup          comm      new           : COMM comm, NEWCOMM newcomm
 Comm_dup_with_info comm     new           : COMM comm, INFO info, NEWCOMM newcomm

@@ -73,6 +73,10 @@ void hs_define(const char *line);
 void hs_pause(void);
 void hs_resume(void);
 
+/* Writes a profile now, since what comes next (MPI_Abort) may kill this process: nothing is recorded
+ * any more. The events of a trace are in their files already, and it goes on. */
+void hs_finish_profile(void);
+
 /* Told once on standard error of rank 0 or of a process without a rank: "haloscope: ...". */
 void hs_say_once(const char *text);
 

@@ -19,6 +19,7 @@ _FOUND = "struct hs_comm *found = hs_comm_of(comm);"
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
     "region": ("", ""),
+    "abort": ("hs_finish_profile();", ""),
     "send": (
         "if (HS_RECORDED && HS_CAN_SEND(count, datatype, tag))"
         " hs_tell_send(HS_BYTES(count, datatype), dest, tag, comm);",
