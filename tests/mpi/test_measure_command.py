@@ -216,7 +216,7 @@ def test_a_run_refuses_a_second_measurement_in_its_folder(tmp_path):
     case = tmp_path / "box.toml"
     case.write_text(small_cavities.TEXT)
     options = ["--steps", "4", "--out", tmp_path / "run", "--measure", "trace"]
-    options += ["--set", "output.picture=false"]
+    options += ["--set", "output.picture=false", "--set", "checkpoint.at_end=true"]
     assert run(haloscope("run", case, *options)).returncode == 0
     again = run(haloscope("run", case, *options))
     assert again.returncode == 2
