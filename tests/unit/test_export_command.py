@@ -188,3 +188,12 @@ def test_without_the_package_the_error_names_it(folder: Path) -> None:
     assert done.returncode == 3
     assert "pip install 'haloscope[otf2]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_goes_to_standard_output_is_followed_by_nothing(folder: Path) -> None:
+    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    command = [sys.executable, "-m", "haloscope", "export", str(folder), "--perfetto"]
+    done = subprocess.run([*command, "--out", "/dev/stdout"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["traceEvents"]
+    assert done.stderr.startswith("wrote /dev/stdout with ")

@@ -13,6 +13,7 @@ import typer
 
 from haloscope.counted import counted
 from haloscope.errors import HaloscopeError, InputError
+from haloscope.io.special_files import is_special
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
@@ -70,7 +71,9 @@ def export(
     else:
         done = _otf2(folder, out) if otf2 else _cubex(folder, out)
     told = done.pop("told")
-    print(json.dumps(done) if as_json else told, flush=True)
+    # Where the export itself goes to standard output nothing is to follow it there.
+    where = sys.stderr if out is not None and is_special(out) else sys.stdout
+    print(json.dumps(done) if as_json else told, file=where, flush=True)
 
 
 def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
