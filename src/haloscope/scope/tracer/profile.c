@@ -195,7 +195,7 @@ void profile_write(double rate) {
   char path[4096], temporary[4096];
   file_path(path, sizeof path, "profile", -1);
   file_path(temporary, sizeof temporary, "profile.new", -1);
-  file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) {
     hs_say_once("the profile cannot be written; see whether the measurement folder is still there");
     return;

@@ -138,9 +138,18 @@ static void ask_for_tracer(const char *library, const char *version) {
   for (const char *at = library; *at; at++) hash = (hash ^ (unsigned char)*at) * 1099511628211ull;
   gethostname(host, sizeof host - 1);
   snprintf(path, sizeof path, "%s/.tracer-%s-%016llx", folder, host, (unsigned long long)hash);
-  const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) {
     snprintf(answer, sizeof answer, "error: %s cannot be written (%s)", folder, strerror(errno));
+    return;
+  }
+  // It names a library that is loaded: not one that a third user has put there. (Some file systems have one
+  // owner for all.)
+  struct stat about, around;
+  if (fstat(file, &about) || stat(folder, &around) ||
+      (about.st_uid != geteuid() && about.st_uid != around.st_uid)) {
+    snprintf(answer, sizeof answer, "error: %s belongs to another user; remove it", path);
+    close(file);
     return;
   }
   while (flock(file, LOCK_EX) < 0 && errno == EINTR) continue;
