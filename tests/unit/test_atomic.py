@@ -18,6 +18,7 @@ import pytest
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder, atomic_hdf5, atomic_path, write_json, write_text
+from haloscope.io.special_files import is_special
 
 
 def _names(folder: Path) -> list[str]:
@@ -398,3 +399,18 @@ def test_a_full_disk_is_a_machine_error_and_the_old_file_is_intact(
     assert "Traceback" not in finished.stderr
     assert target.read_text() == "old"
     assert _names(tmp_path) == ["out.h5"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="there is no /dev/stdout")
+def test_links_are_followed_to_what_a_process_has_open(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/dev/stdout")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "file").touch()
+    (tmp_path / "c").symlink_to("file")
+    assert [is_special(tmp_path / name) for name in ("a", "b", "c", "file", "none")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from small_cavities import simulate
@@ -75,6 +76,18 @@ def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with alone_in(tmp_path):
         pass
     simulate(("output.fields=false", "output.picture=false")).run(1, out=tmp_path, ceilings=False)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_measurement_is_begun_where_another_run_works(case, call, ranks):
+    options = ("--out", "out", "--set", "checkpoint.at_end=true", "--set", "output.picture=false")
+    assert call("run", case, *options, "--steps", 2)[0] == 0
+    with alone_in(Path("out")):
+        more = ("--steps", 4, "--restart", "--measure", "profile", "--ranks", ranks)
+        code, _, error = call("run", case, *options, *more)
+    assert code == 2
+    assert "another run or study works in out" in error
+    assert not Path("out/measurement").exists()
 
 
 def test_file_systems_without_locks_are_used_without(tmp_path, monkeypatch):

@@ -89,6 +89,9 @@ def test_a_surface_that_overlaps_itself_is_refused_with_a_place_in_the_overlap(s
     turn = random_turn(seed)
     one, other = (moved(sphere(2), turn, turn @ (x, 0.0, 0.0)) for x in (0.0, 1.5))
     surface = _joined(one, other)
+    turned_in = dataclasses.replace(surface, triangles=surface.triangles[:, ::-1])
+    with pytest.raises(InputError, match="overlaps itself"):
+        voxelise(turned_in, 0.15)
     with pytest.raises(InputError, match="overlaps itself.* boolean union") as told:
         voxelise(surface, 0.15)
     given = re.search(r"(\d+) points .* as at \((.*)\) m;", str(told.value))
@@ -108,6 +111,28 @@ def test_parts_side_by_side_and_holes_that_face_inward_do_not_overlap() -> None:
         voxelise(_joined(inner, dataclasses.replace(hole, triangles=inner.triangles)), 0.1)
     beside = _joined(cuboid((2, 2, 2)), cuboid((2, 2, 2), (2, 0, 0)))
     assert any("four or more" in line for line in voxelise(beside, 0.3).notices)
+
+
+def test_parts_that_touch_on_a_slanted_plane_of_points_do_not_overlap() -> None:
+    """Cut into other triangles there: crossings of the two differ by rounding."""
+    for step in (1, 2, 3, 4):
+        one = _prism([[0, 0], [2, 0], [2 + step, 4], [0, 4]], 0.0, 4.0)
+        other = _prism([[2 - step / 4, -1], [9, -1], [9, 5], [2 + step * 1.25, 5]], -1.3, 5.1)
+        for spacing in (0.5, 1 / 3, 0.25):
+            voxelise(_joined(one, other), spacing)
+
+
+def _prism(corners: list[list[float]], low: float, high: float) -> Surface:
+    """A column over a convex polygon, counter-clockwise in x and y, that is triangulated as a fan."""
+    ring = np.array(corners, float)
+    count = len(ring)
+    points = np.concatenate([np.insert(ring, 2, z, axis=1) for z in (low, high)])
+    faces = [(0, n + 1, n) for n in range(1, count - 1)]
+    faces += [(count, count + n, count + n + 1) for n in range(1, count - 1)]
+    for n in range(count):
+        m = (n + 1) % count
+        faces += [(n, m, count + m), (n, count + m, count + n)]
+    return make_surface(points[np.array(faces)], np.zeros(len(faces), int), ("wall",))
 
 
 def test_points_in_a_sphere_converge_to_its_volume() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
@@ -11,6 +12,7 @@ from haloscope.domain.lattice_runs import raster
 from haloscope.domain.openings import OpeningPlane
 from haloscope.domain.shapes import Box, Grid, Tube
 from haloscope.domain.surface_generators import tube
+from haloscope.domain.surface_walls import walls_of
 from haloscope.domain.surfaces import Surface, make_surface
 from haloscope.domain.voxels import Lattice, inside_runs, voxelise
 from haloscope.domain.wall_distances import wall_distances
@@ -174,3 +176,58 @@ def test_caps_of_openings_on_planes_are_no_walls_as_those_of_groups_are_not() ->
     )
     np.testing.assert_array_equal(links.numbers, others.numbers)
     np.testing.assert_array_equal(links.fractions, others.fractions)
+
+
+def test_walls_of_another_limb_behind_an_opening_stay_walls() -> None:
+    """A channel that ends at x = 20 and passes there again, a little farther."""
+    boxes = [(0, 20, 0, 8), (0, 8, -16, 0), (8, 23.5, -16, -8), (21, 23.5, -8, 20)]
+    surface = _flat_walls(boxes, 8.0)
+    planes = (
+        OpeningPlane("in", (20.0, 4.0, 4.0), (1.0, 0.0, 0.0)),
+        OpeningPlane("out", (22.25, 20.0, 4.0), (0.0, 1.0, 0.0)),
+    )
+    lattice = voxelise(surface, 0.5, planes)
+    kept = walls_of(lattice, surface).corners.mean(axis=1)
+    middles = surface.corners.mean(axis=1)
+    lost = middles[~(np.abs(middles[:, None] - kept).max(axis=2) < 1e-9).any(axis=1)]
+    at_ends = np.isclose(lost[:, 0], 20.0) | np.isclose(lost[:, 1], 20.0)
+    assert at_ends.all()
+    assert len(lost) == 4
+    near = wall_distances(lattice, surface, 1.0)
+    positions = lattice.positions(near.numbers)
+    beside = np.isclose(positions[:, 0], 23.0) & (np.abs(positions[:, 1:] - [4.0, 4.0]) < 2.5).all(
+        axis=1
+    )
+    assert beside.sum() > 50
+    np.testing.assert_allclose(near.distances[beside], 0.5)
+
+
+def _flat_walls(boxes: list[tuple[float, float, float, float]], height: float) -> Surface:
+    """The surface of what boxes (x, x, y, y) cover together, up to a height; their edges form a grid."""
+    xs, ys = (sorted({end for box in boxes for end in box[axis : axis + 2]}) for axis in (0, 2))
+
+    def covered(x: float, y: float) -> bool:
+        return any(a < x < b and c < y < d for a, b, c, d in boxes)
+
+    triangles: list[list[tuple[float, float, float]]] = []
+
+    def quad(*corners: tuple[float, float, float]) -> None:
+        a, b, c, d = corners
+        triangles.extend([[a, b, c], [a, c, d]])
+
+    for x, x2 in itertools.pairwise(xs):
+        for y, y2 in itertools.pairwise(ys):
+            middle = (x + x2) / 2, (y + y2) / 2
+            if not covered(*middle):
+                continue
+            quad((x, y, 0), (x, y2, 0), (x2, y2, 0), (x2, y, 0))
+            quad((x, y, height), (x2, y, height), (x2, y2, height), (x, y2, height))
+            if not covered(x2 + 1e-3, middle[1]):
+                quad((x2, y, 0), (x2, y2, 0), (x2, y2, height), (x2, y, height))
+            if not covered(x - 1e-3, middle[1]):
+                quad((x, y, 0), (x, y, height), (x, y2, height), (x, y2, 0))
+            if not covered(middle[0], y2 + 1e-3):
+                quad((x, y2, 0), (x, y2, height), (x2, y2, height), (x2, y2, 0))
+            if not covered(middle[0], y - 1e-3):
+                quad((x, y, 0), (x2, y, 0), (x2, y, height), (x, y, height))
+    return make_surface(np.array(triangles, float), np.zeros(len(triangles), int), ("wall",))

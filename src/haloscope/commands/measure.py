@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def measure(
         unwind=unwind,
         counters=tuple(name.strip() for name in counters.split(",") if name.strip()),
     )
-    is_new = out is None or not out.exists()
+    is_new = out is None or not os.path.exists(out)  # Path.exists raises where a name is too long
     folder = work.given_measurement_folder(out) if out else work.new_measurement_folder(Path())
     try:
         outcome = work.measure(command, folder, options, output_to_stderr=as_json)

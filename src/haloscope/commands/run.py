@@ -170,6 +170,7 @@ def _run_on_ranks(
     folder = given_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
     variables = {}
     if measure != "off":
+        _require_free(folder)
         place = measured.folder_in(folder, alone=True)
         measured.spare_children()
         variables = measured.rank_environment(measure, place)
@@ -208,8 +209,18 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
         )
     read_case(case, settings, registry.case_model)
     folder = out if launched and out is not None else _folder(World(), case, out, restart)
+    if not launched:
+        _require_free(folder)
     measured.begin(measured.folder_in(folder, alone=not launched))
     return folder
+
+
+def _require_free(folder: Path) -> None:
+    """See that no other run works in a folder before a measurement is begun there."""
+    from haloscope.folders import alone_in
+
+    with alone_in(folder):
+        pass
 
 
 def _folder(

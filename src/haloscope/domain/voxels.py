@@ -33,6 +33,8 @@ LEAST_ACROSS = 5
 """Fewest points across a vessel, unless said otherwise."""
 
 _MOST_ROWS = 2**31
+# Of a spacing: what two parts may share by rounding where they touch.
+_TOUCHING = 1e-6
 # Points of a shape that are tested at a time.
 _CHUNK = 2**21
 
@@ -179,26 +181,37 @@ def inside_runs(surface: Surface, grid: Grid, start: int, stop: int) -> Runs:
     start, stop
         First plane z and the one after the last.
     """
-    return Runs.between(grid.shape, _toggles(surface, grid, start, stop) >> 1)
+    return Runs.between(grid.shape, _toggles(surface, grid, start, stop)[0])
 
 
-def _toggles(surface: Surface, grid: Grid, start: int, stop: int) -> Integers:
-    """Where rows of a slab cross a surface, ascending: 2 (row (nx + 1) + first x beyond) + enters."""
+def _toggles(
+    surface: Surface, grid: Grid, start: int, stop: int, *, depths: bool = False
+) -> tuple[Integers, Integers]:
+    """Where rows of a slab cross a surface, ascending: row (nx + 1) + first x beyond.
+
+    With `depths` also what tells how many parts a point is in: 2 (row (nx + 1) + first x beyond), and 1 more
+    where the row goes in there. Parts are a little smaller then, so that those that touch do not overlap.
+    """
     nx, ny, _ = grid.shape
     points = (surface.points - grid.origin) / grid.spacing
-    parts = [np.empty(0, np.int64)]
+    outward = surface.volume >= 0
+    toggles, doubled = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for found in crossings(points, surface.triangles, (0, ny), (start, stop)):
-        x = np.clip(np.ceil(found.u), 0, nx).astype(np.int64)
-        parts.append(2 * ((found.v + ny * found.w) * (nx + 1) + x) + found.enters)
-    return np.sort(np.concatenate(parts))
+        row = (found.v + ny * found.w) * (nx + 1)
+        toggles.append(row + np.clip(np.ceil(found.u), 0, nx).astype(np.int64))
+        if depths:
+            enters = found.enters == outward
+            inner = np.ceil(found.u + np.where(enters, _TOUCHING, -_TOUCHING))
+            doubled.append(2 * (row + np.clip(inner, 0, nx).astype(np.int64)) + enters)
+    return np.sort(np.concatenate(toggles)), np.sort(np.concatenate(doubled))
 
 
-def _require_no_overlap(toggles: Integers, grid: Grid, surface: Surface, world: World) -> None:
+def _require_no_overlap(depths: Integers, grid: Grid, surface: Surface, world: World) -> None:
     """Refuse a surface of whose parts several hold a point; by parity those points would be outside."""
-    depth = np.cumsum(2 * (toggles & 1) - 1)[:-1]
+    depth = np.cumsum(2 * (depths & 1) - 1)[:-1]
     mine = np.zeros(3, np.int64)
     if (depth > 1).any():
-        row, x = np.divmod(toggles >> 1, grid.shape[0] + 1)
+        row, x = np.divmod(depths >> 1, grid.shape[0] + 1)
         inside = np.where(depth > 1, np.diff(x), 0)
         longest = int(inside.argmax())
         middle = row[longest] * grid.shape[0] + x[longest] + inside[longest] // 2
@@ -230,10 +243,10 @@ def _from_surface(
     grid = grid_of(surface, spacing, openings)
     _require_rows(grid)
     slab = _slab(grid, world)
-    toggles = _toggles(surface, grid, *slab)
+    toggles, depths = _toggles(surface, grid, *slab, depths=found.oriented)
     if found.oriented:
-        _require_no_overlap(toggles, grid, surface, world)
-    runs = _gathered(grid, Runs.between(grid.shape, toggles >> 1), world)
+        _require_no_overlap(depths, grid, surface, world)
+    runs = _gathered(grid, Runs.between(grid.shape, toggles), world)
     if not runs.points:
         raise InputError(
             f"no point of the lattice lies inside the surface at the spacing {unit.length(spacing)}; its "

@@ -54,7 +54,16 @@ def temporary_beside(target: Path) -> Path:
 
     Where others may write into that folder, too, a name known beforehand could be a link of
     theirs to any file of this user. Whoever creates it does so exclusively all the same.
+
+    Raises
+    ------
+    InputError
+        The target has no name of its own, as ``.`` has not.
     """
+    if not target.name:
+        raise InputError(
+            f"cannot write {target}: it would replace the folder itself; give one by its name"
+        )
     token = f"{os.getpid()}-{secrets.token_hex(_TOKEN_BYTES)}"
     stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
     return target.with_name(f".{stem}.{token}.part")

@@ -12,6 +12,8 @@ from haloscope.errors import InputError
 
 _PROCESSES = Path("/proc")
 _OWN_DESCRIPTORS = _PROCESSES / "self" / "fd"
+# One after the other, as the system follows.
+_MOST_LINKS = 40
 
 
 def is_special(path: Path) -> bool:
@@ -64,10 +66,15 @@ def _open(target: Path) -> int:
 
 
 def _places(path: Path) -> list[tuple[Path, str]]:
-    """Folder and name of a path and, if it is a link, of what it leads to at once.
+    """Folder and name of a path and, if it is a link, of all that it leads to, link by link.
 
     Links on the way to the folder are followed: ``/dev/fd/1`` is in ``/proc/self/fd``, and so is
     what ``/dev/stdout`` leads to.
     """
-    names = [path, path.parent / path.readlink()] if path.is_symlink() else [path]
+    names = [path]
+    while names[-1].is_symlink() and len(names) < _MOST_LINKS:
+        last = names[-1]
+        if last.parent.resolve().is_relative_to(_PROCESSES):
+            break  # what a process has open: its text is no path to follow
+        names.append(last.parent / last.readlink())
     return [(name.parent.resolve(), name.name) for name in names]

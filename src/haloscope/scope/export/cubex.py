@@ -87,6 +87,8 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
                 _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
                 _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
             file.write(bytes(2 * _BLOCK))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise MachineError(
             f"{path} cannot be written ({error.strerror or error}); free some space or choose "

@@ -9,6 +9,7 @@ parameters named ``haloscope:...`` that other tools can ignore.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def export_otf2(
             f"{measurement.folder} is a profile and holds no events; measure again with "
             "haloscope measure --trace"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
     written = Written(folder / f"{ARCHIVE}.otf2")
     with quiet() as kept:

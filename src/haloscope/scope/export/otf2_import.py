@@ -7,6 +7,7 @@ foreign parameters) is left out and counted.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ def import_otf2(
         The otf2 package is missing, or the folder cannot be written.
     """
     _check_anchor(anchor)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
     low = load_library()
     try:

@@ -96,6 +96,8 @@ def export_perfetto(
         with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
             writer = _Writer(file, timeline, warn)
             _write(writer, measurement, places, (begin, end), result, progress)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise MachineError(
             f"{path} cannot be written ({error.strerror or error}); free some space or choose "
