@@ -82,11 +82,12 @@ def test_a_folder_is_for_one_process_at_a_time(tmp_path):
 def test_no_measurement_is_begun_where_another_run_works(case, call, ranks):
     options = ("--out", "out", "--set", "checkpoint.at_end=true", "--set", "output.picture=false")
     assert call("run", case, *options, "--steps", 2)[0] == 0
+    more = ("--steps", "4", "--restart", "--measure", "profile", "--ranks", str(ranks))
+    command = [sys.executable, "-m", "haloscope", "run", str(case), *options, *more]
     with alone_in(Path("out")):
-        more = ("--steps", 4, "--restart", "--measure", "profile", "--ranks", ranks)
-        code, _, error = call("run", case, *options, *more)
-    assert code == 2
-    assert "another run or study works in out" in error
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "another run or study works in out" in done.stderr
     assert not Path("out/measurement").exists()
 
 
