@@ -230,7 +230,8 @@ def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
     for job, found in zip(jobs, results, strict=True):
         used = found["transport"].partition(",")[0]
         assert f"machine.transport={used}" in job["settings"]
-        whole = [s for s in job["settings"] if "decomposition" not in s]
+        of_ranks = ("machine.decomposition", "machine.transport")
+        whole = [s for s in job["settings"] if not s.startswith(of_ranks)]
         for device in ("cuda", "cpu"):
             alone = run_job({**job, "settings": whole, "device": device}, World())
             assert_close(found["fields"], alone["fields"], 1e-12)
