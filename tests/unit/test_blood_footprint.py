@@ -41,6 +41,7 @@ class Counted(CpuDevice):
     """Passes for a GPU that computes nothing, and counts what it is asked to hold."""
 
     kind = "cuda"
+    block_memory = 227 << 10
 
     def __init__(self) -> None:
         super().__init__(threads=1)

@@ -13,6 +13,7 @@ from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
+from haloscope.solvers.blood.membrane_chunks import ChunkWay, chunk_tables
 from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
 from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes
 
@@ -39,8 +40,10 @@ struct Arguments {
   double *first, *second, *result;
   const int *elements;
   const double *weights, *reference, *curvature;
-  const int *counts, *entries;
-  const void *wedges;
+  const int *counts, *wedges;
+  const void *fours;
+  const int *chunks;
+  const void *shares, *taken;
   double *scratch;
   const int *rows, *span;
   long on_chip, room, capacity, count, V, E, regular;
@@ -51,11 +54,17 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
   // Who goes over everything by itself must be alone here.
   return launch(what == 3 ? 1 : 2, what == 3 ? 1 : THREADS_A_BLOCK, shared, [=] {
     if (what == 0)
+#if LOOP
+      forces(a.positions, a.first, a.second, a.result, (const Four *)a.fours, *(const Weights *)a.weights, a.reference,
+             a.curvature, a.chunks, (const Share *)a.shares, (const Four *)a.taken, law, a.rows, a.span, a.capacity,
+             a.V, a.E, a.regular);
+#else
       forces(a.positions, a.first, a.second, a.result, a.elements, a.weights, a.reference, a.curvature, a.counts,
-             a.entries, (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, 2, a.on_chip,
-             a.room, a.capacity, a.V, a.E, a.regular);
+             (const Wedge *)a.wedges, law, a.scratch, a.rows, a.span, 2, a.on_chip, a.room, a.capacity, a.V, a.E,
+             a.regular);
+#endif
     if (what == 1)
-      energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts, a.entries,
+      energies(a.positions, a.elements, a.weights, a.reference, a.curvature, a.counts,
                (const Wedge *)a.wedges, law, a.result, a.capacity, a.count, a.V, a.E, a.regular);
     if (what == 2) moments(a.positions, a.elements, a.result, a.capacity, a.count, a.V, a.E);
     if (what == 3)
@@ -66,10 +75,12 @@ extern "C" int run(int what, Arguments a, Law law, long shared) {
 """
 
 
-@pytest.mark.parametrize("elements", KINDS)
-def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
+@pytest.mark.parametrize(
+    ("elements", "places"), [("loop", (1,)), ("loop", (0,)), ("linear", (0, 1))]
+)
+def test_a_gpu_computes_the_same_bits_as_cores(elements, places, tmp_path):
     # So many threads that values of one are read by another in every sum.
-    mesh, count, threads = red_cell(42), 3, 48
+    mesh, count, threads, chunk = red_cell(42), 3, 48, 33
     law = MembraneLaw(
         *(2.5, "skalak"),
         **ALL,
@@ -90,6 +101,11 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
     energies, _ = cells.energies(count), cells.shapes(count)
     constants = {"LOOP": int(elements == "loop"), "VISCOUS": 1, "THREADS_A_BLOCK": threads}
     constants["real"] = "double"
+    tables = []
+    if elements == "loop":
+        found = chunk_tables(cells._nodes, cells._regular, chunk)
+        constants |= {"CHUNK": chunk, "MOST_FOURS": len(found.taken), "STAGED": places[0]}
+        tables = found.as_integers()
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     prelude += Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
     source, built = tmp_path / "membrane.cpp", tmp_path / "membrane.so"
@@ -101,7 +117,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     class Arguments(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in "xhHrewmcbntoai"),
+            *((name, ctypes.c_void_p) for name in "xhHrewmcbnFCSTtai"),
             *(
                 (name, ctypes.c_long)
                 for name in ("on", "room", "cap", "count", "V", "E", "regular")
@@ -113,22 +129,25 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, tmp_path):
 
     E = len(mesh.triangles)
     V = len(mesh.vertices)
-    room = 6 * E + (12 * E if elements == "loop" else 7 * V)
+    room = 6 * E + 7 * V
     natural = [array.copy() for array in cells.natural]
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
     def run(what: int, size: int, on_chip: int, rows: tuple[int, ...] = (0, 1, 2)) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
-        arrays = [cells.positions, *natural, result, *cells._tables, *cells._gather]
+        way = ChunkWay(chunk, staged=bool(on_chip))
+        arrays = [cells.positions, *natural, result, *cells._tables, *cells._gather, *tables]
+        arrays += [result] * (14 - len(arrays))
         chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)))]
-        places = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
-        given = Arguments(*places, on_chip, room, count, count, V, E, cells._regular)
-        shared = ctypes.c_long(8 * (room + 3 * V) if on_chip and what == 0 else 0)
+        pointers = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
+        given = Arguments(*pointers, on_chip, room, count, count, V, E, cells._regular)
+        asked = way.shared(V) if elements == "loop" else 8 * (room + 3 * V) * on_chip
+        shared = ctypes.c_long(asked if what == 0 else 0)
         assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
         return result
 
     start = [array.copy() for array in natural]
-    for on_chip in (0, 1):
+    for on_chip in places:
         found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
         assert (found == wanted).all()
         # Of chosen cells alone.

@@ -25,7 +25,6 @@ EARLY_FROM = 90, 12030
 
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
-_STATIC_SHARED = 48 << 10
 _LARGEST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
@@ -156,8 +155,8 @@ class CudaKernel:
             for n, t, largest in zip(needed, threads, _LARGEST_GRID, strict=True)
         )
         converted = tuple(_as_argument(value) for value in arguments)
-        if shared > _STATIC_SHARED:
-            # What was bound before with more is still to run.
+        if shared:
+            # It allows what 48 KiB leave beside the kernel's own, or what was bound before, still to run.
             what, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
             if shared > self._driver.funcGetAttribute(what, function):
                 self._driver.funcSetAttribute(function, what, shared)

@@ -38,4 +38,6 @@ INLINE Lanes square_root(Lanes a) {
   return r;
 #endif
 }
+INLINE Lanes root_of_normal(Lanes a) { return square_root(a); }
+INLINE Lanes reciprocal_of_normal(Lanes a) { return 1.0 / a; }
 #endif

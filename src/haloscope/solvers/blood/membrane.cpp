@@ -6,10 +6,8 @@
 //   weights      of regular and irregular Loop elements, [2][12][5]: of the derivatives by v, w, vv, ww, vw
 //   reference    [7][E]: A11, A12, A22, idet, w, A and Q of Rest
 //   curvature    c0 of Loop elements or, where elements are linear, of vertices
-//   counts       of vertex v counts[v] entries and counts[V + v] wedges
-//   entries      entry i of vertex v at i * V + v, e * 12 + k in ascending order, says that v is vertex k
-//                of Loop element e
-//   wedges       the same of triangles, with their vertices
+//   counts       wedges of each vertex
+//   wedges       wedge i of vertex v at i * V + v, in the ascending order of elements
 //   rows         numbers of cells; those from span[0] up to span[1] are worked on
 //   natural      of viscous membranes: component d (11, 12, 22) of the natural metric of element e of
 //                cell c at (d * capacity + c) * V + e in the first array, where e < V, and + e - V in the
@@ -58,7 +56,7 @@ struct alignas(16) Wedge {
 // Sums over the triangles around a vertex.
 INLINE Corner<double> corner_of(OneCell cell, const int *counts, const Wedge *wedges, long V, long v) {
   Corner<double> sum = {};
-  for (long i = 0; i < counts[V + v]; i++) {
+  for (long i = 0; i < counts[v]; i++) {
     const Wedge around = wedges[i * V + v];
     const Triangle<double> t = triangle(at(cell, around.a), at(cell, around.b), at(cell, around.c));
     add_corner(t, edge(t, around.at % 3), sum);

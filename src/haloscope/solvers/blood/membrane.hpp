@@ -127,13 +127,14 @@ INLINE T helfrich_energy(Law law, Rest rest, Vec<T> a1, Vec<T> a2, Vec<T> vv, Ve
 template <typename T>
 INLINE void add_bending(Law law, Rest rest, Vec<T> a1, Vec<T> a2, Vec<T> vv, Vec<T> ww, Vec<T> vw, Response<T> &r) {
   const Vec<T> S = cross(a1, a2);
-  const T J2 = dot(S, S), J = square_root(J2), minus = -2.0 * r.a12;
+  const T one_by_J = reciprocal_of_normal(root_of_normal(dot(S, S))), by_J2 = one_by_J * one_by_J;
+  const T minus = -2.0 * r.a12;
   const Vec<T> Y = fused(r.a22, vv, fused(r.a11, ww, minus * vw));
-  const T H = -dot(S, Y) / (J2 * J), h = H - rest.c0;
+  const T H = -dot(S, Y) * (by_J2 * one_by_J), h = H - rest.c0;
   const T by_H = (0.5 * law.kb) * h;
-  const T by_B = -by_H / J2;                                            // times J / J^3
+  const T by_B = -by_H * by_J2;                                         // times J / J^3
   const T by_J = fused(all<T>(0.25 * law.kb) * h, h, -(3.0 * by_H * H));
-  const Vec<T> Z = fused(by_B, Y, (by_J / J) * S);                      // dE / dS
+  const Vec<T> Z = fused(by_B, Y, (by_J * one_by_J) * S);               // dE / dS
   const T m11 = 2.0 * by_B * dot(S, ww), m22 = 2.0 * by_B * dot(S, vv), m12 = -2.0 * by_B * dot(S, vw);
   r.t1 = r.t1 + fused(m11, a1, fused(m12, a2, cross(a2, Z)));
   r.t2 = r.t2 + fused(m12, a1, fused(m22, a2, cross(Z, a1)));
@@ -152,8 +153,8 @@ INLINE Triangle<T> triangle(Vec<T> a, Vec<T> b, Vec<T> c) {
   Triangle<T> t;
   t.Ea = c - b, t.Eb = a - c, t.Ec = b - a;
   t.S = all<T>(0.5) * cross(t.Eb, t.Ec);
-  t.area = square_root(dot(t.S, t.S));
-  t.n = (1.0 / t.area) * t.S;
+  t.area = root_of_normal(dot(t.S, t.S));
+  t.n = reciprocal_of_normal(t.area) * t.S;
   return t;
 }
 

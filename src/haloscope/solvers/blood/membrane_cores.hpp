@@ -53,9 +53,9 @@ INLINE Lanes in_pairs(Lanes *parts) {
 // scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions and of
 // forces, and 7 of what bends a corner.
 KERNEL forces(const double *positions, const double *first_natural, const double *second_natural,
-              double *result, const int *elements, const double *weights, const double *reference, const double *curvature, const int *counts,
-              const int *entries, const Wedge *wedges, Law law, double *scratch, const int *rows,
-              const int *span, long slots, long, long room, long capacity, long V, long E, long regular) {
+              double *result, const int *elements, const double *weights, const double *reference,
+              const double *curvature, const int *counts, const Wedge *wedges, Law law, double *scratch,
+              const int *rows, const int *span, long slots, long, long room, long capacity, long V, long E, long regular) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room), *f = x + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];

@@ -12,8 +12,8 @@
 
 // result[q * capacity + c]: elastic and bending energy, those of area and volume, that against folds.
 KERNEL energies(const double *positions, const int *elements, const double *weights, const double *reference,
-                const double *curvature, const int *counts, const int *entries, const Wedge *wedges, Law law,
-                double *result, long capacity, long count, long V, long E, long regular) {
+                const double *curvature, const int *counts, const Wedge *wedges, Law law, double *result,
+                long capacity, long count, long V, long E, long regular) {
   BLOCKS(c, count) {
     SHARED(double, sums[ENERGIES], PARTS_OF_A_CELL);
     const OneCell cell = cell_of(positions, capacity, V, c);

@@ -16,17 +16,17 @@ from haloscope.device.jit import Constants
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.cell_shapes import CellShapes
 from haloscope.solvers.blood.loop_elements import SUPPORT, loop_elements
+from haloscope.solvers.blood.membrane_chunks import ChunkWay, chunk_tables
 from haloscope.solvers.blood.membrane_folds import fault, fold_onset
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 
 SOURCE = Path(__file__).with_name("membrane.cpp")
 ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
-# Of a GPU's block, at most: then each thread may have 96 registers.
+# Of a GPU's block of linear elements, at most: then each thread may have 96 registers.
 _GPU_THREADS = 672
 # Bytes of a GPU's block beside what waits for others.
 _GPU_STATIC = 4 << 10
-_RESPONSE = 12
 _CORNER_RESPONSE = 7
 _TRIANGLE_SHEETS = 2
 _FOLD_SHEETS = 4
@@ -159,6 +159,9 @@ class Membranes:
         Room for no cell, or a mesh that the elements do not allow.
     """
 
+    CHUNKS = ChunkWay()
+    """How GPUs go through subdivision surfaces, where a block's memory allows it."""
+
     def __init__(
         self,
         device: Device,
@@ -180,7 +183,6 @@ class Membranes:
         self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
         self.state = [self.positions, self.velocities, *self.natural]
         self._loop = elements == "loop"
-        self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
         self._set_elements()
         # In the order of the kernel's struct Law.
         self._law = ByValue(
@@ -360,29 +362,20 @@ class Membranes:
             device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
         ]
         self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
-        used = np.ones((len(nodes), SUPPORT), bool)
-        # The second place of an irregular corner's lone vertex has no weight.
-        used[regular:, 7] = False
-        triangles = nodes[:, :3]
-        corners, wedges = self._around(triangles, used[:, :3])
-        entries, places = self._around(nodes, used) if self._loop else (corners, wedges)
-        with_vertices = np.concatenate([wedges[..., None], triangles[wedges // 3]], axis=2)
+        counts, wedges = self._around(nodes[:, :3])
         self._gather = [
-            device.from_host(np.ascontiguousarray(one, np.int32))
-            for one in (np.stack([entries, corners]), places, with_vertices)
+            device.from_host(np.ascontiguousarray(one, np.int32)) for one in (counts, wedges)
         ]
 
-    def _around(
-        self, nodes: np.ndarray, used: np.ndarray
-    ) -> tuple[np.ndarray, NDArray[np.integer]]:
-        """How often vertices are nodes of elements, (V,), and the flat places of these, (most, V)."""
-        places = np.flatnonzero(used.ravel())
-        owners = nodes.ravel()[places]
-        sorting = np.argsort(owners, kind="stable")
+    def _around(self, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Corners that each vertex is, (V,), and of these the flat place and vertices, (most, V, 4)."""
+        owners = triangles.ravel()
+        places = np.argsort(owners, kind="stable")
         counts = np.bincount(owners, minlength=self.vertices)
         rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found = np.zeros((counts.max(), self.vertices), np.int32)
-        found[rank, owners[sorting]] = places[sorting]
+        found = np.zeros((counts.max(), self.vertices, 4), np.int32)
+        found[rank, owners[places], 0] = places
+        found[rank, owners[places], 1:] = triangles[places // 3]
         return counts, found
 
     def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -433,26 +426,35 @@ class Membranes:
         return curvature
 
     def _set_scratch(self) -> None:
-        """Room in which the forces kernel keeps what a few cells say."""
-        E, V = len(self.mesh.triangles), self.vertices
-        device = self._device
+        """How the kernel of forces goes through cells, and room in which it keeps what a few of them say."""
+        device, count = self._device, len(self.mesh.triangles)
+        self._threads, self._room, self._on_chip, self._shared = _WARP, 0, 1, 0
+        self._chunks: ChunkWay | None = None
+        self._of_chunks: list[Array] = []
+        together = 1
         if device.kind == "cpu":
-            self._slots, self._on_chip, self._shared = device.multiprocessors, 0, 0
-            self.at_once = 1
             # 13 vectors of a vertex, for up to 8 cells side by side.
-            self._room = _CORES_SCRATCH * V
+            self._room, self._on_chip = _CORES_SCRATCH * self.vertices, 0
+        elif self._loop:
+            self._chunks = self.CHUNKS.fitted(self.vertices, device.block_memory)
+            self._threads, together = self._chunks.size, self._chunks.blocks
+            self._shared = self._chunks.shared(self.vertices)
+            tables = chunk_tables(self._nodes, self._regular, self._chunks.size)
+            self._most_fours = len(tables.taken)
+            self._of_chunks = [device.from_host(one) for one in tables.as_integers()]
         else:
-            self._room = (
-                _RESPONSE * E if self._loop else _CORNER_RESPONSE * V
-            ) + _TRIANGLE_SHEETS * E
-            self._room += _FOLD_SHEETS * E if self.law.fold_guard else 0
-            shared = 8 * (self._room + 3 * V)
+            self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
+            self._room = _CORNER_RESPONSE * self.vertices + _TRIANGLE_SHEETS * count
+            self._room += _FOLD_SHEETS * count if self.law.fold_guard else 0
+            shared = 8 * (self._room + 3 * self.vertices)
             room = device.block_memory
-            together = min(room // (shared + _GPU_STATIC), _GPU_THREADS // self._threads)
+            together = max(1, min(room // (shared + _GPU_STATIC), _GPU_THREADS // self._threads))
             self._on_chip = int(shared + _GPU_STATIC <= room)
             self._shared = shared * self._on_chip
-            self._slots = self.at_once = device.multiprocessors * max(together, 1)
-        self._scratch = device.zeros((1 if self._on_chip else self._slots * self._room,), "f8")
+        self._slots = device.multiprocessors * together
+        self.at_once = 1 if device.kind == "cpu" else self._slots
+        kept = self._slots * self._room if not self._on_chip else 1
+        self._scratch = device.zeros((kept or 1,), "f8")
 
     def _kernel(self, name: str) -> Kernel:
         constants: Constants = {
@@ -461,6 +463,11 @@ class Membranes:
             "THREADS_A_BLOCK": self._threads,
             "real": "double",
         }
+        way = self._chunks
+        if way:
+            sizes = {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
+            sizes |= {"MOST_FOURS": self._most_fours, "STAGED": int(way.staged)}
+            constants = {**constants, **sizes}
         return self._device.kernel(SOURCE, name, constants)
 
     def _launch(self, name: str, count: int) -> None:
@@ -499,20 +506,28 @@ class Membranes:
 
     def _bind_forces(self, rows: Array, span: Array) -> Launch:
         natural = self.natural or [self._scratch, self._scratch]  # not looked at
+        of_cells = (
+            (rows, span)
+            if self._chunks
+            else (self._scratch, rows, span, self._slots, self._on_chip, self._room)
+        )
         return self._kernel("forces").bind(
-            *(self.positions, *natural, self.forces, *self._shape_tables()),
-            *(self._scratch, rows, span),
-            *(self._slots, self._on_chip, self._room, self.capacity, self.vertices),
+            *(self.positions, *natural, self.forces, *self._forces_tables(), self._law),
+            *(*of_cells, self.capacity, self.vertices),
             *(len(self.mesh.triangles), self._regular),
             extent=(min(self._slots, self.capacity) * self._threads,),
             block=(self._threads,),
             shared=self._shared,
         )
 
-    def _shape_tables(self) -> tuple[Array | ByValue, ...]:
-        """What the kernels of forces and energies know of the shape at rest."""
-        elements, weights, reference, curvature = self._tables
-        return (elements, weights, reference, curvature, *self._gather, self._law)
+    def _forces_tables(self) -> tuple[Array | ByValue, ...]:
+        """What the kernel of forces knows of the elements and of the shape at rest."""
+        if not self._chunks:
+            return (*self._tables, *self._gather)
+        _, _, *rest = self._tables
+        elements, *of_chunks = self._of_chunks
+        weights = np.ascontiguousarray(self._weights[:, 1:].swapaxes(1, 2))
+        return (elements, ByValue(weights.ravel()), *rest, *of_chunks)
 
     def _bind(self, name: str, count: int) -> Launch:
         sizes = (self.capacity, count, self.vertices, len(self.mesh.triangles))
@@ -532,7 +547,7 @@ class Membranes:
             )
         return kernel.bind(
             self.positions,
-            *self._shape_tables(),
+            *(*self._tables, *self._gather, self._law),
             self._energies,
             *sizes,
             self._regular,
