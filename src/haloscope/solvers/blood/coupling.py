@@ -56,7 +56,7 @@ _SPREADING = {
 
 # Vertices that a block of a GPU takes one after the other, where there are enough of them: neighbours in
 # a cell, which share what they read, and so few that processors end at about the same time.
-_IN_TURN = 256
+_IN_TURN = 192
 _BLOCKS_A_PROCESSOR = 4
 _WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES["WARPS"]
 
@@ -71,11 +71,14 @@ class SomeCells:
         int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
     vertices
         Of a cell: those of cell c are at c vertices and after it.
+    reach_beyond
+        Whether many of their vertices are beyond the own box.
     """
 
     rows: Array
     span: Array
     vertices: int
+    reach_beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -319,7 +322,7 @@ class Coupling:
         in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
         return interpolate.bind(
-            *(*fluid, *vertices, in_turn),
+            *(*fluid, *vertices, in_turn, int(some.reach_beyond)),
             extent=(blocks * _WIDTH,),
             block=(_WIDTH,),
             stream=stream,

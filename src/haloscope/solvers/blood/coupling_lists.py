@@ -30,7 +30,7 @@ CONSTANTS: dict[str, int | float] = {
     "COLUMNS_X": _COLUMNS[0],
     "COLUMNS_Y": _COLUMNS[1],
     "SLOTS": _POINTS,
-    "WARPS_TOGETHER": 20,
+    "WARPS_TOGETHER": 28,
 }
 """Of coupling_lists.hpp and coupling_warps.hpp, at compile time."""
 

@@ -359,7 +359,8 @@ class Suspension:
             m = given.membranes
             if not given.has(part):
                 continue
-            some = SomeCells(*m.part(part), m.vertices)
+            beyond = part == SHARED and self._world.size > 1
+            some = SomeCells(*m.part(part), m.vertices, beyond)
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),
