@@ -168,7 +168,7 @@ class Holders:
         for given, arrival, shared, anew in each:
             self._arrange(given, arrival)
             self._share(given, shared, anew=bool(anew))
-            given.membranes.divide(*_parts(arrival.held, given.membranes.at_once))
+            given.membranes.divide(*_parts(arrival.held))
         self._list_vertices(kinds)
         return fastest
 
@@ -224,16 +224,12 @@ class Holders:
             shared.list(cells)
 
 
-def _parts(held: Held, at_once: int) -> tuple[Rows, Rows, Rows]:
-    """Places of own cells that no other rank holds, of own cells that others hold, too, and of others'.
-
-    With the second go so many of the first that they are a multiple of what a device takes at once.
-    """
+def _parts(held: Held) -> tuple[Rows, Rows, Rows]:
+    """Places of own cells that no other rank holds, of own cells that others hold, too, and of others'."""
     shared = held.holders.sum(axis=1) > 1
-    alone, copies = np.flatnonzero(~shared), np.flatnonzero(shared & ~held.own)
-    own = np.flatnonzero(shared & held.own)
-    more, rest = np.split(alone, [min(-len(own) % at_once, len(alone))])
-    return rest, np.concatenate([own, more]), copies
+    parts = ~shared, shared & held.own, shared & ~held.own
+    alone, own, copies = (np.flatnonzero(part) for part in parts)
+    return alone, own, copies
 
 
 def _parked_state(given: Present) -> np.ndarray:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,9 +148,6 @@ class Membranes:
         What forces and motion follow from: positions, velocities and natural metrics.
     parts
         How many cells :meth:`divide` has put into each part.
-    at_once
-        Cells whose forces a GPU computes side by side: a multiple of them leaves none of it idle. 1 on
-        cores.
     mesh, law, capacity, vertices
         As given; vertices of a cell.
 
@@ -235,9 +233,12 @@ class Membranes:
             spans = np.array([0, a, a, b, b, c, a, c], np.int32)
             self._spans[...] = self._device.from_host(spans)
 
-    def compute_forces_of(self, part: int) -> None:
-        """Set the forces of the cells of a part."""
-        self._launch_part("forces", part, self._bind_forces)
+    def compute_forces_of(self, part: int, stream: Any = None) -> None:
+        """Set the forces of the cells of a part, on a stream of the device; None: the main one.
+
+        A part always has the same stream.
+        """
+        self._launch_part("forces", part, partial(self._bind_forces, stream=stream))
 
     def part(self, number: int) -> tuple[Array, Array]:
         """Where the cells of a part stand: all rows in turn, and which of them are this part's."""
@@ -452,7 +453,6 @@ class Membranes:
             self._on_chip = int(shared + _GPU_STATIC <= room)
             self._shared = shared * self._on_chip
         self._slots = device.multiprocessors * together
-        self.at_once = 1 if device.kind == "cpu" else self._slots
         kept = self._slots * self._room if not self._on_chip else 1
         self._scratch = device.zeros((kept or 1,), "f8")
 
@@ -504,7 +504,7 @@ class Membranes:
             extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
         )
 
-    def _bind_forces(self, rows: Array, span: Array) -> Launch:
+    def _bind_forces(self, rows: Array, span: Array, stream: Any = None) -> Launch:
         natural = self.natural or [self._scratch, self._scratch]  # not looked at
         of_cells = (
             (rows, span)
@@ -517,6 +517,7 @@ class Membranes:
             *(len(self.mesh.triangles), self._regular),
             extent=(min(self._slots, self.capacity) * self._threads,),
             block=(self._threads,),
+            stream=stream,
             shared=self._shared,
         )
 

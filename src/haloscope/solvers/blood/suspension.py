@@ -401,10 +401,12 @@ class Suspension:
                     given.membranes.advance(part)
 
     def _strain(self, part: int) -> None:
+        """Set the forces of a part's cells; own cells that others hold, too, have the side stream."""
+        stream = self.device.side if part == OWN else None
         for given in self.kinds:
             if given.has(part):
                 with _MEMBRANES:
-                    given.membranes.compute_forces_of(part)
+                    given.membranes.compute_forces_of(part, stream)
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity.
@@ -444,8 +446,8 @@ class Suspension:
         """Set the forces on the fluid; those of cells that others hold, too, travel meanwhile."""
         force = self._flow.fluid.force
         cells = self._repelling_cells()
-        self._strain(OWN)
         with self._aside():
+            self._strain(OWN)
             self._start_sharing("forces")
             self._strain(ALONE)
             with _REPULSION:
