@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.io.atomic import atomic_path
-from haloscope.io.pictures import DOTS_PER_INCH, INK, MUTED, PADDING, SERIES_COLOURS, SERIES_STYLES
+from haloscope.io.pictures import (
+    INK,
+    MUTED,
+    PADDING,
+    SERIES_COLOURS,
+    SERIES_STYLES,
+    new_figure,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Values = Mapping[str, Any]
 Line = tuple[str, list[Values]]
@@ -161,7 +167,7 @@ def _draw_panels(
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left", parse_math=False)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_line(axes: Axes, key: str, label: str, line: Sequence[Values], number: int) -> None:
@@ -289,7 +295,7 @@ def _draw_bars(
         for text in legend.get_texts():
             text.set_parse_math(False)
     style_axes(axes)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def range_of(value: float, row: Values) -> tuple[float, float]:
@@ -303,15 +309,6 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def new_figure(size: tuple[float, float]) -> Figure:
-    """A white figure of a size in inch."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white")
-    figure.set_layout_engine("constrained", w_pad=PADDING, h_pad=PADDING)
-    return figure
-
-
 def style_axes(axes: Axes) -> None:
     """Draw axes in the manner of all pictures of studies."""
     axes.set_axisbelow(True)
@@ -322,10 +319,3 @@ def style_axes(axes: Axes) -> None:
     axes.tick_params(which="both", width=0.5, length=3, labelsize=8, colors=INK)
     axes.xaxis.label.set(fontsize=9, color=INK)
     axes.yaxis.label.set(fontsize=9, color=INK)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG file."""
-    metadata: dict[str, Any] = {"Software": None}  # equal studies write equal files
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata=metadata)
