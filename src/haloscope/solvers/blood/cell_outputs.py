@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.errors import MachineError
 from haloscope.exchange.world import World
-from haloscope.io.atomic import write_text
+from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells import Region
@@ -311,7 +310,8 @@ class CellOutputs:
             self._begin(path)
         if step > self._last:
             names = [given.kind.name for given in self.suspension.kinds]
-            _append(path, table_rows(step, step * self.units.time_step, names, tables))
+            rows = table_rows(step, step * self.units.time_step, names, tables)
+            append_text(path, "".join(row + "\n" for row in rows))
             self._last = step
         return tables
 
@@ -342,16 +342,6 @@ def table_rows(
         for name, (ids, values) in zip(names, tables, strict=True)
         for number, row in zip(ids.tolist(), values.tolist(), strict=True)
     ]
-
-
-def _append(path: Path, rows: Sequence[str]) -> None:
-    try:
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.writelines(row + "\n" for row in rows)
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
-        ) from error
 
 
 def _means(values: Floats, rest: float) -> dict[str, float | int]:
