@@ -35,7 +35,13 @@ from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.slices import plane_of, require_plane
-from haloscope.solvers.blood.soundness import check_mach, check_pressure, report, require_bearable
+from haloscope.solvers.blood.soundness import (
+    check_mach,
+    check_pressure,
+    report,
+    require_bearable,
+    too_stiff,
+)
 from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
@@ -531,12 +537,14 @@ class BloodSolver:
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
+        stiff = [each for kind in self._table.cells for each in too_stiff(kind)]
+        softer = f"a smaller {' and '.join(stiff)}, " if stiff else ""
         if self._table.relaxation_time is not None:
             return (
-                "give a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a finer "
-                "blood.spacing_um"
+                f"give {softer}a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a "
+                "finer blood.spacing_um"
             )
-        return "give a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
+        return f"give {softer}a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane."""
