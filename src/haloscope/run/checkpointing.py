@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.exchange.block_fields import gathered
 from haloscope.io import checkpoint as checkpoints
@@ -29,6 +30,7 @@ def write_state(state: RunState, path: Path) -> None:
         "probes": state.probe_rows,
         "probe_positions": {probe.name: probe.position for probe in state.case.output.probes},
         "samples": state.samples,
+        "average": _average_settings(state) if state.samples else None,
         "seconds": state.seconds,
     }
     with CHECKPOINT, contextlib.ExitStack() as stack:
@@ -95,7 +97,10 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
                     state.probe_rows[name] = [list(map(float, row)) for row in rows]
-            state.samples = int(content["samples"])
+            samples = int(content["samples"])
+            taken_with = _settings_in(content)
+            if samples < 0:
+                raise ValueError(samples)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 f"checkpoint {path} is damaged; delete it to restart from the one before"
@@ -106,18 +111,66 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))
 
-        told = len(solver.notices)
+        told, told_of_run = len(solver.notices), len(state.notices)
         solver.restore(saved.step, scalars, own)
         solver.restore_extras(saved.extras())
-        for name in solver.fields:
-            if saved.has(f"sum of {name}"):
-                state.averages[name] = state.device.from_host(own(f"sum of {name}"))
+        line = _other_average(state, samples, taken_with, path)
+        state.samples = 0 if line else samples
+        state.averages = {
+            name: state.device.from_host(own(f"sum of {name}"))
+            for name in (solver.fields if state.samples else ())
+        }
+        if line:
+            state.notices.append(line)
     state.last_checkpoint = path
     if state.world.is_root:
         rewrite_tables(state, out)
     progress.line(f"restarted from {path} at step {state.step}")
-    for line in solver.notices[told:]:
+    for line in [*solver.notices[told:], *state.notices[told_of_run:]]:
         progress.line(line)
+
+
+def _average_settings(state: RunState) -> dict[str, int] | None:
+    """What the case asks of averages, as checkpoints keep it beside the samples."""
+    asked = state.case.output.average
+    return None if asked is None else {"start": asked.start, "interval": asked.interval}
+
+
+def _settings_in(content: dict[str, Any]) -> dict[str, int] | None:
+    """What the samples of a checkpoint were taken with; None where it does not tell."""
+    found = content.get("average")
+    return None if found is None else {key: int(found[key]) for key in ("start", "interval")}
+
+
+def _other_average(
+    state: RunState, samples: int, taken_with: dict[str, int] | None, path: Path
+) -> str:
+    """Why the samples of a checkpoint cannot go into the averages; nothing if they can.
+
+    Files of before 2026-11-26 do not tell what they were taken with: that is then thought to be
+    what the case asks for.
+    """
+    wanted = _average_settings(state)
+    if not samples or (wanted is not None and taken_with in (None, wanted)):
+        return ""
+    held = f"{counted(samples, 'sample')} of averages in {path}"
+    if taken_with is None:
+        return (
+            f"{held} left out: the case asks for none; give [output.average] as it was to keep them"
+        )
+    before = _in_words(taken_with)
+    if wanted is None:
+        return (
+            f"{held} left out: the case asks for none; give output.average = {before} to keep them"
+        )
+    return (
+        f"averages begin anew with output.average = {_in_words(wanted)}: {held} were taken with "
+        f"{before}; give that to keep them"
+    )
+
+
+def _in_words(settings: dict[str, int]) -> str:
+    return "{" + ", ".join(f"{key} = {value}" for key, value in settings.items()) + "}"
 
 
 def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
