@@ -429,7 +429,9 @@ class BloodSolver:
             self.suspension.restore(extras)
         if self.traffic is not None:
             self.traffic.restore(extras)
-        self._results.restore(extras, self.step)
+        left_out = self._results.restore(extras, self.step)
+        if left_out:
+            self.notices.append(left_out)
         # What is followed next is the change since here, as in a run that was not stopped.
         self._before = (self.step, self._moments()[:3])
 
