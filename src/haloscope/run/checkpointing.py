@@ -114,6 +114,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         told, told_of_run = len(solver.notices), len(state.notices)
         solver.restore(saved.step, scalars, own)
         solver.restore_extras(saved.extras())
+        solver.at_restart(out)
         line = _other_average(state, samples, taken_with, path)
         state.samples = 0 if line else samples
         state.averages = {
