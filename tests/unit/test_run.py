@@ -388,6 +388,69 @@ def test_a_checkpoint_of_before_there_were_marks_of_grids_is_taken_with_a_line(s
     )
 
 
+def _set(*keys: Any, value: Any = None) -> Any:
+    """Changes one of the things that a checkpoint holds beside its arrays; without a value takes it out."""
+
+    def change(content: Any) -> None:
+        for key in keys[:-1]:
+            content = content[key]
+        if value is None:
+            del content[keys[-1]]
+        else:
+            content[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("scalars"),
+        _set("scalars", "dt"),
+        _set("scalars", "dt", value="nan"),
+        _set("scalars", "dt", value="0x1p99999"),
+        _set("scalars", "dt", value=7),
+        _set("history", 0, 1, "u", value="fast"),
+        _set("history", 0, 1, "u", value=math.nan),
+        _set("history", 0, 0, value=math.inf),
+        _set("history", 0, 1, value=[1, 2]),
+        _set("samples", value=-1),
+        _set("samples", value=math.inf),
+        _set("samples", value=9),
+        _set("average", value="often"),
+        _set("average", value={"start": 1}),
+        _set("probes", value={"middle": [[]]}),
+        _set("probes", value={"middle": [[1.0, 2.0]]}),
+        _set("probes", value={"middle": [["a"]]}),
+        _set("probes", value=3),
+        _set("grid", value="one"),
+    ],
+)
+def test_damaged_notes_of_a_checkpoint_are_refused_in_one_line(saved, tmp_path, change):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    _rewritten(path, change)
+    probe = 'output.probes=[{name="middle", position=[0.021, 0.017, 0.013]}]'
+    said = _refused(tmp_path, probe, "output.average={interval=5}")
+    assert "the one before" in said
+
+
+def test_damaged_sums_of_averages_are_refused(tmp_path):
+    average = "output.average={start=10, interval=5}"
+    _run(tmp_path, *_BARE, average, "checkpoint.at_end=true", steps=20)
+    [path] = list_checkpoints(tmp_path)
+    with h5py.File(path, "a") as file:
+        file["fields/sum of u"][2, 2, 2] = math.nan
+        del file["checks"]
+    assert "sum of u that is not finite" in _refused(tmp_path, average)
+    with h5py.File(path, "a") as file:
+        del file["fields/sum of u"]
+        file["fields/sum of u"] = np.zeros((2, 2))
+    assert "is damaged" in _refused(tmp_path, average)
+    with h5py.File(path, "a") as file:
+        del file["fields/sum of u"]
+    assert "is damaged" in _refused(tmp_path, average)
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-4, 0.01, 0.3, 0.7, 0.99, 0.9999])
 def test_a_checkpoint_that_was_cut_short_is_refused(saved, tmp_path, share):
     source = list_checkpoints(saved)[0]

@@ -16,7 +16,7 @@ from haloscope.io import checkpoint as checkpoints
 from haloscope.numerics.landmarks import same_grid
 from haloscope.run.phases import CHECKPOINT
 from haloscope.run.progress import Progress
-from haloscope.run.records import rewrite_tables
+from haloscope.run.records import probe_header, rewrite_tables
 from haloscope.run.state import RunState
 
 
@@ -78,6 +78,18 @@ def newest(out: Path) -> Path:
     return found[-1]
 
 
+class _Scalars(dict[str, float]):
+    """Numbers beside the fields; one that is missing is told as what is wrong with the file."""
+
+    path: Path
+
+    def __missing__(self, key: str) -> float:
+        raise InputError(
+            f"checkpoint {self.path} does not hold {key}, which the case goes on from; restart with the "
+            "case that it was made from, or delete it to restart from the one before"
+        )
+
+
 def restore(state: RunState, out: Path, progress: Progress) -> None:
     """Take over the newest checkpoint of a folder."""
     path = newest(out)
@@ -91,17 +103,29 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
     ) as saved:
         try:
             content = saved.content
-            scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
-            state.history = [(int(step), dict(values)) for step, values in content["history"]]
+            scalars = _Scalars({key: float.fromhex(v) for key, v in content["scalars"].items()})
+            scalars.path = path
+            state.history = [
+                (int(step), {str(key): float(value) for key, value in values.items()})
+                for step, values in content["history"]
+            ]
+            followed = [value for _, values in state.history for value in values.values()]
+            # A pseudo time step may be infinite.
+            if np.isnan([*scalars.values()]).any() or not np.isfinite(followed).all():
+                raise ValueError("not finite")
+            columns = len(probe_header(state))
             _require_probes_in_place(state, content.get("probe_positions", {}), path)
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
-                    state.probe_rows[name] = [list(map(float, row)) for row in rows]
+                    found = np.array([list(map(float, row)) for row in rows]).reshape(len(rows), -1)
+                    if len(rows) and found.shape[1] != columns:
+                        raise ValueError(found.shape)
+                    state.probe_rows[name] = found.tolist()
             samples = int(content["samples"])
             taken_with = _settings_in(content)
             if samples < 0:
                 raise ValueError(samples)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(
                 f"checkpoint {path} is damaged; delete it to restart from the one before"
             ) from error
@@ -117,10 +141,15 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         solver.at_restart(out)
         line = _other_average(state, samples, taken_with, path)
         state.samples = 0 if line else samples
-        state.averages = {
-            name: state.device.from_host(own(f"sum of {name}"))
-            for name in (solver.fields if state.samples else ())
-        }
+        state.averages = {}
+        for name in solver.fields if state.samples else ():
+            total = own(f"sum of {name}")
+            if not np.isfinite(total).all():
+                raise InputError(
+                    f"checkpoint {path} holds a sum of {name} that is not finite; delete it to restart "
+                    "from the one before"
+                )
+            state.averages[name] = state.device.from_host(total)
         if line:
             state.notices.append(line)
     state.last_checkpoint = path
@@ -188,7 +217,7 @@ def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progre
         ) from error
     if not same:
         raise InputError(
-            f"checkpoint {path} is of another grid with as many nodes ({saved['about']}; the case's: "
+            f"checkpoint {path} is of another grid with as many nodes ({saved.get('about')}; the case's: "
             f"{marks['about']}): positions or numbers of nodes differ; restart with the grid that it was made on"
         )
 
