@@ -24,6 +24,7 @@ from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
 from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts
 
 Floats = NDArray[np.float64]
 
@@ -252,8 +253,9 @@ class CellOutputs:
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
         """Learn from a checkpoint what the table must hold; those of before 2026-11-26 do not tell."""
-        last, rows = extras.get(_TABLE_SO_FAR, np.array([-1, 0])).tolist()
-        self._saved = last, rows
+        if _TABLE_SO_FAR in extras:
+            last, rows = saved_counts(extras, _TABLE_SO_FAR, (2,), least=-1).tolist()
+            self._saved = last, rows
 
     def resume(self, out: Path, step: int) -> str:
         """Bring the table back to the step of a checkpoint; called after :meth:`restore`.

@@ -34,6 +34,7 @@ from haloscope.solvers.blood.straight_vessels import straight_vessel
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
+from haloscope.solvers.saved_arrays import saved_counts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -107,10 +108,13 @@ def samples_left_out(
     str
         One line; nothing where the checkpoint has no samples.
     """
-    steps, settings = (extras.get(_PREFIX + name) for name in ("steps", "settings"))
-    if steps is None or settings is None or not int(steps[0]):
+    if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
         return ""
-    held = f"{counted(int(steps[0]), 'sample')} of profiles in the checkpoint"
+    samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
+    settings = saved_counts(extras, _PREFIX + "settings", (3,))
+    if not samples:
+        return ""
+    held = f"{counted(samples, 'sample')} of profiles in the checkpoint"
     before = _in_words(settings)
     if wanted is None:
         return (
@@ -320,12 +324,24 @@ class Profiles:
         -------
         str
             What users should know of samples that are not kept; nothing if all are.
+
+        Raises
+        ------
+        InputError
+            They are damaged.
         """
         nothing = np.empty(0, np.int64)
         alike = np.array_equal(extras.get(_PREFIX + "settings", nothing), self._settings())
         kept = {name: extras.get(_PREFIX + name, nothing) for name in self._sums}
         for name, values in self._sums.items():
             alike = alike and kept[name].shape == values.shape
+        if alike:
+            for name, values in self._sums.items():
+                # They take all 64 bits.
+                if kept[name].dtype != values.dtype:
+                    saved_counts(kept, name, values.shape, least=-math.inf)
+            for name in ("steps", "views"):
+                saved_counts(kept, name, self._sums[name].shape)
         for name, values in self._sums.items():
             # Rank 0 has them for all.
             values[...] = kept[name] if alike and self._world.is_root else 0

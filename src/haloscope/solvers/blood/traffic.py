@@ -22,6 +22,7 @@ from haloscope.solvers.blood.packing import rotations
 from haloscope.solvers.blood.present_cells import Present
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +32,8 @@ _GOES = 1.5
 _BESIDE = 3.0
 # Vertices of a cell that comes in keep so far from those of cells that are there.
 _APART = 1.0
+# How messages call the first column of what waits at an inlet.
+_KINDS = "kinds of waiting cells"
 # Length of a feeder's segment over the diameter of the widest cell.
 _SEGMENT = 6.0
 
@@ -258,7 +261,8 @@ class Traffic:
                 "the checkpoint does not say how many cells went in and out; restart with the case "
                 "it is from"
             )
-        self._next, self.left, self.entered = counts.astype(int).tolist()
+        counts = saved_counts(state, "traffic counts", counts.shape)
+        self._next, self.left, self.entered = counts.tolist()
         # Checkpoints of before have none: openings are then counted from here on.
         out = state.get("traffic out", np.zeros_like(self.left_through))
         if out.shape != self.left_through.shape:
@@ -266,7 +270,7 @@ class Traffic:
                 f"the checkpoint counts cells at {counted(len(out), 'opening')} and the case has "
                 f"{len(self.left_through)}; restart with the case it is from"
             )
-        self.left_through = np.array(out, np.int64)
+        self.left_through = saved_counts({"traffic out": out}, "traffic out", out.shape)
         for inlet in self._inlets:
             name = inlet.table.name
             moved, waiting = (state.get(f"feeder {name} {what}") for what in ("moved", "waiting"))
@@ -274,8 +278,11 @@ class Traffic:
                 raise InputError(
                     f"the checkpoint has no feeder {name!r}; restart with the case it is from"
                 )
-            inlet.feeder.moved = float(moved[0])
-            inlet.waiting = np.array(waiting)
+            row = saved_numbers(state, f"feeder {name} moved", (1,), least=0.0)
+            rows = saved_numbers(state, f"feeder {name} waiting", (None, 8))
+            saved_counts({_KINDS: rows[:, 0]}, _KINDS, (None,), most=len(self._next) - 1)
+            inlet.feeder.moved = float(row[0])
+            inlet.waiting = rows
 
     def _blocked(self, vertices: Floats) -> bool:
         """Whether a cell that is present here is in the way."""
