@@ -7,6 +7,7 @@ WORKERS ?= 2
 # The solver that bench-peers compares, and the peer of each.
 SOLVER ?= cavity
 PEER_cavity := devito
+PEER_blood := lbmpy
 PEER_flow := dolfinx
 # The Python of a peer that the system installs; others get an environment of their own.
 PYTHON_FOR_flow := /usr/bin/python3
@@ -40,7 +41,7 @@ help:
 	@echo 'make lint         only check sources: ruff, mypy, import-linter'
 	@echo 'make gpu-test     run tests/gpu with the Python in use, which must have its packages'
 	@echo 'make bench        kernel rates against what this machine can do'
-	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity or flow'
+	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity, blood or flow'
 	@echo 'make clean        remove environments and caches; runs/ is kept'
 	@echo 'PYTHON=...        another Python than python3'
 	@echo 'WORKERS=...       test files at once; 2 unless told otherwise'

@@ -3,7 +3,7 @@
     python bench/block_rows.py --device cuda
     python bench/block_rows.py --nodes 2e5 --threads 1
 
-Nodes of a box of tetrahedra, by default as many as the seed's pump has (3.7 M tetrahedra). Bytes are
+Nodes of a box of tetrahedra, by default as many as XNS' pump has (3.7 M tetrahedra). Bytes are
 those that must move: blocks, column numbers, bounds of rows and both vectors once; an iteration of GMRES
 goes through all its vectors three times. Prints medians and their share of the rate of a copy, and of
 the best ceiling; beside them the product of scipy's BSR, which has one thread, where scipy is installed.

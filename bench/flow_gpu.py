@@ -4,8 +4,8 @@
     mpiexec -n 4 python bench/flow_gpu.py --device cuda --launches
     python bench/flow_gpu.py --device cpu --cells 16
 
-A duct of 2 x 1 x 1 with 2 n x n x n cells of six tetrahedra, by default about as many as the seed's pump
-has (3.7 M), cut along x among the ranks. With --launches every kernel of an iteration, of an update and
+A duct of 2 x 1 x 1 with 2 n x n x n cells of six tetrahedra, by default about as many as XNS' pump has
+(3.7 M), cut along x among the ranks. With --launches every kernel of an iteration, of an update and
 of forming is timed by itself; ranks run at the same time. Flow enters with a parabola's profile and swirls; a time step is
 so many cells long at the entry's highest velocity. Each step takes four Newton iterations, each of them
 reduces the linear residual by 100. Bytes are those that must move: blocks, column numbers, bounds of rows

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.io.pictures import INK, MUTED, SERIES_COLOURS
-from haloscope.study.plots import GRID, MARKERS, new_figure, save, style_axes
+from haloscope.io.pictures import INK, MUTED, SERIES_COLOURS, new_figure, save_figure
+from haloscope.study.plots import GRID, MARKERS, style_axes
 
 Values = dict[str, Any]
 
@@ -198,7 +198,7 @@ def draw_messages(path: Path, shares: Sequence[Values], runs: Sequence[Values]) 
     if runs and runs[0]["cores"] < most:
         right.axvspan(runs[0]["cores"] * _BESIDE, most, color=GRID, alpha=0.4, lw=0)
         right.set_title("grey: more ranks than cores", fontsize=8, color=MUTED, loc="left")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_rates(path: Path, steps: Sequence[Values]) -> None:
@@ -244,7 +244,7 @@ def draw_rates(path: Path, steps: Sequence[Values]) -> None:
         _style(axes, counts)
     right.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     left.legend(fontsize=7.5, frameon=False, loc="lower left")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _line(steps: Sequence[Values], messages: str) -> list[Values]:

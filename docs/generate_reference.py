@@ -26,7 +26,12 @@ PAGE = Path(__file__).parent / "reference" / "case-keys.md"
 METRICS_PAGE = Path(__file__).parent / "reference" / "metrics.md"
 
 # Limits that no case meets, which would only be in the reader's way.
-_UNREACHABLE = {f" and <= {2**40:g}": "", " and <= 1e+30": "", ">= 1e-30": "> 0"}
+_UNREACHABLE = {
+    f" and <= {2**40:g}": "",
+    " and <= 1e+30": "",
+    ", >= -1e+30": "",
+    ">= 1e-30": "> 0",
+}
 
 _INTRODUCTION = """\
 # Keys of a case file
@@ -36,7 +41,8 @@ _INTRODUCTION = """\
 
 A case is a [TOML](https://toml.io) file of at most 1 MiB in UTF-8. The key `solver` names the
 solver; the table of that name holds what the solver asks for; the tables `run`, `output`,
-`checkpoint` and `machine` are the same for all solvers. Every key but `solver` has a default.
+`checkpoint` and `machine` are the same for all solvers. Keys marked *required* must be given
+wherever their table is; all others have a default.
 
 Units are SI. A key that does not exist, a value of the wrong type or a value out of range ends
 the command with exit code 2, before anything is computed, and a message that names the key.
@@ -103,6 +109,17 @@ class Row:
     without_table: str
 
 
+# The model of each solver allows its own name alone.
+_SOLVER = Row(
+    table="",
+    name="solver",
+    kind=" or ".join(f'"{name}"' for name in registry.NAMES),
+    default="required",
+    meaning="Which solver the case is for.",
+    without_table="required",
+)
+
+
 def page() -> str:
     """The whole page as text."""
     parts = [_INTRODUCTION]
@@ -110,7 +127,11 @@ def page() -> str:
         model = registry.case_model(solver)
         rows = list(_rows(model))
         if number == 0:
-            shared = [row for row in rows if row.table.split(".")[0] != solver]
+            shared = [
+                _SOLVER if row.name == "solver" and not row.table else row
+                for row in rows
+                if row.table.split(".")[0] != solver
+            ]
             parts.append(_SHARED + _sections(model, shared))
         parts.append(f"## Tables of the solver {solver}\n" + _sections(model, rows, under=solver))
     parts.append(_EXPRESSIONS + _grammar())
@@ -201,6 +222,7 @@ def _sections(model: type[CaseTable], rows: list[Row], under: str | None = None)
             cells = (f"`{row.name}`", row.kind, row.default, row.meaning)
             text.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         text.append("")
+        text += _unlike_defaults(own, [row for name in alike for row in tables[name]])
         text += _other_defaults(row for name in alike for row in tables[name])
     return "\n" + "\n".join(text)
 
@@ -224,7 +246,9 @@ def _heading(model: type[CaseTable], tables: list[str]) -> str:
     if len(shown) == 1:
         return f"### {shown[0]}\n\n{_about(model, tables[0])}\n"
     parent = tables[0].rpartition(".")[0]
-    return f"### Tables in `[{parent}]`\n\n{_about(model, parent)} {', '.join(shown)}.\n"
+    own = {_about(model, table) for table in tables}
+    about = own.pop() if len(own) == 1 else _about(model, parent)
+    return f"### Tables in `[{parent}]`\n\n{about} {', '.join(shown)}.\n"
 
 
 def _repeated(model: type[BaseModel], table: str) -> bool:
@@ -251,6 +275,16 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in getattr(annotation, "__args__", ()):
         yield from _models_in(argument)
+
+
+def _unlike_defaults(shown: list[Row], rows: list[Row]) -> list[str]:
+    """Keys of tables described together whose default is not that of the table that is shown."""
+    defaults = {row.name: row.default for row in shown}
+    unlike = [row for row in rows if row.default != defaults[row.name]]
+    if not unlike:
+        return []
+    values = ", ".join(f"{row.table}.{row.name} is {row.default}" for row in unlike)
+    return [textwrap.fill(f"Defaults are those of `[{shown[0].table}]`; {values}.", 100), ""]
 
 
 def _other_defaults(rows: Iterable[Row]) -> list[str]:

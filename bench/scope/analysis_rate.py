@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-SEED_RATE = 21.3e6
+RATE_OF_2007 = 21.3e6
 _KIB = 1024
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         threads, causes = json.loads(options.one)
         print(json.dumps(once(options.folder, threads, causes, options.repeats)))
         return
-    print("causes threads   M events/s  of the seed's  ns of a core  B an event  peak GiB  load")
+    print("causes threads   M events/s      of 2007's  ns of a core  B an event  peak GiB  load")
     for causes in (False,) if options.no_causes else (False, True):
         for threads in options.threads:
             done = subprocess.run(
@@ -79,7 +79,7 @@ def main() -> None:
             said = json.loads(done.stdout)
             rate = said["events"] / said["seconds"]
             print(
-                f"{causes!s:6} {threads:7} {rate / 1e6:12.1f} {rate / SEED_RATE:14.2f} "
+                f"{causes!s:6} {threads:7} {rate / 1e6:12.1f} {rate / RATE_OF_2007:14.2f} "
                 f"{said['processor'] / said['events'] * 1e9:13.1f} "
                 f"{said['memory'] / said['events']:11.1f} {said['peak'] / 2**30:9.2f} "
                 f"{os.getloadavg()[0]:5.1f}"

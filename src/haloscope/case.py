@@ -121,8 +121,9 @@ class Checkpoint(Table):
 class Machine(Table):
     """What to run on.
 
-    Results on cores do not depend on it, but for flow on several ranks, which agrees with one as far as
-    the tolerances of its solvers go.
+    Results on cores do not depend on it, with exceptions on several ranks: flow agrees with one rank as far
+    as the tolerances of its solvers go, sums over all elements of maxwell but for their last digits, and its
+    fields with the exponential integrator as far as krylov.tolerance goes.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haloscope.counted import counted
-from haloscope.errors import MachineError
+from haloscope.io.atomic import append_text
 from haloscope.solvers.interface import Followed
 
 if TYPE_CHECKING:
@@ -80,12 +80,6 @@ def table_row(values: list[float]) -> str:
 
 def append_row(path: Path, header: str, rows: list[list[float]]) -> None:
     """Add the last row to a table; the first row starts the file afresh."""
-    try:
-        with path.open("w" if len(rows) == 1 else "a") as file:
-            if len(rows) == 1:
-                file.write(header + "\n")
-            file.write(table_row(rows[-1]) + "\n")
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
-        ) from error
+    first = len(rows) == 1
+    head = header + "\n" if first else ""
+    append_text(path, head + table_row(rows[-1]) + "\n", afresh=first)

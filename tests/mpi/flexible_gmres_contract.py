@@ -16,10 +16,10 @@ from haloscope.exchange.world import World, open_world
 from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu, sums_between_shared
+from haloscope.numerics.coloured_ilu import ColouredIlu
 from haloscope.numerics.flexible_gmres import FlexibleGmres
 from haloscope.numerics.point_blocks import PointBlocks
-from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, sums_between_shared
 
 SIZE, RESTART = 4, 12
 

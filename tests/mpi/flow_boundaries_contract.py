@@ -9,7 +9,7 @@ from bounded_flow import BoundedFlow, turned, turned_back
 
 from haloscope.domain.tet_generators import BOX_SIDES, tet_box
 from haloscope.exchange.world import open_world
-from haloscope.solvers.flow.boundary_means import boundary_means, pressure_force
+from haloscope.solvers.flow.boundary_means import boundary_means
 from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.forces import force_and_moment
 from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
@@ -57,7 +57,6 @@ def main() -> None:
         )
         for name in names
     ]
-    pressed = [pressure_force(flow.part, flow.shared, name, flow.state) for name in names]
     whole = np.zeros((flow.part.whole_nodes, 4))
     owned = flow.shared.owned
     whole[flow.part.node_numbers[owned]] = flow.state.reshape(-1, 4)[owned]
@@ -70,7 +69,7 @@ def main() -> None:
         "slip": world.sum(slip.ravel()).tolist(),
         "iterations": [one.iterations for one in flow.history.linear],
         "means": [[one.area, one.flow_rate, one.pressure] for one in means],
-        "forces": np.array([forces, pressed]).ravel().tolist(),
+        "forces": np.array(forces).ravel().tolist(),
         "resistances": flow.conditions.resistances.stored().ravel().tolist(),
     }
     if world.is_root:

@@ -170,11 +170,11 @@ def test_fluid_and_cells_on_ranks_and_after_a_restart_on_others_are_those_of_one
 
 
 def test_cells_that_pass_openings_and_ranks_are_those_of_one_rank(run_ranks, tmp_path):
-    one = _bits(run_ranks, 1, tmp_path / "one", 400, table=_TUBE)
+    one = _bits(run_ranks, 1, tmp_path / "one", 700, table=_TUBE)
     # Cells leave and come in, and go over the border of ranks.
     assert one[1] > 10
     assert one[3] > 1
-    two = _bits(run_ranks, 2, tmp_path / "two", 400, table=_TUBE)
+    two = _bits(run_ranks, 2, tmp_path / "two", 700, table=_TUBE)
     assert two[4] > 0
     assert two[0] == one[0]
 

@@ -343,7 +343,7 @@ def test_what_is_possible_but_not_sound_is_said():
         ),
         ([_cells(f"{_MIDDLE}, hematocrit=0.1")], ["hematocrit and placed are both given"]),
         ([_cells("hematocrit=0.9")], ["hematocrit = 0.9", "a share of the volume below 0.7"]),
-        ([_cells("hematocrit=0.02", radius=5.0)], ["less than one cell", "give at least"]),
+        ([_cells("hematocrit=0.01", radius=5.0)], ["less than one cell", "give at least"]),
         ([_cells("hematocrit=0.45", radius=7.0)], ["fits nowhere"]),
         ([_cells(_MIDDLE, vertices=100)], ["vertices = 100", "92 and 162"]),
         ([_cells(_MIDDLE, vertices=12)], ["vertices = 12", "42"]),
@@ -367,11 +367,28 @@ def test_what_is_possible_but_not_sound_is_said():
             ["x_low feeds cells", "no kind of blood.cells has a hematocrit"],
         ),
         (
-            [_OPEN, _openings(f"{_IN}, feeds=true", _OUT), _cells("hematocrit=0.001")],
-            [
-                "blood.openings x_low: hematocrit = 0.001 of the first of blood.cells",
-                "give at least 0.015, which is one",
-            ],
+            [_OPEN, _openings(_IN, _OUT), _cells("hematocrit=0.001")],
+            ["blood.cells red-cell: hematocrit = 0.001 is less than one cell in this vessel"],
+        ),
+        (
+            [_cells(f"{_MIDDLE}, law='neo-hookean', area_ratio=3.0")],
+            ["area_ratio is of the Skalak law, and law is neo-hookean; leave it out"],
+        ),
+        (
+            [_cells(f"{_MIDDLE}, thickness=0.4")],
+            ["thickness is of oblate cells, and shape is sphere; leave it out"],
+        ),
+        (
+            [_OPEN, _openings(_IN, f"{_OUT}, profile='uniform'")],
+            ["profile is of velocities, and kind is pressure; leave it out"],
+        ),
+        (
+            [_OPEN, _openings(f"{_IN}, period_s=0.1", _OUT)],
+            ["period_s is given and signal = 1 does not change"],
+        ),
+        (
+            [_OPEN, _openings(f"{_IN}, position_um=[3.0, 0, 0], normal=[-1, 0, 0]", _OUT)],
+            ["x_low: position_um and normal are for planes that cut a surface", "leave them out"],
         ),
         (["blood.repulsion.range_um=5.0", _cells(_MIDDLE)], ["at most 3 spacings"]),
         (["blood.delta=hat"], ["'linear', 'roma', 'cosine' or 'peskin'"]),

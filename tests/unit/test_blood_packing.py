@@ -280,6 +280,15 @@ def test_vessel_of_lattice_points_is_filled(device):
         assert (away**2).sum(axis=2).min() > 0.45**2
 
 
+def test_cells_count_with_the_volume_of_their_meshes():
+    lumen = Lumen.box(np.array([100.0, 100.0, 100.0]))
+    smooth, meshed = Filling(RED, 0.3), Filling(RED, 0.3, 0.9 * RED.volume)
+    assert cell_counts(lumen, [smooth, meshed]) == [
+        round(0.3e6 / RED.volume),
+        round(0.3e6 / (0.9 * RED.volume)),
+    ]
+
+
 def test_what_cannot_be_filled_is_told(device):
     with pytest.raises(
         InputError, match=r"7.82 wide .* vessel about 7 .* needs 7.9, a flat one 2.64"
@@ -347,11 +356,50 @@ def test_feeder_hands_in_each_cell_once_whatever_the_steps(feeder):
     assert section.max() < 7.5
 
 
-def test_feeder_without_room_for_a_cell_is_told(device):
+def test_cells_come_as_fast_as_the_flow_at_their_places_each_kind_at_its_hematocrit(device):
     inlet = np.ones((20, 20), bool)
-    told = "hematocrit = 0.002 of the first of blood.cells .*; give at least 0.012, which is one"
-    with pytest.raises(InputError, match=told):
-        Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.002)], 1)
-    assert Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.012)], 1).cells.count == 1
+    # Of platelets a third of one, by volume.
+    kinds = [Filling(RED, 0.2, 0.97 * RED.volume), Filling(PLATELET, 2e-4)]
+    feeder = Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, kinds, 1)
+    cells = feeder.cells
+    assert np.count_nonzero(cells.kinds == 1) == 1
+    speeds = 1.0 + cells.positions[:, 0]
+    feeder.carry(speeds, np.full(cells.count, 3.0))
+    far = 50 * feeder.length
+    entered = np.concatenate([feeder.advance(far / 4000).kinds for _ in range(4000)])
+    for kind, asked in enumerate(kinds):
+        came = np.count_nonzero(entered == kind) * asked.volume
+        assert came / (feeder.area * feeder.moved) == pytest.approx(asked.hematocrit, rel=0.1)
+    # Those in a flow that is twice as fast come twice as often.
+    feeder.moved = 0.0
+    often = np.zeros(cells.count)
+    for _ in range(400):
+        some = feeder.advance(far / 400)
+        for place in some.places[some.kinds == 0]:
+            apart = ((cells.positions[:, :2] - place[:2]) ** 2).sum(axis=1)
+            apart[cells.kinds == 1] = np.inf
+            often[np.argmin(apart)] += 1
+    red = cells.kinds == 0
+    assert np.corrcoef(often[red], speeds[red])[0, 1] > 0.99
+
+
+def test_cells_that_are_carried_enter_as_a_whole(device):
+    inlet = np.ones((20, 20), bool)
+    feeder = Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.2)], 1)
+    ahead, length = feeder.cells.positions[:, 2], feeder.length
+    behind = np.linspace(1.0, 3.0, feeder.cells.count)
+    feeder.carry(np.ones(feeder.cells.count), behind)
+    found = feeder.advance(0.3 * length)
+    moved = ahead - behind + 0.3 * length
+    assert len(found.places) == np.count_nonzero(
+        np.floor(moved / length) > np.floor((ahead - behind) / length)
+    )
+    assert (found.places[:, 2] >= 0).all()
+    assert (found.places[:, 2] <= 0.3 * length).all()
+
+
+def test_a_feeder_has_one_cell_or_more(device):
+    inlet = np.ones((20, 20), bool)
+    assert Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.002)], 1).cells.count == 1
     with pytest.raises(InputError, match="no lattice point"):
         Feeder(device, np.zeros((9, 9), bool), 1.0, (0.0, 0.0), 9.0, [Filling(RED, 0.1)], 1)

@@ -263,6 +263,8 @@ def test_viscosity_at_rest_counts():
     [
         ({"shear_modulus_un_m": 2.5e-3}, "shear_modulus_un_m = 0.0025 of red-cell is unlike"),
         ({"bending_modulus_j": 1e-12}, "bending_modulus_j = 1e-12 of red-cell is unlike"),
+        ({"area_modulus_un_m": 1e6}, "area_modulus_un_m = 1e+06 uN/m of red-cell is far above"),
+        ({"volume_modulus_pa": 2e8}, "volume_modulus_pa = 2e+08 Pa of red-cell is far above"),
         ({"shape": "sphere", "radius_um": 1.01}, "red-cell are 4.04 spacings across, few for"),
         ({"hematocrit": 0.0}, "there are no cells of red-cell: give their hematocrit or placed"),
     ],

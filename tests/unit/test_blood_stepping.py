@@ -128,7 +128,7 @@ def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, passin
         way=way,
     )
     fluid.set_populations(other.fluid.populations())
-    drive = Drive(other._table, other.vessel.openings, fluid)
+    drive = Drive(other._table, other.vessel.openings, fluid, [0.0] * len(other.vessel.openings))
     recorder = Recorder(monkeypatch)
     stepping = Stepping(
         recorder, Flow(passing_for_gpu, World(), other.part, (1, 1, 1), None, fluid), None

@@ -101,17 +101,17 @@ def test_an_opening_that_feeds_keeps_the_number_of_cells():
         solver.advance(25)
         assert kind.total == start + traffic.entered[0] - traffic.left[0]
         counts.append(kind.total)
-    # Each cell was replaced, more than once, at the hematocrit that was asked for.
+    # Each cell was replaced, more than once, at the hematocrit that was asked for: by the volume of meshes.
     assert min(traffic.left[0], traffic.entered[0]) > start
     lattice = solver.vessel.lattice
     points = len(lattice.openings[0].numbers)
     entered = SPEED * solver.time * points * lattice.spacing**2
-    asked = 0.12 * entered / (4 / 3 * np.pi * 2e-6**3)
-    assert abs(traffic.entered[0] - asked) < 0.2 * asked
+    asked = 0.12 * entered / (kind.kind.mesh.volume() * lattice.spacing**3)
+    assert abs(traffic.entered[0] - asked) < 0.1 * asked
     # Fewer than at the start, for in open ends there are no parts of cells, and those in the middle
     # are fast.
     assert 0.4 * start < np.mean(counts[5:]) < 1.1 * start
-    assert min(counts[5:]) >= 2
+    assert min(counts[5:]) >= 1
     ids, _ = solver.suspension.table(0)
     assert len(set(ids.tolist())) == kind.total
     assert ids.max() == start + traffic.entered[0] - 1
@@ -133,8 +133,13 @@ class _Feeder:
     places = np.array([[3.0, 3.0, 1.0], [7.5, 7.5, 0.5]])
     turns = np.array([[1.0, 0.0, 0.0, 0.0], [0.8, 0.36, -0.48, 0.0]])
 
+    cells = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+
     def __init__(self, *given: Any) -> None:
         self.moved = 0.0
+
+    def carry(self, speeds: np.ndarray, behind: np.ndarray) -> None:
+        assert len(speeds) == len(behind) == 0
 
     def advance(self, distance: float) -> Entered:
         return Entered(self.places, self.turns, np.zeros(2, np.int64), 1.0)
@@ -172,6 +177,56 @@ def test_cells_come_in_the_right_way_out_in_each_direction(side, monkeypatch):
     # They do not come in where others are.
     solver.traffic.look({side.name: 0.0, other.name: 0.0})
     assert solver.traffic.entered[0] == 2
+
+
+@pytest.mark.parametrize("what", ["entered", "left"])
+def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what):
+    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
+    one, two = solver_of(**given), solver_of(**given)
+    for _ in range(60):
+        before = list(getattr(one.traffic, what))
+        one.advance(5)
+        if getattr(one.traffic, what) != before:
+            break
+    assert getattr(one.traffic, what) != before
+    two.restore(one.step, one.scalars(), one.owned)
+    two.restore_extras({key: np.array(value) for key, value in one.extras().items()})
+    for _ in range(3):
+        assert np.array_equal(two.fluid.populations(), one.fluid.populations())
+        assert np.array_equal(cells_there(two), cells_there(one))
+        one.advance(7)
+        two.advance(7)
+
+
+def test_a_crowd_comes_in_where_there_is_room():
+    # Cells come as fast as the flow at their places, and such as find no room there take others.
+    crowd = {**CELLS, "hematocrit": 0.3, "shear_modulus_un_m": 60.0}
+    solver = solver_of(**tube(openings=ends(feeds=True), cells=[crowd], seed=3))
+    solver.advance(500)
+    came, waits = solver.traffic.entered[0], len(solver.traffic._inlets[0].waiting)
+    assert came > 12
+    assert came > 0.8 * (came + waits)
+
+
+def test_no_cell_leaves_where_the_fluid_comes_in_by_a_pressure():
+    openings = [
+        {"name": "inlet", "kind": "pressure", "value": 200.0},
+        {"name": "outlet", "kind": "pressure"},
+    ]
+    solver = solver_of(**tube(openings=openings, cells=[{**CELLS, "hematocrit": 0.12}]))
+    solver.advance(60)
+    assert solver.traffic.left_through[0].tolist() == [0]
+
+
+def test_a_profile_with_another_mean_feeds_what_flows():
+    came = []
+    for value, profile in ((SPEED, "uniform"), (SPEED / 3, "3")):
+        inlet = {"feeds": True, "value": value, "profile": profile}
+        given = tube(openings=ends(**inlet), cells=[{**CELLS, "hematocrit": 0.12}])
+        solver = solver_of(**given)
+        solver.advance(150)
+        came.append(solver.traffic.entered[0])
+    assert came[0] == came[1] > 2
 
 
 def test_a_restart_goes_on_with_the_same_cells_and_feeder():

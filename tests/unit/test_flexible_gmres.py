@@ -17,7 +17,7 @@ from haloscope.exchange.world import World
 from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.flexible_gmres import FlexibleGmres, LinearSolution, NoPreconditioner
+from haloscope.numerics.flexible_gmres import FlexibleGmres, LinearSolution
 from haloscope.numerics.node_vectors import _PROJECT, NodeVectors
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
@@ -44,6 +44,13 @@ class Dense:
 
     def apply(self, x: Any, y: Any) -> None:
         self(x, y)
+
+
+class NoPreconditioner:
+    """The identity."""
+
+    def apply(self, x: Any, y: Any) -> None:
+        y[:] = x
 
 
 def solved(

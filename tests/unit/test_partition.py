@@ -105,7 +105,7 @@ def test_bisection_does_not_depend_on_the_order_of_elements():
 
 def test_the_graph_counts_faces_and_leaves_out_loops():
     mesh = box((2, 1, 3), periodic=(True, True, False))
-    starts, neighbours, faces = dual_graph(mesh)
+    starts, neighbours, faces = dual_graph(mesh.neighbours)
     rows = [neighbours[starts[e] : starts[e + 1]].tolist() for e in range(mesh.count)]
     # Along x two elements share two faces, along y each meets itself.
     assert rows == [[1, 2], [0, 3], [0, 3, 4], [1, 2, 5], [2, 5], [3, 4]]

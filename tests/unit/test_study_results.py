@@ -123,7 +123,7 @@ _HOT = HEAD.replace("nodes = 16", "nodes = 16\nrayleigh = 1e6")  # which no colu
 # The same measurements under other words, on a machine with other things.
 _TOLD_OTHERWISE = (
     HEAD.replace("A study for tests", "Another title").replace("Nothing but", "More than"),
-    '[limits]\noversubscribe = 3\n[mpi.x]\npython = "x"\n[seed]\nfile = "seed.csv"\n',
+    '[limits]\noversubscribe = 3\n[mpi.x]\npython = "x"\n[published]\nfile = "published.csv"\n',
     STRONG,
 )
 
@@ -207,7 +207,7 @@ def test_the_table_of_another_solver_is_told_as_such(study, ran, refused):
 def test_a_study_is_the_same_whatever_its_title_and_what_it_says_of_machines(
     study, ran, merge, left
 ):
-    study("label,decomposition,ranks,ssspnt,efficiency\n", name="seed.csv")
+    study("label,decomposition,ranks,ssspnt,efficiency\n", name="published.csv")
     there = ran("there", *_TOLD_OTHERWISE)
     if left == "the table alone":
         (there / "study.toml").unlink()
@@ -262,7 +262,7 @@ def _with_other_ids(folder: Path) -> None:
 def test_ids_of_another_version_are_taken_where_the_study_file_is_the_same(
     study, ran, merge, refused
 ):
-    study("label,decomposition,ranks,ssspnt,efficiency\n", name="seed.csv")
+    study("label,decomposition,ranks,ssspnt,efficiency\n", name="published.csv")
     there = ran("there", *_TOLD_OTHERWISE)
     _with_other_ids(there)
     hosts, err = merge(study(HEAD, STRONG), there)
@@ -410,17 +410,17 @@ def test_equal_rank_counts_give_bars_and_others_lines(study, call, ranks, monkey
 
 
 def test_published_numbers_stand_beside_the_measured_ones(study, call, ranks):
-    seed = study(
+    published = study(
         "# from a paper\nlabel,decomposition,ranks,ssspnt,efficiency\nstrong,1x1x2,2,72.95,0.778\n",
-        name="seed.csv",
+        name="published.csv",
     )
-    path = study(HEAD, '[seed]\nfile = "seed.csv"\nname = "A paper"\n', STRONG)
+    path = study(HEAD, '[published]\nfile = "published.csv"\nname = "A paper"\n', STRONG)
     assert call("scale", path, "--out", "out")[0] == 0
     report = (path.parent / "out" / "report.md").read_text()
     row = next(line for line in report.splitlines() if "| 1x1x2 |" in line)
     assert "| 0.667 | 0.778 |" in row
     assert "## A paper" in report
-    seed.write_text("label,ranks\nstrong,2\n")
+    published.write_text("label,ranks\nstrong,2\n")
     code, _, err = call("scale", path, "--out", "out")
     assert code == 2
     assert "columns label, ranks" in err

@@ -229,7 +229,7 @@ def test_a_study_of_too_many_points_is_refused_before_any_is_looked_at(study, ca
         (HEAD + "[case.run]\nsteps = 3\n" + STRONG, "case.run"),
         (HEAD + "[limits]\nshare = true\n" + STRONG, "share_gpus"),
         ('solver = "cavty"\n' + HEAD + STRONG, "nearest is cavity"),
-        (HEAD + '[seed]\nfile = "nowhere.csv"\n' + STRONG, "nowhere.csv"),
+        (HEAD + '[published]\nfile = "nowhere.csv"\n' + STRONG, "nowhere.csv"),
         ("steps = [", "not TOML"),
     ],
 )
@@ -255,18 +255,18 @@ def test_every_study_of_the_repository_is_possible(path):
     swept = sweep_file(path, gpus=32)
     if swept.study.check_steps:
         assert {row.base for row in swept.rows} <= {row.point.id for row in swept.rows}
-    seed = swept.study.seed
-    if seed is not None:
-        labels = {row["label"] for row in table.read_seed(path.parent / seed.file)}
+    published = swept.study.published
+    if published is not None:
+        labels = {row["label"] for row in table.read_published(path.parent / published.file)}
         assert labels <= {series.name for series in swept.study.series}
         measured = {(row.series, row.point.ranks) for row in swept.rows}
-        rows = table.read_seed(path.parent / seed.file)
+        rows = table.read_published(path.parent / published.file)
         assert {(row["label"], row["ranks"]) for row in rows} <= measured
 
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_published_ssspnt_is_divided_by_the_ranks_as_in_equation_6(number):
-    rows = table.read_seed(STUDIES[0].parent / f"xue-roy-table{number}.csv")
+    rows = table.read_published(STUDIES[0].parent / f"xue-roy-table{number}.csv")
     alone = next(row["ssspnt"] for row in rows if row["ranks"] == 1)
     for row in rows:
         # Their efficiencies are rounded, and one of Table 4 is off by half a percent.

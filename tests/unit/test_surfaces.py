@@ -101,6 +101,16 @@ def test_obj_with_polygons_groups_and_counts_from_the_end(tmp_path: Path) -> Non
     assert check(surface).faults == ()
     assert surface.volume == pytest.approx(1.0)
     np.testing.assert_allclose(surface.normals[surface.group("outlet")].sum(axis=0), [0, 0, 1])
+    # A mark of the order of bytes takes nothing away.
+    marked = tmp_path / "marked.obj"
+    text = path.read_bytes().removeprefix(b"# a cube\n")
+    marked.write_bytes(b"\xef\xbb\xbf" + text)
+    np.testing.assert_array_equal(read_surface(marked).corners, surface.corners)
+    stl = tmp_path / "marked.stl"
+    write_stl(surface, stl)
+    plain = read_surface(stl)
+    stl.write_bytes(b"\xef\xbb\xbf" + stl.read_bytes())
+    np.testing.assert_array_equal(read_surface(stl).corners, plain.corners)
 
 
 _V = "v 0 0 0\nv 1 0 0\nv 0 1 0\n"

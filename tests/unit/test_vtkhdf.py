@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.io.vtkhdf import ImageWriter, write_image
+from haloscope.io.vtkhdf import ImageWriter
 
 ORIGIN = (0.5, -1.0, 2.0)
 SPACING = (0.1, 0.2, 0.3)
@@ -23,6 +23,15 @@ def _fields(shape: tuple[int, int, int]) -> dict[str, Any]:
         "temperature": random.random(shape),
         "velocity": random.random((*shape, 3)).astype(np.float32),
     }
+
+
+def _write_whole(path: Path, fields: dict[str, Any], time: float | None) -> None:
+    """Write each array of a grid in one block."""
+    shape = next(iter(fields.values())).shape[:3]
+    with ImageWriter(path, shape=shape, origin=ORIGIN, spacing=SPACING, time=time) as writer:
+        for name, values in fields.items():
+            writer.create(name, values.dtype, 1 if values.ndim == 3 else 3)
+            writer.write(name, (0, 0, 0), values)
 
 
 def _write_blocks(folder: Path, *blocks: tuple[Any, Any]) -> None:
@@ -41,7 +50,7 @@ def test_h5py_reads_back_layout_values_and_time(
 ) -> None:
     path = tmp_path / "field.vtkhdf"
     fields = _fields(shape)
-    write_image(path, origin=ORIGIN, spacing=SPACING, point_data=fields, time=time)
+    _write_whole(path, fields, time)
     depth, height, width = shape
     with h5py.File(path) as file:
         root = file["VTKHDF"]
@@ -73,7 +82,7 @@ def test_vtk_reads_back_values_spacing_and_time(
     vtk_numpy = pytest.importorskip("vtkmodules.util.numpy_support", reason=reason)
     path = tmp_path / "field.vtkhdf"
     fields = _fields(shape)
-    write_image(path, origin=ORIGIN, spacing=SPACING, point_data=fields, time=time)
+    _write_whole(path, fields, time)
 
     reader = vtk_io.vtkHDFReader()
     assert reader.CanReadFile(str(path))
@@ -102,7 +111,7 @@ def test_blocks_make_the_same_file_as_whole_arrays(
 ) -> None:
     fields = _fields(shape)
     whole, blocks = tmp_path / "whole.vtkhdf", tmp_path / "blocks.vtkhdf"
-    write_image(whole, origin=ORIGIN, spacing=SPACING, point_data=fields, time=1.0)
+    _write_whole(whole, fields, 1.0)
     with ImageWriter(blocks, shape=shape, origin=ORIGIN, spacing=SPACING, time=1.0) as writer:
         writer.create("temperature", np.float64)
         writer.create("velocity", np.float32, components=3)
@@ -203,16 +212,3 @@ def test_a_grid_that_readers_cannot_take_is_refused(
     path = tmp_path / given.pop("path")
     with pytest.raises(InputError, match=message):
         ImageWriter(path, **given)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"t": np.zeros((4, 5))},
-        {"t": np.zeros((2, 4, 5)), "u": np.zeros((2, 4, 6))},
-    ],
-)
-def test_arrays_that_share_no_grid_are_refused(tmp_path: Path, fields: Any) -> None:
-    with pytest.raises(InputError, match="allowed is one grid"):
-        write_image(tmp_path / "a.vtkhdf", origin=ORIGIN, spacing=SPACING, point_data=fields)

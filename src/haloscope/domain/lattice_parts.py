@@ -339,13 +339,6 @@ def _each_once(images: list[tuple[Integers, Integers]], points: int) -> Integers
     return np.flatnonzero(wanted)
 
 
-def _distinct(parts: list[Integers]) -> Integers:
-    """What is in any of some arrays, once and ascending; np.unique is slow on large numbers."""
-    values = np.sort(np.concatenate(parts))
-    chosen: Integers = values[np.diff(values, prepend=-1) > 0]
-    return chosen
-
-
 def _triple(values: Integers) -> Triple:
     x, y, z = values.tolist()
     return x, y, z

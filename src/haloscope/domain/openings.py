@@ -193,7 +193,7 @@ def cut_openings(
         if gone or np.isin(opening.numbers, other.numbers).any():
             raise InputError(
                 f"opening '{opening.name}' is cut by another, such as '{other.name}'; move them "
-                "apart"
+                "apart, or make a generated vessel's branches longer"
             )
     return runs, tuple(found)
 

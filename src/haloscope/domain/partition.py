@@ -89,8 +89,13 @@ def require_parts(parts: int, elements: int) -> None:
         )
 
 
-def dual_graph(mesh: HexMesh) -> tuple[Integers, Integers, Integers]:
+def dual_graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Integers]:
     """Graph of elements that share faces, in compressed rows.
+
+    Parameters
+    ----------
+    neighbours
+        (elements, 6), as of a mesh.
 
     Returns
     -------
@@ -99,10 +104,6 @@ def dual_graph(mesh: HexMesh) -> tuple[Integers, Integers, Integers]:
         `faces` says how many faces each shares with it. An element that is its own neighbour
         across a periodic pair has no edge there.
     """
-    return _graph(mesh.neighbours)
-
-
-def _graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Integers]:
     count = len(neighbours)
     element = np.repeat(np.arange(count), FACES)
     other = neighbours.reshape(-1).astype(np.int64)
@@ -261,7 +262,7 @@ def _cut_graph(
     """Parts by METIS, with elements moved to those that it leaves empty."""
     if parts == 1:
         return np.zeros(len(neighbours), np.int32)
-    starts, others, faces = _graph(neighbours)
+    starts, others, faces = dual_graph(neighbours)
     scaled = np.clip(weights / weights.mean() * _MEAN_WEIGHT, 1, _LARGEST_WEIGHT)
     _, found = pymetis.part_graph(
         parts,

@@ -131,7 +131,8 @@ def _read_stl(path: Path) -> _Read:
             records = np.fromfile(file, _RECORD, count)
             return records["corners"].astype(np.float64), np.zeros(count, np.int32), (UNNAMED,)
     # A damaged binary file may begin like a text; no text holds a zero byte.
-    if not start.lstrip().lower().startswith(b"solid") or b"\0" in start:
+    begin = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if not begin.startswith(b"solid") or b"\0" in start:
         raise InputError(
             f"surface file {path} is no STL file: {size} bytes, where its count of triangles asks "
             f"for {expected}; save it again as binary or text STL"
@@ -141,7 +142,8 @@ def _read_stl(path: Path) -> _Read:
 
 def _words(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Numbers of lines, from 1, and the words of those that hold some."""
-    with path.open(encoding="utf-8", errors="replace") as file:
+    # With a mark of the order of bytes or without.
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             number += 1

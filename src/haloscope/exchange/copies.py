@@ -53,6 +53,34 @@ class Placement:
         return self.first + (positions - 1) * self.stride + (fields - 1) * self.field_stride + 1
 
 
+def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> None:
+    """Refuse an array that does not fit, which would be read or written beyond its end.
+
+    Parameters
+    ----------
+    array
+        Device array.
+    dtype, values
+        What it must hold, and at least how many.
+    what
+        The exchange that it is given to, for the message.
+
+    Raises
+    ------
+    ValueError
+        It is of another type, too short, or has gaps.
+    """
+    held = array.nbytes // array.itemsize
+    if array.dtype != dtype or held < values:
+        raise ValueError(
+            f"an array of {held} values of {array.dtype} is given to {what} that needs {values} "
+            f"of {dtype}"
+        )
+    flags = getattr(array, "flags", None)
+    if flags is not None and not flags.c_contiguous:
+        raise ValueError(f"{what} needs an array without gaps; give the whole of it")
+
+
 class Copies(ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
@@ -191,16 +219,7 @@ class Copies(ABC):
         return kernel.bind(*arguments, extent=extent, block=(BLOCK,), stream=self._stream)
 
     def _check(self, array: Array) -> None:
-        """An array that does not fit would be read or written beyond its end."""
-        values = array.nbytes // array.itemsize
-        if array.dtype != self._dtype or values < self._values:
-            raise ValueError(
-                f"an array of {values} values of {array.dtype} is given to a gather-scatter that "
-                f"needs {self._values} of {self._dtype}"
-            )
-        flags = getattr(array, "flags", None)
-        if flags is not None and not flags.c_contiguous:
-            raise ValueError("a gather-scatter needs an array without gaps; give the whole of it")
+        require_room(array, self._dtype, self._values, "a gather-scatter")
 
     def _on_device(self, values: np.ndarray) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._index))

@@ -17,7 +17,7 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import BLOCK
+from haloscope.exchange.copies import BLOCK, require_room
 from haloscope.exchange.list_finding import Listed, Lists
 from haloscope.exchange.plan import Box, Message, Plan, cut
 from haloscope.exchange.repacking import in_memory_order
@@ -150,7 +150,7 @@ class OneWay:
     def _bound(self, state: Array) -> tuple[Array, Launch, Launch]:
         found = self._launches.get(id(state))
         if found is None:
-            self._check(state)
+            require_room(state, self._dtype, self._values, "an exchange of lists")
             launches = []
             for name, chunks, arguments in (
                 ("gather", self._sends, self._out),
@@ -168,18 +168,6 @@ class OneWay:
                 )
             found = self._launches[id(state)] = (state, launches[0], launches[1])
         return found
-
-    def _check(self, array: Array) -> None:
-        """An array that does not fit would be read or written beyond its end."""
-        values = array.nbytes // array.itemsize
-        if array.dtype != self._dtype or values < self._values:
-            raise ValueError(
-                f"an array of {values} values of {array.dtype} is given to an exchange of lists "
-                f"that needs {self._values} of {self._dtype}"
-            )
-        flags = getattr(array, "flags", None)
-        if flags is not None and not flags.c_contiguous:
-            raise ValueError("an exchange of lists needs an array without gaps; give the whole")
 
     def _on_device(self, values: np.ndarray) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._index))

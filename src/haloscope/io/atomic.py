@@ -276,6 +276,32 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
+def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
+    """Add rows to a table that grows as a run goes on, in UTF-8 and with line ends as given.
+
+    Parameters
+    ----------
+    path
+        The file.
+    text
+        Whole lines.
+    afresh
+        Let them be the first ones, whatever the file holds.
+
+    Raises
+    ------
+    MachineError
+        The file cannot be written.
+    """
+    try:
+        with path.open("w" if afresh else "a", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
+        ) from error
+
+
 def write_json(path: str | Path, obj: object) -> None:
     """Write an object as JSON atomically, indented by two spaces.
 

@@ -10,14 +10,13 @@ point along x or y.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.errors import InputError
 from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
 
 VALUE_TYPES = ("float32", "float64")
@@ -193,46 +192,3 @@ class ImageWriter(VtkhdfFile):
                     f"array {name!r} was given {written} points; the grid has {total}",
                     "write every point once",
                 )
-
-
-def write_image(
-    path: str | Path,
-    *,
-    origin: Sequence[float],
-    spacing: Sequence[float],
-    point_data: Mapping[str, FieldArray],
-    time: float | None = None,
-) -> None:
-    """Write whole point arrays to a VTKHDF image file.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    origin : sequence of 3 floats
-        Position (x, y, z) of the first point, in m.
-    spacing : sequence of 3 floats
-        Distance between points along x, y and z, in m.
-    point_data : mapping of str to numpy.ndarray
-        At least one array, (z, y, x) or (z, y, x, 3), float32 or float64, all on the same grid.
-    time : float, optional
-        Time of the fields, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        An argument is not as above, or the folder does not exist.
-    MachineError
-        The disk is full or the place not writable.
-    """
-    grids = {name: array.shape[:3] for name, array in point_data.items()}
-    shape = next(iter(grids.values()), ())
-    if len(shape) != 3 or set(grids.values()) != {shape}:
-        raise InputError(
-            f"cannot write {path}: the arrays have the grids {grids}; allowed is one grid (z, y, "
-            f"x) for all of at least one array: use one plane in z for two dimensions"
-        )
-    with ImageWriter(path, shape=shape, origin=origin, spacing=spacing, time=time) as writer:
-        for name, array in point_data.items():
-            writer.create(name, array.dtype, 1 if array.ndim == 3 else array.shape[-1])
-            writer.write(name, (0, 0, 0), array)

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.bound_launches import BoundLaunches
-from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
-from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 Integers = NDArray[np.integer]
 
@@ -72,7 +70,7 @@ class BlockIlu:
             )
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
-        self._sums = None if shared.alone else self._open_sums()
+        self._sums = None if shared.alone else sums_between_shared(rows, shared)
         # What is factorised: a copy where sums go in.
         self._matrix = rows.values
         if self._sums is not None:
@@ -144,16 +142,6 @@ class BlockIlu:
         """
         self._solve(x, y)
         self._shared.take_owners(y, self._rows.size)
-
-    def _open_sums(self) -> NodeSums:
-        """Sums of the blocks between shared nodes over the ranks that have both."""
-        pattern, shared, size = self._rows.pattern, self._shared, self._rows.size
-        nodes = int(shared.world.largest(float(shared.numbers.max(initial=0)))) + 1
-        row, column = pattern.rows, pattern.columns
-        both = shared.shared[row] & shared.shared[column]
-        pair = shared.numbers[row] * nodes + shared.numbers[column] + 1
-        sharing = find_sharing(shared.world, np.where(both, pair, 0))
-        return open_node_sums(shared.world, self._rows.device, sharing, size**2, shared.transport)
 
     def _part(
         self, chosen: Integers, row: Integers, column: Integers, stored: np.dtype[Any]

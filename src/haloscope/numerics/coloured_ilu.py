@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import SolutionError
-from haloscope.exchange.sharing import find_sharing, ranges
+from haloscope.exchange.sharing import ranges
 from haloscope.numerics.block_pattern import BlockPattern
 from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
-from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 _SOURCE = Path(__file__).with_name("coloured_ilu.cpp")
 _GPU_BLOCK = 64
@@ -225,14 +224,3 @@ def colours_of(device: Device, pattern: BlockPattern) -> NDArray[np.int32]:
         *(pattern.starts, pattern.columns, pattern.nodes, colours), extent=(1,)
     )()
     return colours
-
-
-def sums_between_shared(rows: BlockRows, shared: SharedNodes) -> NodeSums:
-    """Sums of the blocks between shared nodes over the ranks that have both; all ranks call this."""
-    pattern, size = rows.pattern, rows.size
-    nodes = int(shared.world.largest(float(shared.numbers.max(initial=0)))) + 1
-    row, column = pattern.rows, pattern.columns
-    both = shared.shared[row] & shared.shared[column]
-    pair = shared.numbers[row] * nodes + shared.numbers[column] + 1
-    sharing = find_sharing(shared.world, np.where(both, pair, 0))
-    return open_node_sums(shared.world, rows.device, sharing, size**2, shared.transport)

@@ -42,14 +42,6 @@ class Preconditioner(Protocol):
         """Put the inverse's product with x into y, complete in all copies of a node."""
 
 
-class NoPreconditioner:
-    """The identity."""
-
-    def apply(self, x: Array, y: Array) -> None:
-        """Copy x to y."""
-        y[:] = x
-
-
 @dataclass(frozen=True)
 class LinearSolution:
     """How the solution of a linear system went.

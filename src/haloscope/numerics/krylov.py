@@ -52,21 +52,6 @@ class RitzValues:
     residuals: Floats
     vectors: NDArray[np.complex128]
 
-    @property
-    def radius(self) -> float:
-        """Largest magnitude."""
-        return float(np.abs(self.values).max(initial=0.0))
-
-    @property
-    def rightmost(self) -> float:
-        """Largest real part."""
-        return float(self.values.real.max(initial=-math.inf))
-
-    @property
-    def imaginary(self) -> float:
-        """Largest imaginary part."""
-        return float(np.abs(self.values.imag).max(initial=0.0))
-
 
 @dataclass(frozen=True)
 class Projection:
@@ -293,26 +278,6 @@ class KrylovSpace:
     def _length(self, vector: int) -> float:
         each = self._vectors[vector : vector + 1]
         return math.sqrt(self.products(each, each[0])[0])
-
-
-def largest_eigenvalues(
-    operator: Operator, start: Array, steps: int, device: Device, world: World | None = None
-) -> RitzValues:
-    """Ritz values of a few Arnoldi steps: the outer eigenvalues of an operator.
-
-    Parameters
-    ----------
-    operator
-        A.
-    start
-        A vector with parts along all eigenvectors, such as random numbers.
-    steps
-        Dimension of the Krylov space.
-    device, world
-        Where the vectors lie, and the ranks they are spread over.
-    """
-    space = KrylovSpace(device, len(start), steps, start.dtype, world)
-    return space.build(operator, start).ritz
 
 
 def exponential(

@@ -90,6 +90,17 @@ class SharedNodes:
         self.sums(size).gather(vector)
 
 
+def sums_between_shared(rows: BlockRows, shared: SharedNodes) -> NodeSums:
+    """Sums of the blocks between shared nodes over the ranks that have both; all ranks call this."""
+    pattern, size = rows.pattern, rows.size
+    nodes = int(shared.world.largest(float(shared.numbers.max(initial=0)))) + 1
+    row, column = pattern.rows, pattern.columns
+    both = shared.shared[row] & shared.shared[column]
+    pair = shared.numbers[row] * nodes + shared.numbers[column] + 1
+    sharing = find_sharing(shared.world, np.where(both, pair, 0))
+    return open_node_sums(shared.world, rows.device, sharing, size**2, shared.transport)
+
+
 class SharedProduct:
     """``y = A x`` of a matrix whose rows are parts of sums on the ranks that share a node.
 

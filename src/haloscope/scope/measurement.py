@@ -11,7 +11,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,15 @@ class Node:
     parent: int
     region: int
     site: str = ""
+
+
+def names_to(node: int, nodes: Sequence[Node], regions: Sequence[Region]) -> tuple[str, ...]:
+    """Names of the regions from the root to a node."""
+    names: list[str] = []
+    while node >= 0:
+        names.append(regions[nodes[node].region].name)
+        node = nodes[node].parent
+    return tuple(reversed(names))
 
 
 @dataclass(frozen=True)
@@ -143,11 +152,7 @@ class Measurement:
 
     def path_of(self, node: int) -> tuple[str, ...]:
         """Names of the regions from the root to a node."""
-        names: list[str] = []
-        while node >= 0:
-            names.append(self.regions[self.nodes[node].region].name)
-            node = self.nodes[node].parent
-        return tuple(reversed(names))
+        return names_to(node, self.nodes, self.regions)
 
     def ticks_to_seconds(self, rank: int) -> tuple[float, float]:
         """Rate and zero of a rank's clock: seconds on the run's clock = ticks * rate + zero.

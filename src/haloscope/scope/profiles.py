@@ -20,7 +20,7 @@ from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.scope.categories import metric_of_role, with_ancestors
 from haloscope.scope.efficiencies import efficiencies
-from haloscope.scope.helper_threads import leave_helpers_out
+from haloscope.scope.library_threads import leave_helpers_out
 from haloscope.scope.measurement import MOST_LINE, Location, Measurement
 from haloscope.scope.result import PAIRS, Result
 

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_hdf5
-from haloscope.scope.measurement import Communicator, Location, Measurement, Node, Region
+from haloscope.scope.measurement import (
+    Communicator,
+    Location,
+    Measurement,
+    Node,
+    Region,
+    names_to,
+)
 from haloscope.scope.metrics import BY_NAME, METRICS, children
 from haloscope.scope.result_checks import (
     check_file,
@@ -165,11 +172,7 @@ class Result:
 
     def path_of(self, node: int) -> tuple[str, ...]:
         """Names of the regions from the root to a node."""
-        names: list[str] = []
-        while node >= 0:
-            names.append(self.regions[self.nodes[node].region].name)
-            node = self.nodes[node].parent
-        return tuple(reversed(names))
+        return names_to(node, self.nodes, self.regions)
 
     def role_of(self, node: int) -> str:
         """Role of a node's region, such as ``send``."""

@@ -162,6 +162,29 @@ def doublings(ranks: int, axes: Sequence[int]) -> tuple[int, int, int]:
     return (factors[0], factors[1], factors[2])
 
 
+def double_box(table: dict[str, Any], counts: str, box: Any, ranks: int) -> None:
+    """Let a box of a case grow with its ranks: axes double in turn, z first.
+
+    Its sides grow with its cells or elements, which so keep their size.
+
+    Parameters
+    ----------
+    table
+        The table of the box, which is changed.
+    counts
+        The key that says how many there are along x, y, z.
+    box
+        The same as it was checked, with the corners `lower` and `upper`.
+    ranks
+        A power of two.
+    """
+    factors = doublings(ranks, (2, 1, 0))
+    table[counts] = [n * f for n, f in zip(getattr(box, counts), factors, strict=True)]
+    table["upper"] = [
+        low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
+    ]
+
+
 def spelled(value: Any) -> str:
     """A value of an axis as text: ``1x1x2`` for triples."""
     if isinstance(value, bool):

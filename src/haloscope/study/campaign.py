@@ -106,8 +106,8 @@ def plan(
         The study is wrong, a point of it is impossible, or nothing of it was chosen.
     """
     study = read_study(path)
-    if study.seed is not None:
-        table.read_seed(path.parent / study.seed.file)
+    if study.published is not None:
+        table.read_published(path.parent / study.published.file)
     chosen = [series.name for series in study.series if only in series.name]
     if not chosen:
         names = ", ".join(series.name for series in study.series)

@@ -135,7 +135,7 @@ class Limits(Table):
     """Longest time of a point in s; then it has failed and the others go on."""
 
 
-class Seed(Table):
+class Published(Table):
     """Published numbers to set beside the measured ones."""
 
     file: str
@@ -176,7 +176,7 @@ class Study(Table):
     """[mpi.NAME] tables."""
     limits: Limits = Limits()
     """What is left out."""
-    seed: Seed | None = None
+    published: Published | None = None
     """Published numbers."""
     series: tuple[Series, ...]
     """[[series]] tables."""

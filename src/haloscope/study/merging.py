@@ -16,7 +16,7 @@ COPY = "study.toml"
 """The copy of the study file that each folder of results holds."""
 
 # Keys of a study file that change nothing of what is measured, or are those of one machine.
-_FREE = ("title", "about", "mpi", "limits", "seed")
+_FREE = ("title", "about", "mpi", "limits", "published")
 # What points are made for: a device that was given, and how many GPUs there are.
 _MACHINES = ((None, 0), (None, 1), ("cpu", 0), ("cuda", 1))
 

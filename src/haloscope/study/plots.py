@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.io.atomic import atomic_path
-from haloscope.io.pictures import DOTS_PER_INCH, INK, MUTED, PADDING, SERIES_COLOURS, SERIES_STYLES
+from haloscope.io.pictures import (
+    INK,
+    MUTED,
+    PADDING,
+    SERIES_COLOURS,
+    SERIES_STYLES,
+    new_figure,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Values = Mapping[str, Any]
 Line = tuple[str, list[Values]]
@@ -38,8 +44,8 @@ def draw(
     folder: Path,
     title: str,
     rows: Sequence[Values],
-    seed: Sequence[Values],
-    seed_name: str,
+    numbers: Sequence[Values],
+    paper: str,
     rate: tuple[str, str],
 ) -> list[Path]:
     """Draw what was measured on several ranks.
@@ -52,7 +58,7 @@ def draw(
         Heading.
     rows
         Of the table; those that are not done are left out.
-    seed, seed_name
+    numbers, paper
         Published rows and what to call them.
     rate
         The column of the third panel, and what it is.
@@ -71,7 +77,7 @@ def draw(
         if not parallel:
             return []
         path = folder / "efficiency.png"
-        _draw_bars(path, f"{title}: {counts.pop()} ranks", parallel, seed, seed_name)
+        _draw_bars(path, f"{title}: {counts.pop()} ranks", parallel, numbers, paper)
         return [path]
     paths = []
     kinds = sorted({(row["growth"] != "strong", row["device"]) for row in done})
@@ -82,7 +88,7 @@ def draw(
         for name, lines in _pictures(_lines(chosen)).items():
             path = folder / f"{'-'.join(filter(None, (scaling, where, _slug(name))))}.png"
             heading = ", ".join(filter(None, (f"{scaling} scaling", where, name)))
-            _draw_panels(path, f"{title}: {heading}", lines, seed, seed_name, rate)
+            _draw_panels(path, f"{title}: {heading}", lines, numbers, paper, rate)
             paths.append(path)
     return paths
 
@@ -118,13 +124,13 @@ def _draw_panels(
     path: Path,
     title: str,
     lines: Sequence[Line],
-    seed: Sequence[Values],
-    seed_name: str,
+    numbers: Sequence[Values],
+    paper: str,
     rate: tuple[str, str],
 ) -> None:
     """Three panels over ranks with one legend below."""
     columns = 1 if max(len(label) for label, _ in lines) > 70 else 2
-    published = _published(lines, seed, seed_name)
+    published = _published(lines, numbers, paper)
     entries = 1 + len(lines) + len(published)
     below = _LEGEND_ROW * (0.7 + -(-entries // columns))
     meanings = {**_PANELS, rate[0]: rate[1]}
@@ -161,7 +167,7 @@ def _draw_panels(
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left", parse_math=False)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_line(axes: Axes, key: str, label: str, line: Sequence[Values], number: int) -> None:
@@ -199,11 +205,11 @@ def draw_bars(
     )
 
 
-def _published(lines: Sequence[Line], seed: Sequence[Values], name: str) -> list[Line]:
+def _published(lines: Sequence[Line], numbers: Sequence[Values], name: str) -> list[Line]:
     """Published rows of the series that are drawn, as lines."""
     drawn = {row["series"] for _, line in lines for row in line}
     found: dict[str, list[Values]] = {}
-    for row in seed:
+    for row in numbers:
         if row["label"] in drawn:
             speedup = {"speedup": row["efficiency"] * row["ranks"]}
             found.setdefault(f"{name}: {row['label']}", []).append({**row, **speedup})
@@ -229,10 +235,10 @@ def _style_panel(axes: Axes, key: str, meaning: str, counts: Sequence[int]) -> N
 
 
 def _draw_bars(
-    path: Path, title: str, rows: Sequence[Values], seed: Sequence[Values], seed_name: str
+    path: Path, title: str, rows: Sequence[Values], numbers: Sequence[Values], paper: str
 ) -> None:
     """Efficiencies as level bars, published ones below ours."""
-    published = {(row["label"], row["decomposition"], row["ranks"]): row for row in seed}
+    published = {(row["label"], row["decomposition"], row["ranks"]): row for row in numbers}
     machines = {(row["host"], row["device_name"]) for row in rows}
     labels, middles = [], []
     bars: dict[str, list[tuple[float, float, tuple[float, float]]]] = {"measured": []}
@@ -246,7 +252,7 @@ def _draw_bars(
         middles.append(place)
         theirs = published.get((row["series"], row.get("decomposition"), row["ranks"]))
         if theirs is not None:
-            bars.setdefault(seed_name, []).append((place + 1, theirs["efficiency"], (0.0, 0.0)))
+            bars.setdefault(paper, []).append((place + 1, theirs["efficiency"], (0.0, 0.0)))
             middles[-1] += 0.5
             place += 1
         place += 1 + _BAR_GAP
@@ -289,7 +295,7 @@ def _draw_bars(
         for text in legend.get_texts():
             text.set_parse_math(False)
     style_axes(axes)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def range_of(value: float, row: Values) -> tuple[float, float]:
@@ -303,15 +309,6 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def new_figure(size: tuple[float, float]) -> Figure:
-    """A white figure of a size in inch."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white")
-    figure.set_layout_engine("constrained", w_pad=PADDING, h_pad=PADDING)
-    return figure
-
-
 def style_axes(axes: Axes) -> None:
     """Draw axes in the manner of all pictures of studies."""
     axes.set_axisbelow(True)
@@ -322,10 +319,3 @@ def style_axes(axes: Axes) -> None:
     axes.tick_params(which="both", width=0.5, length=3, labelsize=8, colors=INK)
     axes.xaxis.label.set(fontsize=9, color=INK)
     axes.yaxis.label.set(fontsize=9, color=INK)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG file."""
-    metadata: dict[str, Any] = {"Software": None}  # equal studies write equal files
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata=metadata)

@@ -18,7 +18,7 @@ from haloscope.study.plots import draw
 from haloscope.study.sizes import describe_peaks, draw_sizes
 from haloscope.study.sweep import Row
 from haloscope.study.table import NAME as TABLE
-from haloscope.study.table import Values, csv_text, efficiency, line_of, read_seed
+from haloscope.study.table import Values, csv_text, efficiency, line_of, read_published
 
 NAME = "report.md"
 
@@ -77,18 +77,18 @@ def write(
     dict
         See :func:`haloscope.study.campaign.scale`.
     """
-    seed = read_seed(path.parent / study.seed.file) if study.seed else []
+    numbers = read_published(path.parent / study.published.file) if study.published else []
     files = {"table": str(folder / TABLE), "points": str(folder / "points.jsonl")}
     write_text(folder / TABLE, csv_text(rows, study.solver))
-    name = study.seed.name if study.seed else ""
+    name = study.published.name if study.published else ""
     own = registry.sweeping(study.solver).COLUMNS
     pictures = [
-        *draw(folder, study.title, rows, seed, name, own.panel),
+        *draw(folder, study.title, rows, numbers, name, own.panel),
         *draw_sizes(folder, study.title, rows, own),
     ]
     files.update({picture.stem: str(picture) for picture in pictures})
     files["report"] = str(folder / NAME)
-    write_text(folder / NAME, _report(study, path, rows, seed, pictures, phases))
+    write_text(folder / NAME, _report(study, path, rows, numbers, pictures, phases))
     checks = {
         f"{_name(row)}, {row['id']}": {
             "value": row["ok"],
@@ -115,7 +115,7 @@ def _report(
     study: Study,
     path: Path,
     rows: Sequence[Values],
-    seed: Sequence[Values],
+    numbers: Sequence[Values],
     pictures: Sequence[Path],
     phases: str,
 ) -> str:
@@ -127,7 +127,7 @@ def _report(
     parts.append(_conditions(study, path, done))
     parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
     if done:
-        parts += ["## What was measured", _markdown(study.solver, done, seed)]
+        parts += ["## What was measured", _markdown(study.solver, done, numbers)]
     if phases:
         parts += [f"## {HEADING}", phases]
     peaks = describe_peaks(rows, registry.sweeping(study.solver).COLUMNS)
@@ -142,8 +142,8 @@ def _report(
         missing = [row for row in rows if row["status"] == status]
         if missing:
             parts += [f"## {heading}", "\n".join(_reasons(missing))]
-    if seed and study.seed is not None:
-        parts += [f"## {study.seed.name}", _published(seed)]
+    if numbers and study.published is not None:
+        parts += [f"## {study.published.name}", _published(numbers)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -168,7 +168,7 @@ def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
     return "\n".join([lines[0], "", *lines[1:]]) if machines else lines[0]
 
 
-def _shown_columns(own: Columns, rows: Sequence[Values], seed: Sequence[Values]) -> list[str]:
+def _shown_columns(own: Columns, rows: Sequence[Values], numbers: Sequence[Values]) -> list[str]:
     """Columns of the page: of the options those in which rows differ."""
     several = [row for row in rows if row["ranks"] > 1]
     names = [*_OPTIONS, *(option.name for option in own.options)]
@@ -176,7 +176,7 @@ def _shown_columns(own: Columns, rows: Sequence[Values], seed: Sequence[Values])
     if all(row["ranks"] == row["ranks_per_node"] for row in rows):
         options = [key for key in options if key != "ranks_per_node"]
     energy = [own.energy.name] if any(row[own.energy.name] for row in rows) else []
-    published = ["published"] if seed else []
+    published = ["published"] if numbers else []
     return [
         *("series", "ranks"),
         *(column.name for column in own.problem),
@@ -190,13 +190,13 @@ def _shown_columns(own: Columns, rows: Sequence[Values], seed: Sequence[Values])
     ]
 
 
-def _markdown(solver: str, rows: Sequence[Values], seed: Sequence[Values]) -> str:
+def _markdown(solver: str, rows: Sequence[Values], numbers: Sequence[Values]) -> str:
     own = registry.sweeping(solver).COLUMNS
-    columns = _shown_columns(own, rows, seed)
+    columns = _shown_columns(own, rows, numbers)
     heads = _HEADS | {c.name: c.head for c in (*own.rates, own.energy) if c.head}
     if own.nearness is not None:
         heads["ok"] = "as on one rank"
-    published = {(row["label"], row["decomposition"], row["ranks"]): row for row in seed}
+    published = {(row["label"], row["decomposition"], row["ranks"]): row for row in numbers}
     lines = [
         "| " + " | ".join(heads.get(key, key.replace("_", " ")) for key in columns) + " |",
         "|" + "---|" * len(columns),
@@ -273,10 +273,10 @@ def _name(row: Values) -> str:
     return f"{row['series']}{line}, {counted(row['ranks'], 'rank')}"
 
 
-def _published(seed: Sequence[Values]) -> str:
+def _published(numbers: Sequence[Values]) -> str:
     columns = ("label", "decomposition", "ranks", "ssspnt", "efficiency")
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_shown(key, row[key]) for key in columns) + " |" for row in seed]
+    lines += ["| " + " | ".join(_shown(key, row[key]) for key in columns) + " |" for row in numbers]
     return "\n".join(lines)
 
 

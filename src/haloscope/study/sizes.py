@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haloscope.counted import counted
-from haloscope.io.pictures import PADDING
+from haloscope.io.pictures import PADDING, new_figure, save_figure
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (
     GRID,
     PANEL_SIZE,
     draw_bars,
-    new_figure,
     range_of,
-    save,
     style_axes,
 )
 
@@ -126,7 +124,7 @@ def draw_sizes(folder: Path, title: str, rows: Sequence[Values], own: Columns) -
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.suptitle(f"{title}: sizes", fontsize=11, x=0.01, ha="left", parse_math=False)
-    save(figure, folder / _NAME)
+    save_figure(figure, folder / _NAME)
     return [folder / _NAME]
 
 

@@ -45,8 +45,8 @@ def columns(solver: str) -> dict[str, type]:
     }
 
 
-_SEED_COLUMNS = {"label": str, "decomposition": str, "ranks": int}
-_SEED_COLUMNS |= dict.fromkeys(("ssspnt", "efficiency"), float)
+_PUBLISHED_COLUMNS = {"label": str, "decomposition": str, "ranks": int}
+_PUBLISHED_COLUMNS |= dict.fromkeys(("ssspnt", "efficiency"), float)
 # The scale of Xue and Roy's measure, their Eq. 6.
 _SSSPNT_SCALE = 1e-7
 
@@ -229,7 +229,7 @@ def read_table(folder: Path, solver: str) -> list[Values]:
     return _read_csv(folder / NAME, columns(solver))
 
 
-def read_seed(path: Path) -> list[Values]:
+def read_published(path: Path) -> list[Values]:
     """Published numbers: rows of label, decomposition, ranks, ssspnt, efficiency.
 
     Raises
@@ -237,7 +237,7 @@ def read_seed(path: Path) -> list[Values]:
     InputError
         The file cannot be read as that.
     """
-    return _read_csv(path, _SEED_COLUMNS)
+    return _read_csv(path, _PUBLISHED_COLUMNS)
 
 
 def _read_csv(path: Path, known: Mapping[str, type]) -> list[Values]:

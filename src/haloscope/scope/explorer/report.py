@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from haloscope.scope.diagnosis.findings import headings
 from haloscope.scope.diagnosis.intrusion import LARGE
-from haloscope.scope.explorer.pack import cleaned
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.gpu.breakdown import breakdown
@@ -396,9 +395,3 @@ def _gpus(stored: Stored) -> dict[str, Any] | None:
         "titles": list(shown.titles),
         "seconds": shown.seconds.tolist(),
     }
-
-
-def title_of(report: Report) -> str:
-    """What the page is called."""
-    names = [side.stored.folder.resolve().name for side in report.sides]
-    return str(cleaned(" and ".join(names)))

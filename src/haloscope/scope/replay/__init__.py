@@ -16,7 +16,7 @@ from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
 from haloscope.scope.efficiencies import efficiencies
 from haloscope.scope.gpu import add_gpus
-from haloscope.scope.helper_threads import leave_helpers_out
+from haloscope.scope.library_threads import leave_helpers_out
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.replay.patterns import Replayed, fill, take_part

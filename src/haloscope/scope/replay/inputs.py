@@ -49,10 +49,6 @@ def role_number(paradigm: str, role: str) -> int:
     return _PARADIGMS.get(paradigm, 0)
 
 
-class _Knot(ctypes.Structure):
-    _fields_ = (("tick", ctypes.c_int64), ("shift", ctypes.c_int64))
-
-
 class LocationInput(ctypes.Structure):
     """``LocationInput`` of ``run.h``."""
 

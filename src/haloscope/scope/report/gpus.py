@@ -8,7 +8,7 @@ import numpy as np
 
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
-from haloscope.scope.helper_threads import HELPERS
+from haloscope.scope.library_threads import HELPERS
 from haloscope.scope.metrics import BY_NAME
 from haloscope.scope.report.tables import cell, table
 from haloscope.scope.result import Result

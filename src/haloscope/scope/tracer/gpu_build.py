@@ -23,7 +23,7 @@ from haloscope.errors import MachineError
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 
 _HERE = Path(__file__).parent
-_ALWAYS = tuple(_HERE / name for name in ("gpu_common.c", "gpu_nvtx.c"))
+_ALWAYS = tuple(_HERE / name for name in ("gpu_process.c", "gpu_nvtx.c"))
 _ABSENT = (_HERE / "gpu_absent.c",)
 _PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c", "gpu_flush.c"))
 _HEADERS = (

@@ -114,6 +114,15 @@ class CellsTable(Table):
                 )
         if self.hematocrit and self.placed:
             raise ValueError("hematocrit and placed are both given; give one of them")
+        given = self.model_fields_set
+        if self.law == "neo-hookean" and "area_ratio" in given:
+            raise ValueError(
+                "area_ratio is of the Skalak law, and law is neo-hookean; leave it out"
+            )
+        if self.shape != "oblate" and "thickness" in given:
+            raise ValueError(
+                f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
+            )
         return self
 
     @property

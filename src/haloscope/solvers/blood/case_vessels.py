@@ -160,7 +160,8 @@ class OpeningTable(Table):
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
     value: Component = 0.0
-    """Mean velocity into the vessel in m/s, or pressure in Pa."""
+    """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the opening's lattice points,
+    each as large as a spacing squared: together they differ from a round section by up to some percent."""
     signal: float | str = 1.0
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
     columns: time in s, factor; straight between its rows and constant beyond them."""
@@ -179,6 +180,13 @@ class OpeningTable(Table):
             raise ValueError(
                 f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "
                 "above 0, or leave feeds out"
+            )
+        if self.kind == "pressure" and "profile" in self.model_fields_set:
+            raise ValueError("profile is of velocities, and kind is pressure; leave it out")
+        if self.period_s is not None and isinstance(self.signal, float | int):
+            raise ValueError(
+                f"period_s is given and signal = {self.signal:g} does not change; give an expression of t "
+                "or a table, or leave period_s out"
             )
         self.time_signal()
         self.velocity_profile()

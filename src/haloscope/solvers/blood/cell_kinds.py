@@ -47,6 +47,11 @@ def shape_of(table: CellsTable) -> CellShape:
     return CellShape.oblate(table.radius_um, thickness)
 
 
+def filling_of(table: CellsTable) -> Filling:
+    """How many of a kind there are to be: cells count with the volume of their meshes."""
+    return Filling(shape_of(table), table.hematocrit, mesh_of(table).volume())
+
+
 def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
     """Mesh and law of a kind in lattice units."""
     return CellKind(
@@ -89,9 +94,17 @@ def lumen_of(lattice: Lattice, reach: float) -> Lumen:
 
 
 def starting_cells(
-    tables: Sequence[CellsTable], lattice: Lattice, seed: int, world: World, device: Device
+    tables: Sequence[CellsTable],
+    lattice: Lattice,
+    seed: int,
+    world: World,
+    device: Device,
+    *,
+    fed: bool = False,
 ) -> Cells:
     """Where cells start, in um, ordered by kind; the same on every rank; all ranks call this.
+
+    `fed`: others come in later, so that there may be less than one of a kind.
 
     Raises
     ------
@@ -101,7 +114,7 @@ def starting_cells(
     rows, fault = np.zeros((0, 8)), ""
     if world.is_root:
         try:
-            found = _starting_cells(tables, lattice, seed, on_cores(device))
+            found = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
             rows = np.column_stack([found.positions, found.quaternions, found.kinds])
         except InputError as error:
             fault = str(error)
@@ -114,12 +127,12 @@ def starting_cells(
 
 
 def _starting_cells(
-    tables: Sequence[CellsTable], lattice: Lattice, seed: int, device: Device
+    tables: Sequence[CellsTable], lattice: Lattice, seed: int, device: Device, *, fed: bool
 ) -> Cells:
     shapes = [shape_of(table) for table in tables]
     widest = max(table.radius_um for table in tables)
     lumen = lumen_of(lattice, 2 * widest)
-    fillings = [Filling(s, t.hematocrit) for s, t in zip(shapes, tables, strict=True)]
+    fillings = [filling_of(table) for table in tables]
     placed = _placed(tables)
     if any(table.hematocrit for table in tables):
         if placed.count:
@@ -127,7 +140,7 @@ def _starting_cells(
                 "some kinds of blood.cells have a hematocrit and others cells at given places; "
                 "give all of them the one or the other"
             )
-        _check_counts(tables, cell_counts(lumen, fillings), lumen, lattice)
+        _check_counts(tables, cell_counts(lumen, fillings), lumen, fed=fed)
         return fill(device, lumen, fillings, seed)
     _check_within(placed, lattice)
     _check_apart(tables, placed, lumen)
@@ -137,12 +150,12 @@ def _starting_cells(
 
 
 def _check_counts(
-    tables: Sequence[CellsTable], counts: Sequence[int], lumen: Lumen, lattice: Lattice
+    tables: Sequence[CellsTable], counts: Sequence[int], lumen: Lumen, *, fed: bool
 ) -> None:
-    """Refuse a hematocrit of less than one cell, but where cells may come in later."""
+    """Refuse a hematocrit of less than one cell, but where cells come in later."""
     for table, count in zip(tables, counts, strict=True):
-        if table.hematocrit and not count and not lattice.openings:
-            one = shape_of(table).volume / lumen.volume
+        if table.hematocrit and not count and not fed:
+            one = mesh_of(table).volume() / lumen.volume
             raise InputError(
                 f"blood.cells {table.name}: hematocrit = {table.hematocrit:g} is less than one "
                 f"cell in this vessel, which is {one:.2g}; give at least {one / 2:.2g}, or a "

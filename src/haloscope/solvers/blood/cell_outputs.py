@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.errors import MachineError
 from haloscope.exchange.world import World
-from haloscope.io.atomic import write_text
+from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cell_table_rows import rows_up_to
@@ -356,7 +355,7 @@ class CellOutputs:
         if step > self._last:
             names = [given.kind.name for given in self.suspension.kinds]
             rows = table_rows(step, step * self.units.time_step, names, tables)
-            _append(path, rows)
+            append_text(path, "".join(row + "\n" for row in rows))
             self._last = step
             self._rows += len(rows)
         return tables
@@ -380,16 +379,6 @@ def table_rows(
         for name, (ids, values) in zip(names, tables, strict=True)
         for number, row in zip(ids.tolist(), values.tolist(), strict=True)
     ]
-
-
-def _append(path: Path, rows: Sequence[str]) -> None:
-    try:
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.writelines(row + "\n" for row in rows)
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
-        ) from error
 
 
 def _means(values: Floats, rest: float) -> dict[str, float | int]:

@@ -161,10 +161,10 @@ def capsule(
         "vertices": vertices_for(resolution),
         "law": law,
         "shear_modulus_un_m": modulus / MICRO,
-        "area_ratio": 1.0,
         "bending_modulus_j": 0.0,
         "volume_modulus_pa": _VOLUME_MODULUS * modulus / (CAPSULE_RADIUS * MICRO),
         "area_modulus_un_m": 0.0,
+        **({"area_ratio": 1.0} if law == "skalak" else {}),
     }
     flow = shear(
         cell,

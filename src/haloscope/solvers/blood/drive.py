@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,9 +12,15 @@ from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.fluid import Fluid
 from haloscope.solvers.blood.units import SOUND_SPEED
 
+# Steps in which pressures come up.
+_COMING_UP = 100
+
 
 class Drive:
     """Sets the factors of a step where they have changed.
+
+    Pressures of openings come up from those of the fluid at the start. A jump there would set off momentum
+    that changes its sign from point to point and from step to step, which halfway walls keep for ever.
 
     Parameters
     ----------
@@ -23,33 +30,52 @@ class Drive:
         In the order of the fluid's.
     fluid
         Is told.
+    starting
+        Pressures in Pa at the openings at the start.
 
     Attributes
     ----------
     steady
-        Whether all factors are the same in all steps.
+        Whether all factors are the same in all steps from the one on that was set last.
     """
 
-    def __init__(self, table: BloodTable, openings: Sequence[OpeningTable], fluid: Fluid) -> None:
+    def __init__(
+        self,
+        table: BloodTable,
+        openings: Sequence[OpeningTable],
+        fluid: Fluid,
+        starting: Sequence[float],
+    ) -> None:
+        self._starting = starting
         self._units, self._openings, self._fluid = table.units, openings, fluid
         self._factor = table.drive_signal()
         self._signals = [each.time_signal() for each in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
-        self.steady = all(each.steady for each in (self._factor, *self._signals))
+        self._unchanging = all(each.steady for each in (self._factor, *self._signals))
+        jumps = (
+            each.kind == "pressure" and each.value * signal(0.0) != start
+            for each, signal, start in zip(openings, self._signals, starting, strict=True)
+        )
+        self._until = _COMING_UP if any(jumps) else 0
+        self.steady = self._unchanging and not self._until
 
     def set(self, step: int) -> None:
         """Set the factors of a step."""
         if self.steady and self._now:
             return
+        self.steady = self._unchanging and step >= self._until
         t = step * self._units.time_step
         factor = self._factor(t)
         values = [factor]
-        for table, signal in zip(self._openings, self._signals, strict=True):
+        share = 0.5 - 0.5 * math.cos(math.pi * min(step / self._until, 1.0)) if self._until else 1.0
+        each = zip(self._openings, self._signals, self._starting, strict=True)
+        for table, signal, start in each:
             value = signal(t)
             if table.kind == "pressure":
                 # p = rho c_s^2.
-                value = 1.0 + value * table.value / self._units.pressure / SOUND_SPEED**2
+                pressure = start + share * (value * table.value - start)
+                value = 1.0 + pressure / self._units.pressure / SOUND_SPEED**2
             values.append(value)
         if tuple(values) == self._now:
             return

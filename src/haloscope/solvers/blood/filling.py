@@ -52,15 +52,23 @@ class Filling:
         Of a cell at rest.
     hematocrit
         Share of the lumen's volume that they fill at full size.
+    mesh_volume
+        Of a cell as its membrane encloses it, which is a little less than the shape's; 0: the shape's.
     """
 
     shape: CellShape
     hematocrit: float
+    mesh_volume: float = 0.0
+
+    @property
+    def volume(self) -> float:
+        """What a cell counts for."""
+        return self.mesh_volume or self.shape.volume
 
 
 def cell_counts(lumen: Lumen, fillings: Sequence[Filling]) -> list[int]:
     """Cells of each kind, the whole numbers nearest to hematocrit x volume / volume of a cell."""
-    return [round(f.hematocrit * lumen.volume / f.shape.volume) for f in fillings]
+    return [round(f.hematocrit * lumen.volume / f.volume) for f in fillings]
 
 
 def fill(

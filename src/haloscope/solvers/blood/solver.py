@@ -35,7 +35,13 @@ from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.slices import plane_of, require_plane
-from haloscope.solvers.blood.soundness import check_mach, check_pressure, report, require_bearable
+from haloscope.solvers.blood.soundness import (
+    check_mach,
+    check_pressure,
+    report,
+    require_bearable,
+    too_stiff,
+)
 from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.streaming import choose_way
 from haloscope.solvers.blood.suspension import Suspension
@@ -63,6 +69,8 @@ _POINTS_A_VERTEX = 40
 _SAME_STEP = 1e-12
 # Looks at openings within the longest time between two counts of cells.
 _LOOKS = 5
+# Most steps between them, and the largest velocity of an opening over the mean.
+_LOOK_EVERY, _PEAK = 10, 2.0
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
 
 
@@ -180,7 +188,7 @@ class BloodSolver:
         )
         self.transport = self.flow.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
-        self._drive = Drive(table, vessel.openings, self.fluid)
+        self._drive = Drive(table, vessel.openings, self.fluid, self._starting_pressures())
         self._set_drive(0)
         self._set_initial()
         self.suspension: Suspension | None = None
@@ -199,7 +207,8 @@ class BloodSolver:
         if not table.cells:
             return None
         lattice = self.vessel.lattice
-        return starting_cells(table.cells, lattice, table.seed, self._world, self._device)
+        fed = any(opening.feeds for opening in self.vessel.openings)
+        return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""
@@ -279,14 +288,26 @@ class BloodSolver:
             law=self._carreau(),
         )
 
+    def _steps_between_looks(self) -> int:
+        """Steps in which no cell goes far at an opening, where the flow is as fast as the case says."""
+        given = (each for each in self.vessel.openings if each.kind == "velocity")
+        fastest = (
+            _PEAK * max((abs(each.value) for each in given), default=0.0) / self.units.velocity
+        )
+        most = max(1, min(_LOOK_EVERY, self._table.cell_interval // _LOOKS))
+        return most if most * fastest <= 1.0 else max(1, int(1.0 / fastest))
+
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
-        interval = max(1, self._table.cell_interval // _LOOKS)
-        if self.traffic is None or self.step % interval:
+        interval = self._steps_between_looks()
+        if self.traffic is None or self.suspension is None or self.step % interval:
             return
         # The inflow of the present step stands for that since the last look.
         far = interval * self.units.time_step
-        self.traffic.look({name: speed * far for name, speed in self._drive.inflow().items()})
+        if self.traffic.look({name: speed * far for name, speed in self._drive.inflow().items()}):
+            # Cells that have gone push no more in the next step, and those that have come do, as after a
+            # restart from here.
+            self.suspension.put_forces()
 
     def _carreau(self) -> Carreau | None:
         given = self._table.carreau
@@ -338,6 +359,15 @@ class BloodSolver:
             suspension.mark_inside()
 
     # State
+
+    def _starting_pressures(self) -> list[float]:
+        """Mean pressures at the openings at the start, in Pa."""
+        field, lattice = self._table.initial_field("p"), self.vessel.lattice
+        found = []
+        for opening in lattice.openings:
+            x, y, z = lattice.positions(opening.numbers).T
+            found.append(float(np.mean(field.evaluate_finite("blood.initial.p", x=x, y=y, z=z))))
+        return found
 
     def _set_initial(self) -> None:
         table, lattice, part = self._table, self.vessel.lattice, self.part
@@ -517,12 +547,14 @@ class BloodSolver:
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
+        stiff = [each for kind in self._table.cells for each in too_stiff(kind)]
+        softer = f"a smaller {' and '.join(stiff)}, " if stiff else ""
         if self._table.relaxation_time is not None:
             return (
-                "give a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a finer "
-                "blood.spacing_um"
+                f"give {softer}a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a "
+                "finer blood.spacing_um"
             )
-        return "give a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
+        return f"give {softer}a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane."""

@@ -26,6 +26,12 @@ _MOST_CHANGE = 0.05
 _REFUSED_CHANGE = 0.3
 _REFUSED_TAU = 200.0
 # Of a red cell's shear and bending modulus: what diseases and other laws ask for is well within.
+# Fifty to a hundred times what keeps cells' areas and volumes and, of bending, what a red cell has.
+_MOST_MODULI = {
+    "area_modulus_un_m": (1e4, "uN/m"),
+    "volume_modulus_pa": (1e5, "Pa"),
+    "bending_modulus_j": (2e-17, "J"),
+}
 _LIKE_A_RED_CELL = {"shear_modulus_un_m": (0.25, 25.0), "bending_modulus_j": (2e-20, 2e-17)}
 _FEWEST_ACROSS = 8
 # Of the modulus of dilation: explicit steps of membranes were seen to fold from 0.26 on.
@@ -252,9 +258,22 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     return lines
 
 
+def too_stiff(kind: CellsTable) -> list[str]:
+    """Moduli of a kind that are far above those that any cell is known to need, with their units."""
+    return [
+        f"{name} = {getattr(kind, name):g} {unit} of {kind.name}"
+        for name, (most, unit) in _MOST_MODULI.items()
+        if getattr(kind, name) > most
+    ]
+
+
 def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
     """What to know of cells that are coarse, of unusual moduli, or not there."""
-    lines = []
+    lines = [
+        f"{each} is far above what a cell needs: its membrane may break; check the unit"
+        for each in too_stiff(kind)
+        if kind.shape != "biconcave" or not each.startswith(tuple(_LIKE_A_RED_CELL))
+    ]
     if kind.shape == "biconcave":
         for name, (least, most) in _LIKE_A_RED_CELL.items():
             value = getattr(kind, name)

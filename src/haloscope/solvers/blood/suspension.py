@@ -285,14 +285,14 @@ class Suspension:
             given.total = len(ids)
             self._holders.add(given, ids[mine], values[mine])
         self._holders.hand_over(self.kinds)
-        self._put_forces()
+        self.put_forces()
 
     # A step
 
     def start(self) -> None:
         """Set the forces on the fluid of the present positions."""
         self.hand_over()
-        self._put_forces()
+        self.put_forces()
 
     def step(self) -> None:
         """Move with the fluid, which has just collided, and set the forces of its next step."""
@@ -303,7 +303,7 @@ class Suspension:
         self._move()
         self._step += 1
         self.hand_over()
-        self._put_forces()
+        self.put_forces()
 
     @property
     def due(self) -> bool:
@@ -327,7 +327,7 @@ class Suspension:
     def launch_step(self) -> None:
         """Do what :meth:`step` does on the device where no cells are handed over."""
         self._move()
-        self._put_forces()
+        self.put_forces()
 
     def _move(self) -> None:
         """Give vertices the fluid's velocity, and move them.
@@ -456,7 +456,7 @@ class Suspension:
                 fault = fault or str(error)
         raise_together(self._world, fault)
 
-    def _put_forces(self) -> None:
+    def put_forces(self) -> None:
         """Set the forces on the fluid; those of cells that others hold, too, travel meanwhile."""
         force = self._flow.fluid.force
         cells = self._repelling_cells()

@@ -15,12 +15,14 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.cell_kinds import on_cores, shape_of
+from haloscope.solvers.blood.cell_kinds import filling_of, on_cores
 from haloscope.solvers.blood.feeder import Feeder
-from haloscope.solvers.blood.filling import Filling
-from haloscope.solvers.blood.packing import rotations
+from haloscope.solvers.blood.packing import random_orientations, rotations
+from haloscope.solvers.blood.packing import turned as turned_by
 from haloscope.solvers.blood.present_cells import Present
 from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.taken_space import TakenSpace
+from haloscope.solvers.blood.vessels import relative_velocities
 from haloscope.solvers.interface import Results
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
@@ -30,25 +32,37 @@ Floats = NDArray[np.float64]
 _GOES = 1.5
 # Spacings around an opening's points in which cells near its plane count as in it.
 _BESIDE = 3.0
-# Vertices of a cell that comes in keep so far from those of cells that are there.
-_APART = 1.0
+# Of a block of space in which cells that are there are marked: one that comes in keeps at least so far away.
+_APART = 0.25
 # How messages call the first column of what waits at an inlet.
 _KINDS = "kinds of waiting cells"
+# No place of one is so many spacings away.
+_FAR = 1e6
 # Length of a feeder's segment over the diameter of the widest cell.
 _SEGMENT = 6.0
+# Least speed at which cells come in, over the mean.
+_SLOWEST = 0.05
+# Each time that the flow has gone on by a spacing the cells that have waited longest, so many, are tried at other
+# places: at so many with some of their vertices, and where these have room, up to so many, with all.
+_TRIED, _OTHER_PLACES, _WHOLE, _SOME = 4, 2000, 16, 100
+# The best of these are moved and turned a little, so many times in so many ways, by so many spacings and radians.
+_ROUNDS, _WAYS, _MOVE, _TURN = 25, 32, 0.5, 0.15
 
 
 @dataclass
 class _Inlet:
     """An opening that feeds cells.
 
-    `waiting` has a row for each cell that has found no room yet: kind, place across and along in
+    `mean` is that of its profile, `space` the vessel behind it; `waiting` has a row for each cell that has found no room yet: kind, place across and along in
     spacings, quaternion.
     """
 
     opening: Opening
     table: OpeningTable
     feeder: Feeder
+    seed: int
+    mean: float
+    space: TakenSpace
     waiting: Floats = field(default_factory=lambda: np.zeros((0, 8)))
 
 
@@ -91,6 +105,7 @@ class Traffic:
         self._kinds = [kind.name for kind in kinds]
         self.left, self.entered = [0] * len(kinds), [0] * len(kinds)
         self.left_through = np.zeros((len(openings), len(kinds)), np.int64)
+        self._looks = 0
         self._inlets: list[_Inlet] = []
         for opening, table in zip(lattice.openings, openings, strict=True):
             if table.feeds:
@@ -118,21 +133,45 @@ class Traffic:
                 spacing,
                 (0.0, 0.0),
                 _SEGMENT * widest,
-                [Filling(shape_of(kind), kind.hematocrit) for kind in kinds],
+                [filling_of(kind) for kind in kinds],
                 seed,
             )
         except InputError as error:
             raise InputError(f"blood.openings {table.name}: {error}") from None
-        return _Inlet(opening, table, feeder)
+        speeds = np.zeros(section.shape)
+        speeds[places[:, v], places[:, u]] = relative_velocities(table, opening, lattice)
+        mean = float(speeds[section].mean())
+        inlet = _Inlet(opening, table, feeder, seed, mean, self._behind(opening))
+        self._carry(inlet, speeds, spacing)
+        return inlet
 
-    def look(self, carried: Mapping[str, float]) -> None:
+    def _carry(self, inlet: _Inlet, speeds: Floats, spacing: float) -> None:
+        """Let the cells of a segment come in as fast as the flow at their places, as whole cells."""
+        cells = inlet.feeder.cells
+        at = np.rint(cells.positions[:, 1::-1] / spacing).astype(int)
+        row, column = (np.clip(at[:, n], 0, speeds.shape[n] - 1) for n in range(2))
+        behind = np.zeros(cells.count)
+        for number, (kind, turn) in enumerate(zip(cells.kinds, cells.quaternions, strict=True)):
+            turned = self._turned(inlet.opening, int(kind), turn)
+            behind[number] = -spacing * turned[:, 2].min()
+        inlet.feeder.carry(np.maximum(speeds[row, column], _SLOWEST * speeds.mean()), behind)
+
+    def look(self, carried: Mapping[str, float]) -> bool:
         """Let cells out and in.
 
         Parameters
         ----------
         carried
-            By opening: how far in m the mean flow into the vessel has gone since the last look.
+            By opening: how far in m the flow into the vessel has gone since the last look, by the value
+            that the case gives and its signal.
+
+        Returns
+        -------
+        bool
+            Whether any cell has gone or come, the same on every rank.
         """
+        counted = *self.left, *self.entered
+        self._looks += 1
         for number, given in enumerate(self._suspension.kinds):
             through = self._going(given, carried)
             gone = through >= 0
@@ -141,12 +180,18 @@ class Traffic:
                 self.left_through[:, number] += self._world.sum(counts)
                 self.left[number] += self._suspension.remove(number, given.ids[gone])
         for inlet in self._inlets:
-            distance = max(0.0, carried[inlet.table.name]) / MICRO
-            self._queue(inlet, distance)
-            self._let_in(inlet)
+            distance = max(0.0, inlet.mean * carried[inlet.table.name]) / MICRO
+            before = inlet.feeder.moved
+            waited = self._queue(inlet, distance)
+            spacing = self._lattice.spacing / MICRO
+            on = int(inlet.feeder.moved / spacing) > int(before / spacing)
+            self._let_in(inlet, waited, elsewhere=on)
+        return counted != (*self.left, *self.entered)
 
     def _going(self, given: Present, carried: Mapping[str, float]) -> np.ndarray:
-        """By cell the opening whose plane it touches from within, unless the flow comes in there.
+        """By cell the opening whose plane it touches from within and to which it moves.
+
+        None goes where the case says that the flow comes in.
 
         -1: none, or it is another rank's.
         """
@@ -159,6 +204,8 @@ class Traffic:
             np.asarray(self._suspension.device.to_host(found))
             for found in (cells.min(axis=2), cells.max(axis=2))
         )
+        moving = m.velocities.reshape(3, m.capacity, m.vertices)[:, : given.count]
+        speeds = np.asarray(self._suspension.device.to_host(moving.mean(axis=2)))
         openings = zip(self._names, lattice.openings, strict=True)
         for number, (name, opening) in enumerate(openings):
             if carried.get(name, 0.0) > 0.0:
@@ -172,48 +219,117 @@ class Traffic:
                     begin, end = places[:, other].min(), places[:, other].max()
                     middle = (low[other] + high[other]) / 2
                     near &= (middle > begin - _BESIDE) & (middle < end + _BESIDE)
-            through[near & given.own & (through < 0)] = number
+            # What has just been put there stays, whichever way the flow will go.
+            outward = opening.direction * speeds[axis] > 0.0
+            through[near & outward & given.own & (through < 0)] = number
         return through
 
-    def _queue(self, inlet: _Inlet, distance: float) -> None:
-        """Cells that a further distance in um brings."""
+    def _queue(self, inlet: _Inlet, distance: float) -> int:
+        """Add the cells that a further distance in um brings; how many were waiting before."""
         found = inlet.feeder.advance(distance)
         spacing = self._lattice.spacing / MICRO
         rows = np.column_stack([found.kinds, found.places / spacing, found.quaternions])
         # Where the segment was when a cell passed does not matter to where it finds room.
         rows[:, 3] = np.minimum(rows[:, 3], 1.0)
+        waited = len(inlet.waiting)
         inlet.waiting = np.concatenate([inlet.waiting, rows])
+        return waited
 
-    def _let_in(self, inlet: _Inlet) -> None:
-        """Put in the cells that have room, in the order of their coming."""
-        stay = []
-        for row in inlet.waiting:
+    def _let_in(self, inlet: _Inlet, waited: int, *, elsewhere: bool) -> None:
+        """Put in the cells that have room, in the order of their coming.
+
+        Those that have waited may take other places of the section, which others have left.
+        """
+        stay, tried = [], 0
+        if not len(inlet.waiting):
+            return
+        taken = self._taken(inlet)
+        for place, row in enumerate(inlet.waiting):
             kind = int(row[0])
-            vertices = self._vertices(inlet.opening, kind, row)
-            if self._world.any(self._blocked(vertices)):
+            found = self._first_free(taken, kind, [self._vertices(inlet.opening, kind, row)])
+            if found is None and elsewhere and place < waited and tried < _TRIED:
+                tried += 1
+                found = self._first_free(taken, kind, self._elsewhere(inlet, taken, row, place))
+            if found is None:
                 stay.append(row)
                 continue
+            vertices = found
             number, self._next[kind] = self._next[kind], self._next[kind] + 1
             mine = int(self._suspension.owners(vertices[None])[0]) == self._world.rank
             ids = np.array([number] if mine else [], np.int64)
             self._suspension.place(kind, ids, vertices[None] if mine else vertices[None][:0])
             self.entered[kind] += 1
+            taken.add(vertices[None], self._triangles(kind))
         inlet.waiting = np.array(stay).reshape(-1, 8)
+
+    def _triangles(self, kind: int) -> NDArray[np.integer]:
+        return self._suspension.kinds[kind].kind.mesh.triangles
+
+    def _first_free(self, taken: TakenSpace, kind: int, ways: Sequence[Floats]) -> Floats | None:
+        """The first of some ways to put a cell in, (V, 3) each, in which it meets none on any rank."""
+        blocked = np.array([taken.meets(way, self._triangles(kind)) for way in ways], np.int64)
+        free = np.flatnonzero(self._world.sum(blocked) == 0) if len(ways) else blocked
+        return ways[int(free[0])] if free.size else None
+
+    def _elsewhere(self, inlet: _Inlet, taken: TakenSpace, row: Floats, place: int) -> list[Floats]:
+        """Other ways to put a cell in that may have room: places of the section, turns, up to its width deep."""
+        kind, opening = int(row[0]), inlet.opening
+        random = np.random.default_rng([inlet.seed, self._looks, place, self._next[kind]])
+        u, v = (axis for axis in range(3) if axis != opening.axis)
+        section = self._lattice.coordinates(opening.numbers)[:, [u, v]]
+        mesh = self._suspension.kinds[kind].kind.mesh.vertices
+        width = 2 * np.abs(mesh).max()
+        some = mesh[np.linspace(0, len(mesh) - 1, min(_SOME, len(mesh))).astype(int)]
+        some = some * _hand(opening)
+
+        def blocked(ways: Floats) -> NDArray[np.int64]:
+            turned = np.einsum("nij,kj->nki", rotations(ways[:, 4:]), some)
+            return self._world.sum(taken.count(self._behind_plane(opening, turned, ways)))
+
+        ways = np.repeat(row[None], _OTHER_PLACES, axis=0)
+        ways[:, 1:3] = random.choice(section, _OTHER_PLACES)
+        ways[:, 1:3] += random.uniform(-0.5, 0.5, (_OTHER_PLACES, 2))
+        ways[:, 3] = random.uniform(0.0, width, _OTHER_PLACES)
+        ways[:, 4:] = random_orientations(random, _OTHER_PLACES)
+        counts = blocked(ways)
+        best = np.argsort(counts, kind="stable")[:_WHOLE]
+        ways, counts = ways[best], counts[best]
+        for _ in range(_ROUNDS):
+            if not counts.any():
+                break
+            more = np.repeat(ways, _WAYS, axis=0)
+            more[:, 1:4] += random.normal(0.0, _MOVE, (len(more), 3))
+            more[:, 3] = np.clip(more[:, 3], 0.0, width)
+            more[:, 4:] = turned_by(more[:, 4:], random.normal(0.0, _TURN, (len(more), 3)))
+            each = blocked(more).reshape(len(ways), _WAYS)
+            least = each.argmin(axis=1)
+            better = each.min(axis=1) < counts
+            moved = more.reshape(len(ways), _WAYS, -1)[np.arange(len(ways)), least]
+            ways = np.where(better[:, None], moved, ways)
+            counts = np.minimum(counts, each.min(axis=1))
+        return [self._vertices(opening, kind, way) for way in ways[counts == 0]]
+
+    def _turned(self, opening: Opening, kind: int, quaternion: Floats) -> Floats:
+        """Vertices (V, 3) about the centre, along the section's two axes and the flow, in spacings."""
+        mesh = self._suspension.kinds[kind].kind.mesh.vertices
+        result: Floats = (mesh * _hand(opening)) @ rotations(quaternion[None])[0].T
+        return result
 
     def _vertices(self, opening: Opening, kind: int, row: Floats) -> Floats:
         """Vertices (V, 3) of a cell that comes in, just within the opening."""
-        frame = np.zeros((3, 3))
+        turned = self._turned(opening, kind, row[4:])
+        result: Floats = self._behind_plane(opening, turned[None], row[None])[0]
+        return result
+
+    @staticmethod
+    def _behind_plane(opening: Opening, turned: Floats, rows: Floats) -> Floats:
+        """Points (n, k, 3) of turned cells so deep in the vessel as rows (n, 8) say, within its plane."""
         u, v = (axis for axis in range(3) if axis != opening.axis)
-        frame[[u, v, opening.axis], [0, 1, 2]] = 1, 1, -opening.direction
-        mesh = self._suspension.kinds[kind].kind.mesh.vertices
-        # A frame of the other hand would turn the membrane inside out; cells at rest are their own
-        # mirror images.
-        mesh = mesh * (1.0, 1.0, np.linalg.det(frame))
-        turned = mesh @ rotations(row[None, 4:])[0].T
-        along = row[3] + _GOES + 0.5 - turned[:, 2].min()
-        centre = np.zeros(3)
-        centre[[u, v, opening.axis]] = row[1], row[2], opening.plane - opening.direction * along
-        result: Floats = centre + turned @ frame.T
+        along = rows[:, 3] + _GOES + 0.5 - turned[:, :, 2].min(axis=1)
+        centres = np.zeros((len(rows), 3))
+        centres[:, [u, v]] = rows[:, 1:3]
+        centres[:, opening.axis] = opening.plane - opening.direction * along
+        result: Floats = centres[:, None] + turned @ _frame(opening).T
         return result
 
     def results(self) -> Results:
@@ -235,13 +351,18 @@ class Traffic:
             line = f"{name}: {self.entered[kind]} came in, {self.left[kind]} left"
             if self.left[kind]:
                 line += f" ({', '.join(f'{opening} {count}' for opening, count in by.items())})"
-            lines.append(line + (f", {waiting[kind]} found no room yet" if waiting[kind] else ""))
+            if waiting[kind]:
+                share = self.entered[kind] / (self.entered[kind] + int(waiting[kind]))
+                line += f", {waiting[kind]} found no room yet: {share:.2g} of those that were to come in did"
+            lines.append(line)
         return Results({"cells_through_openings": summary}, {}, lines)
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, the same on every rank."""
         counts = np.array([self._next, self.left, self.entered], np.float64)
         found = {"traffic counts": counts, "traffic out": self.left_through}
+        if self._inlets:
+            found["traffic looks"] = np.array([float(self._looks)])
         for inlet in self._inlets:
             found[f"feeder {inlet.table.name} moved"] = np.array([inlet.feeder.moved])
             found[f"feeder {inlet.table.name} waiting"] = inlet.waiting
@@ -271,6 +392,10 @@ class Traffic:
                 f"{len(self.left_through)}; restart with the case it is from"
             )
         self.left_through = saved_counts({"traffic out": out}, "traffic out", out.shape)
+        if "traffic looks" in state:
+            self._looks = int(saved_counts(state, "traffic looks", (1,))[0])
+        else:
+            self._looks = 0
         for inlet in self._inlets:
             name = inlet.table.name
             moved, waiting = (state.get(f"feeder {name} {what}") for what in ("moved", "waiting"))
@@ -279,22 +404,57 @@ class Traffic:
                     f"the checkpoint has no feeder {name!r}; restart with the case it is from"
                 )
             row = saved_numbers(state, f"feeder {name} moved", (1,), least=0.0)
-            rows = saved_numbers(state, f"feeder {name} waiting", (None, 8))
+            rows = saved_numbers(state, f"feeder {name} waiting", (None, 8), least=-_FAR, most=_FAR)
             saved_counts({_KINDS: rows[:, 0]}, _KINDS, (None,), most=len(self._next) - 1)
             inlet.feeder.moved = float(row[0])
             inlet.waiting = rows
 
-    def _blocked(self, vertices: Floats) -> bool:
-        """Whether a cell that is present here is in the way."""
-        low, high = vertices.min(axis=0) - _APART, vertices.max(axis=0) + _APART
+    def _reach(self) -> float:
+        """How deep behind an opening cells lie that come in."""
+        widest = max(2 * np.abs(each.kind.mesh.vertices).max() for each in self._suspension.kinds)
+        return float(_GOES + 2.5 + 2 * widest)
+
+    def _behind(self, opening: Opening) -> TakenSpace:
+        """The vessel behind an opening, without cells."""
+        places = self._lattice.coordinates(opening.numbers).astype(float)
+        low, high = places.min(axis=0) - 2.0, places.max(axis=0) + 2.0
+        ends = opening.plane, opening.plane - opening.direction * self._reach()
+        low[opening.axis], high[opening.axis] = min(ends), max(ends)
+        found = TakenSpace(low, high, _APART)
+        found.add_walls(self._lattice)
+        return found
+
+    def _taken(self, inlet: _Inlet) -> TakenSpace:
+        """Where walls and own cells are that one which comes in may meet."""
+        opening, reach = inlet.opening, self._reach()
+        axis, found = opening.axis, inlet.space.copy()
         for given in self._suspension.kinds:
             m = given.membranes
+            if not given.count:
+                continue
+            cells = m.positions.reshape(3, m.capacity, m.vertices)[:, : given.count]
+            nearest = cells[axis].max(axis=1) if opening.direction > 0 else -cells[axis].min(axis=1)
+            depth = opening.plane * opening.direction - self._suspension.device.to_host(nearest)
             # Of copies only what is near the own box is where it is.
-            there = m.on_host(m.positions, given.count)[given.own].reshape(-1, 3)
-            near = there[((there > low) & (there < high)).all(axis=1)]
-            for begin in range(0, len(near), 1024):
-                some = near[begin : begin + 1024]
-                square = ((some[:, None] - vertices[None]) ** 2).sum(axis=2)
-                if len(some) and float(square.min()) < _APART**2:
-                    return True
-        return False
+            which = np.flatnonzero(given.own & (depth < reach))
+            if which.size:
+                some = cells[:, self._suspension.device.from_host(which)]
+                vertices = np.moveaxis(self._suspension.device.to_host(some), 0, 2)
+                found.add(vertices, given.kind.mesh.triangles)
+        return found
+
+
+def _hand(opening: Opening) -> Floats:
+    """What a mesh is multiplied with, that its membrane is not turned inside out in an opening's frame.
+
+    Cells at rest are their own mirror images.
+    """
+    return np.array([1.0, 1.0, np.linalg.det(_frame(opening))])
+
+
+def _frame(opening: Opening) -> Floats:
+    """The section's two axes and the flow's in those of the lattice, as columns."""
+    frame = np.zeros((3, 3))
+    u, v = (axis for axis in range(3) if axis != opening.axis)
+    frame[[u, v, opening.axis], [0, 1, 2]] = 1, 1, -opening.direction
+    return frame

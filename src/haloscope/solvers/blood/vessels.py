@@ -92,7 +92,12 @@ def _match(
 ) -> dict[str, keys.OpeningTable]:
     """Tables by name, one for each opening that a vessel has."""
     given = {each.name: each for each in openings}
-    for name in given:
+    for name, table in given.items():
+        if table.position_um is not None:
+            raise InputError(
+                f"blood.openings {name}: position_um and normal are for planes that cut a surface; this "
+                f"vessel is open at its own ends, {', '.join(names) or 'of which it has none'}: leave them out"
+            )
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "it has none"
             raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")

@@ -77,7 +77,6 @@ extern "C" int omp_get_thread_num(void);
 #define P_RING 5
 #define Q_RING 4
 #define P_WALLS P_RING
-#define T_WALLS Q_RING
 
 struct Scratch {
   real *base;

@@ -1,4 +1,4 @@
-"""Integrals over boundaries: areas, flow rates, mean pressures, the force of the pressure."""
+"""Integrals over boundaries: areas, flow rates, mean pressures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import UNKNOWNS
 
 Floats = NDArray[np.float64]
-Vector = tuple[float, float, float]
 
 
 def exact_sums(world: World, terms: Floats) -> Floats:
@@ -142,43 +141,3 @@ def values_at(shared: SharedNodes, nodes: NDArray[np.integer], state: Array) -> 
     device = shared.device
     rows = state.reshape(-1, UNKNOWNS)[device.from_host(np.asarray(nodes, np.int64))]
     return device.to_host(rows)
-
-
-def pressure_force(
-    part: NodePart,
-    shared: SharedNodes,
-    name: str,
-    state: Array,
-    centre: Vector = (0.0, 0.0, 0.0),
-) -> tuple[Floats, Floats]:
-    """What the pressure alone exerts on a boundary; all ranks call this together.
-
-    The rest of :func:`haloscope.solvers.flow.forces.force_and_moment` is due to friction.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    name
-        Of the boundary.
-    state
-        Velocity and pressure of the nodes, flat, 4 a node, on the device.
-    centre
-        About which moments are taken, in m.
-
-    Returns
-    -------
-    force, moment
-        (3,) in N and (3,) in N m; the same bits on every rank.
-    """
-    triangles = part.boundaries[name].astype(np.int64)
-    nodes, place = np.unique(triangles, return_inverse=True)
-    pressure = values_at(shared, nodes, state)[place.reshape(-1, 3), 3]
-    arms = part.nodes[triangles] - np.array(centre)
-    normals = area_vectors(part.nodes, triangles)
-    # Integrals of N_a N_b over a triangle are (1 + delta_ab)/12 of its area.
-    weights = (pressure.sum(axis=1, keepdims=True) + pressure) / 12
-    forces = normals * pressure.mean(axis=1)[:, None]
-    moments = np.cross(np.einsum("tc,tcd->td", weights, arms), normals)
-    found = exact_sums(shared.world, np.hstack([forces, moments]))
-    return found[:3], found[3:]

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundary_means import Vector, exact_sums
+from haloscope.solvers.flow.boundary_means import exact_sums
 from haloscope.solvers.flow.equations import UNKNOWNS
 
 Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
 
 
 class Residual(Protocol):

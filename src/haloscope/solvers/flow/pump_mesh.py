@@ -84,7 +84,12 @@ def _row(count: int, length: float, leading: float, trailing: float) -> Vanes:
 
 
 class Pump(Table):
-    """An axial pump; its boundaries, zones and inner surfaces are those of this module."""
+    """An axial pump.
+
+    Its boundaries are inlet, outlet, housing, straightener_hub, straightener_vanes, rotor_hub, blades,
+    diffuser_hub and diffuser_vanes, its zones straightener, rotor and diffuser, and the surfaces between
+    them straightener_to_rotor and rotor_to_diffuser.
+    """
 
     housing_radius_mm: Length = 6.0
     """Inner radius of the pipe."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import MachineError
-from haloscope.io.atomic import write_text
+from haloscope.io.atomic import append_text, write_text
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, boundary_areas, boundary_means
 from haloscope.solvers.flow.case import FlowTable, Force
 from haloscope.solvers.flow.case_boundaries import BoundaryTable
@@ -181,7 +180,7 @@ class RunResults:
             if known is None:
                 _write(path, head, rows, whole)
             else:
-                _append(path, rows[known:], whole)
+                append_text(path, _lines(rows[known:], whole))
             self._appended[path] = len(rows)
 
     def _growing(self) -> dict[str, _Table]:
@@ -310,16 +309,6 @@ def _write(
     """A table as CSV, afresh."""
     write_text(path, ",".join(head) + "\n" + _lines(rows, whole))
     return path
-
-
-def _append(path: Path, rows: Sequence[Sequence[float]], whole: tuple[int, ...]) -> None:
-    try:
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_lines(rows, whole))
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
-        ) from error
 
 
 def _lines(rows: Sequence[Sequence[float]], whole: tuple[int, ...]) -> str:

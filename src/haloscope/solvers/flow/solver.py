@@ -387,7 +387,7 @@ def _followed(*, steady: bool) -> Followed:
             limit=_LARGEST_RESIDUAL,
         )
     return Followed(
-        name="energy",
+        name="kinetic_energy",
         file="energy.csv",
         label="kinetic energy (J)",
         title="Kinetic energy",

@@ -13,7 +13,7 @@ from haloscope.solvers.sweeping import (
     Column,
     Columns,
     Layout,
-    doublings,
+    double_box,
     plain,
     spelled,
     transport_check,
@@ -82,10 +82,7 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
 
 
 def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
-    """Let the box of a case grow with its ranks: axes double in turn, z first.
-
-    Its sides grow with its cells, which so keep their size.
-    """
+    """Let the box of a case grow with its ranks."""
     case = _checked(data)
     if growth == "type1":
         _enlarge(case, data["flow"], ranks)
@@ -115,11 +112,7 @@ def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
         raise InputError(
             "growth = type1 needs cells of one size; remove flow.box.grading and flow.box.to_walls"
         )
-    factors = doublings(ranks, (2, 1, 0))
-    table["box"]["cells"] = [n * f for n, f in zip(box.cells, factors, strict=True)]
-    table["box"]["upper"] = [
-        low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
-    ]
+    double_box(table["box"], "cells", box, ranks)
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:

@@ -19,7 +19,7 @@ from haloscope.solvers.sweeping import (
     Column,
     Columns,
     Layout,
-    doublings,
+    double_box,
     plain,
     spelled,
     transport_check,
@@ -112,11 +112,7 @@ def _enlarge(box: Box | None, table: dict[str, Any], ranks: int) -> None:
             f"growth = type1 needs elements of one size; maxwell.box.grading is "
             f"{list(box.grading)}, remove it"
         )
-    factors = doublings(ranks, (2, 1, 0))
-    table["box"]["elements"] = [n * f for n, f in zip(box.elements, factors, strict=True)]
-    table["box"]["upper"] = [
-        low + (high - low) * f for low, high, f in zip(box.lower, box.upper, factors, strict=True)
-    ]
+    double_box(table["box"], "elements", box, ranks)
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
