@@ -87,20 +87,26 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[bool]:
     """Keep other runs and studies out of a folder while this one works there.
 
     The system lets go of it however the process ends. File systems that know no locks are used without.
+
+    Yields
+    ------
+    bool
+        Whether the folder is locked.
 
     Raises
     ------
     InputError
         Another process works there.
     """
-    place = None
+    place, locked = None, False
     try:
         place = os.open(folder, os.O_RDONLY)
         fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
     except BlockingIOError as error:
         os.close(cast(int, place))
         raise InputError(
@@ -109,7 +115,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     except OSError:
         pass
     try:
-        yield
+        yield locked
     finally:
         if place is not None:
             os.close(place)

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, MachineError
-from haloscope.io.atomic import atomic_folder, atomic_hdf5, atomic_path, write_json, write_text
+from haloscope.io.atomic import (
+    atomic_folder,
+    atomic_hdf5,
+    atomic_path,
+    remove_leftovers,
+    temporary_beside,
+    write_json,
+    write_text,
+)
 from haloscope.io.special_files import is_special
 
 
@@ -414,3 +422,54 @@ def test_links_are_followed_to_what_a_process_has_open(tmp_path: Path) -> None:
         False,
         False,
     ]
+
+
+# What killed processes leave
+
+
+@pytest.fixture
+def gone() -> int:
+    """The number of a process that has ended."""
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_partial_files_of_processes_that_are_gone_are_removed(tmp_path: Path, gone: int) -> None:
+    token = "0123456789abcdef"
+    for stem in ("checkpoint-0000000070.h5", "fields.vtkhdf", "a\nb"):
+        (tmp_path / f".{stem}.{gone}-{token}.part").write_bytes(b"half")
+    # That of a process that had the number which this one has now, as in containers.
+    temporary_beside(tmp_path / "summary.json").write_bytes(b"{")
+    assert sorted(remove_leftovers(tmp_path)) == [1, 4, 4, 4]
+    assert _names(tmp_path) == []
+
+
+def test_links_folders_and_files_of_others_stay(tmp_path: Path, gone: int) -> None:
+    token = "0123456789abcdef"
+    target = tmp_path / "precious.h5"
+    target.write_text("all")
+    (tmp_path / f".linked.h5.{gone}-{token}.part").symlink_to(target)
+    (tmp_path / f".folder.{gone}-{token}.part").mkdir()
+    deeper = tmp_path / "deeper"
+    deeper.mkdir()
+    (deeper / f".checkpoint-1.h5.{gone}-{token}.part").write_text("half")
+    os.mkfifo(tmp_path / f".pipe.{gone}-{token}.part")
+    for name in (
+        f".running.h5.{os.getppid()}-{token}.part",
+        f".of-root.h5.1-{token}.part",
+        f"shown.h5.{gone}-{token}.part",
+        f".{gone}-{token}.part",
+        f".short.h5.{gone}-{token[1:]}.part",
+        f".long.h5.{gone}-{token}0.part",
+        f".large.h5.{gone}-{token.upper()}.part",
+        f".whole.h5.{gone}-{token}.part.h5",
+        ".browser-download.part",
+    ):
+        (tmp_path / name).write_text("theirs")
+    before = _names(tmp_path)
+    assert remove_leftovers(tmp_path) == []
+    assert _names(tmp_path) == before
+    assert target.read_text() == "all"
+    assert _names(deeper)
+    assert remove_leftovers(tmp_path / "nowhere") == []

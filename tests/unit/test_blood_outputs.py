@@ -176,7 +176,8 @@ def test_outputs_of_a_run_appear_and_a_step_is_in_the_table_once(scene: Any, tmp
     # A row that was cut off, as by a kill, goes; so do rows past the checkpoint.
     with (tmp_path / "cells.csv").open("a") as file:
         file.write("10,0.1,capsule")
-    again = outputs(resumed=10, fields=False, picture=False)
+    again = outputs(fields=False, picture=False)
+    assert again.resume(tmp_path, 10) == ""
     again.at_step(tmp_path, 15)
     again.finish(tmp_path, 15)
     assert steps() == ["0", "0", "10", "10", "15", "15"]

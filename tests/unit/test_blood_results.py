@@ -391,7 +391,7 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     values = {name: solver.owned(name) for name in solver.stored}
     other.restore(9, solver.scalars(), values.__getitem__)
     other.restore_extras(solver.extras())
-    resumed.restore(extras, 9)
+    assert resumed.restore(extras, 9) == ""
     found = []
     for each, its in ((solver, results), (other, resumed)):
         go(each, its, 8)
@@ -400,7 +400,11 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     assert found[0] == found[1]
     assert found[0].summary["wall_stress"]["samples"] == 4
     _, changed = begin(_with_a_capsule({"start": 3, "interval": 2, "bins": 5}))
-    changed.restore(extras, 9)
+    assert changed.restore(extras, 9) == (
+        "profiles begin anew with blood.profile = {start = 3, interval = 2, bins = 5}: 2 samples of "
+        "profiles in the checkpoint were taken with {start = 3, interval = 4, bins = 5}; give that to "
+        "keep them"
+    )
     assert changed.profiles.means() is None
     assert changed.finish(None, 9).lines[-1].startswith("no profiles")
 

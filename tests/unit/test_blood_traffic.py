@@ -304,3 +304,75 @@ def test_no_cell_is_lost_where_vessels_part(vessel, outlets, steps):
     assert through[0] == 0
     assert min(through[1:]) > 0
     assert sum(through) == traffic.left[0]
+
+
+def _negative(values: np.ndarray) -> np.ndarray:
+    return np.full_like(values, -5)
+
+
+def _not_a_number(values: np.ndarray) -> np.ndarray:
+    return np.full(values.shape, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("damage", "bearable"),
+    [
+        (_not_a_number, {"feeder inlet waiting"}),
+        (
+            _negative,
+            # Places and sums may be negative, and nothing waits.
+            {"sphere vertices", "feeder inlet waiting", "wall stress sums", "cell table"},
+        ),
+        (lambda values: values.reshape(-1)[:-1], set()),
+        (lambda values: values[..., None], set()),
+        (lambda values: np.full(values.shape, b"text"), set()),
+        (
+            lambda values: np.full(values.shape, 0.5),
+            {"sphere vertices", "feeder inlet moved", "feeder inlet waiting", "wall stress sums"},
+        ),
+        (
+            lambda values: np.full(values.shape, 1e300),
+            {"feeder inlet moved", "feeder inlet waiting"},
+        ),
+    ],
+    ids=["nan", "negative", "short", "deep", "text", "halves", "huge"],
+)
+def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable):
+    given = tube(
+        openings=ends(feeds=True),
+        cells=[{**CELLS, "name": "sphere", "hematocrit": 0.12}],
+        profile={"interval": 10, "bins": 4},
+    )
+    one, two = solver_of(**given), solver_of(**given)
+    one.advance(20)
+    state = {key: np.array(value) for key, value in one.extras().items()}
+    two.restore(one.step, one.scalars(), one.owned)
+    taken = set()
+    for key, values in state.items():
+        try:
+            two.restore_extras({**state, key: damage(values)})
+        except InputError as told:
+            assert "\n" not in str(told)
+            continue
+        taken.add(key)
+    # Sums are whole numbers of which each is possible; other settings begin anew.
+    taken = {key for key in taken if not key.startswith("profile ")}
+    assert taken <= bearable
+    two.restore_extras(state)
+    two.advance(10)
+
+
+def test_waiting_cells_of_no_kind_and_two_cells_of_one_number_are_refused():
+    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
+    solver = solver_of(**given)
+    state = {key: np.array(value) for key, value in solver.extras().items()}
+    for kind in (1.0, -1.0, 0.5, np.nan, 1e300):
+        rows = np.zeros((2, 8))
+        rows[:, 4] = 1.0
+        rows[1, 0] = kind
+        with pytest.raises(InputError, match=r"damaged .* 'feeder inlet waiting'|kinds of waiting"):
+            solver.traffic.restore({**state, "feeder inlet waiting": rows})
+    [name] = [key for key in state if key.endswith(" numbers")]
+    state[name][1] = state[name][0]
+    with pytest.raises(InputError, match="have one number"):
+        solver.suspension.restore(state)

@@ -67,6 +67,29 @@ def test_a_restart_gives_the_same_bits_and_tables(tmp_path, scheme):
             )
 
 
+def test_damaged_tables_of_a_checkpoint_are_refused_in_one_line():
+    simulation = opened(channel(time=STEPS))
+    simulation.run(1, ceilings=False)
+    solver = simulation.solver
+    extras = dict(solver.extras())
+    solver.restore_extras(extras)
+    for name in ("newton", "gmres", "iterations"):
+        for damaged in (extras[name][..., :-1], np.full(extras[name].shape, b"text")):
+            with pytest.raises(InputError, match=f"damaged .*'{name}'") as told:
+                solver.restore_extras({**extras, name: damaged})
+            assert "\n" not in str(told.value)
+    for name, damaged in (
+        ("iterations", np.full(4, -1)),
+        ("iterations", np.full(4, np.nan)),
+        ("time steps", np.zeros((2, 3))),
+    ):
+        with pytest.raises(InputError, match=f"damaged .*'{name}'"):
+            solver.restore_extras({**extras, name: damaged})
+    for name in ("newton", "iterations"):
+        with pytest.raises(InputError, match="is not there"):
+            solver.restore_extras({k: v for k, v in extras.items() if k != name})
+
+
 @pytest.mark.parametrize("scheme", ["bdf2", "generalised-alpha", "space-time"])
 def test_a_restart_with_another_time_step_keeps_the_clock(tmp_path, scheme):
     """A plug that a constant pressure drives gets faster at a constant rate: u = p t / (rho L)."""

@@ -14,6 +14,9 @@ from small_cavities import simulate
 from haloscope import folders
 from haloscope.errors import InputError, MachineError
 from haloscope.folders import alone_in, given_folder, latest_folder, new_folder
+from haloscope.run.progress import Silent
+
+_BARE = ("output.fields=false", "output.picture=false")
 
 
 def test_a_folder_that_is_not_empty_is_refused_but_to_go_on_in(tmp_path):
@@ -96,8 +99,33 @@ def test_file_systems_without_locks_are_used_without(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(folders.fcntl, "flock", refuse)
-    with alone_in(tmp_path), alone_in(tmp_path):
-        pass
+    with alone_in(tmp_path) as first, alone_in(tmp_path) as second:
+        assert not first
+        assert not second
+    left = _left_behind(tmp_path)
+    simulate(_BARE).run(1, out=tmp_path, ceilings=False)
+    assert left.exists()
+
+
+def test_a_run_removes_what_one_that_was_killed_has_left(tmp_path):
+    left = _left_behind(tmp_path)
+    lines = []
+    heard = Silent()
+    heard.line = lines.append
+    simulate(_BARE).run(1, out=tmp_path, progress=heard, ceilings=False)
+    assert not left.exists()
+    assert lines == [
+        f"removed 1 partial file (0.002 MB) that a run which was killed had left in {tmp_path}"
+    ]
+
+
+def _left_behind(folder):
+    """The partial checkpoint of a process that was killed while it wrote."""
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    path = folder / f".checkpoint-0000000070.h5.{done.pid}-0123456789abcdef.part"
+    path.write_bytes(bytes(2000))
+    return path
 
 
 def test_the_newest_folder_of_a_name_with_signs_of_patterns_is_its_own(tmp_path):

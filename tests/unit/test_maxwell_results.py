@@ -159,6 +159,26 @@ def test_a_restart_gives_the_same_far_field(tmp_path):
         opened(changed).run(out=tmp_path, restart=True, ceilings=False)
 
 
+def test_damaged_sums_of_a_far_field_are_refused_in_one_line():
+    solver = opened(antenna()).solver
+    extras = dict(solver.extras())
+    solver.restore_extras(extras)
+    for key in ("sums", "faces", "reference", "taken", "settings"):
+        name = f"far_field_{key}"
+        for damaged in (
+            np.full(extras[name].shape, np.nan),
+            extras[name][:-1],
+            extras[name][..., None],
+            np.full(extras[name].shape, b"text"),
+        ):
+            with pytest.raises(InputError, match="another|damaged") as told:
+                solver.restore_extras({**extras, name: damaged})
+            assert "\n" not in str(told.value)
+    for key in ("reference", "taken"):
+        with pytest.raises(InputError):
+            solver.restore_extras({k: v for k, v in extras.items() if not k.endswith(key)})
+
+
 def test_a_checkpoint_without_a_far_field_is_refused(tmp_path):
     data = antenna()
     del data["maxwell"]["far_field"]

@@ -282,6 +282,16 @@ def test_everything_spoilt_is_a_broken_solution_not_a_steady_one():
 # Checkpoints that cannot be used
 
 
+def _rewritten(path: Path, change: Any) -> None:
+    """Change what a checkpoint holds beside its arrays."""
+    with h5py.File(path, "a") as file:
+        content = json.loads(file["content"][...].tobytes())
+        change(content)
+        del file["content"]
+        text = np.frombuffer(json.dumps(content).encode(), np.uint8)
+        file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one good checkpoint of step 20."""
@@ -365,10 +375,8 @@ def test_arrays_that_claim_more_than_the_file_has_are_not_read(saved, tmp_path):
 def test_a_checkpoint_of_before_there_were_marks_of_grids_is_taken_with_a_line(saved, tmp_path):
     path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
     with h5py.File(path, "a") as file:
-        content = json.loads(file["content"][...].tobytes())
-        del content["grid"], file["content"], file["checks"]
-        text = np.frombuffer(json.dumps(content).encode(), np.uint8)
-        file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+        del file["checks"]
+    _rewritten(path, lambda content: content.pop("grid"))
     told = []
     heard = Silent()
     heard.line = told.append
@@ -378,6 +386,69 @@ def test_a_checkpoint_of_before_there_were_marks_of_grids_is_taken_with_a_line(s
     np.testing.assert_equal(
         flow_data(simulation), flow_data(_run(saved, *_BARE, restart=True, steps=20))
     )
+
+
+def _set(*keys: Any, value: Any = None) -> Any:
+    """Changes one of the things that a checkpoint holds beside its arrays; without a value takes it out."""
+
+    def change(content: Any) -> None:
+        for key in keys[:-1]:
+            content = content[key]
+        if value is None:
+            del content[keys[-1]]
+        else:
+            content[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("scalars"),
+        _set("scalars", "dt"),
+        _set("scalars", "dt", value="nan"),
+        _set("scalars", "dt", value="0x1p99999"),
+        _set("scalars", "dt", value=7),
+        _set("history", 0, 1, "u", value="fast"),
+        _set("history", 0, 1, "u", value=math.nan),
+        _set("history", 0, 0, value=math.inf),
+        _set("history", 0, 1, value=[1, 2]),
+        _set("samples", value=-1),
+        _set("samples", value=math.inf),
+        _set("samples", value=9),
+        _set("average", value="often"),
+        _set("average", value={"start": 1}),
+        _set("probes", value={"middle": [[]]}),
+        _set("probes", value={"middle": [[1.0, 2.0]]}),
+        _set("probes", value={"middle": [["a"]]}),
+        _set("probes", value=3),
+        _set("grid", value="one"),
+    ],
+)
+def test_damaged_notes_of_a_checkpoint_are_refused_in_one_line(saved, tmp_path, change):
+    path = Path(shutil.copy(list_checkpoints(saved)[0], tmp_path))
+    _rewritten(path, change)
+    probe = 'output.probes=[{name="middle", position=[0.021, 0.017, 0.013]}]'
+    said = _refused(tmp_path, probe, "output.average={interval=5}")
+    assert "the one before" in said
+
+
+def test_damaged_sums_of_averages_are_refused(tmp_path):
+    average = "output.average={start=10, interval=5}"
+    _run(tmp_path, *_BARE, average, "checkpoint.at_end=true", steps=20)
+    [path] = list_checkpoints(tmp_path)
+    with h5py.File(path, "a") as file:
+        file["fields/sum of u"][2, 2, 2] = math.nan
+        del file["checks"]
+    assert "sum of u that is not finite" in _refused(tmp_path, average)
+    with h5py.File(path, "a") as file:
+        del file["fields/sum of u"]
+        file["fields/sum of u"] = np.zeros((2, 2))
+    assert "is damaged" in _refused(tmp_path, average)
+    with h5py.File(path, "a") as file:
+        del file["fields/sum of u"]
+    assert "is damaged" in _refused(tmp_path, average)
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-4, 0.01, 0.3, 0.7, 0.99, 0.9999])
@@ -566,6 +637,81 @@ def test_the_average_is_the_mean_of_the_samples(tmp_path):
         np.testing.assert_allclose(average[name], sums[name] / 4, rtol=1e-14)
     velocity = np.stack([sums[name] / 4 for name in "uvw"], axis=-1)
     np.testing.assert_allclose(average["velocity"], velocity, rtol=1e-14)
+
+
+class _Heard(Silent):
+    """Keeps the lines that users are told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def _averaged_on(out: Path, *settings: str) -> tuple[Any, list[str]]:
+    """A run of 30 steps that goes on from 20 with other averages, and what was told of them."""
+    _run(
+        out,
+        *_BARE,
+        "output.average={start=10, interval=5}",
+        "checkpoint.at_end=true",
+        steps=20,
+    )
+    simulation, heard = simulate([*_BARE, *settings]), _Heard()
+    summary = simulation.run(30, out=out, restart=True, progress=heard, ceilings=False)
+    told = [line for line in heard.lines if "average" in line]
+    assert [line for line in summary["notices"] if "average" in line] == told
+    return simulation, told
+
+
+@pytest.mark.parametrize("other", ["start=24, interval=5", "start=10, interval=6"])
+def test_a_restart_with_another_average_begins_it_anew_with_a_line(tmp_path, other):
+    simulation, told = _averaged_on(tmp_path, f"output.average={{{other}}}")
+    assert simulation.samples == 2
+    [line] = told
+    assert "anew" in line
+    assert "{start = 10, interval = 5}; give that to keep them" in line
+    assert "3 samples" in line
+    alone = simulate(_BARE)
+    sums: Any = 0.0
+    for step in (25, 30) if "24" in other else (24, 30):
+        alone.run(step, ceilings=False)
+        sums = sums + alone.field("T")
+    average = _point_data(tmp_path / "average.vtkhdf")
+    np.testing.assert_allclose(average["T"], sums / 2, rtol=1e-14)
+
+
+def test_a_restart_that_asks_for_no_average_writes_and_lists_none(tmp_path):
+    simulation, told = _averaged_on(tmp_path)
+    before = (tmp_path / "average.vtkhdf").read_bytes()
+    [line] = told
+    assert "left out" in line
+    assert "output.average = {start = 10, interval = 5}" in line
+    summary = simulation.run(31, out=tmp_path, ceilings=False)
+    assert "average" not in summary["files"]
+    assert (tmp_path / "average.vtkhdf").read_bytes() == before
+
+
+def test_a_restart_with_the_same_average_goes_on_without_a_word(tmp_path):
+    simulation, told = _averaged_on(tmp_path, "output.average={start=10, interval=5}")
+    assert simulation.samples == 5
+    assert told == []
+
+
+def test_samples_of_a_checkpoint_that_does_not_tell_their_settings_are_taken(tmp_path):
+    _run(
+        tmp_path,
+        *_BARE,
+        "output.average={start=10, interval=5}",
+        "checkpoint.at_end=true",
+        steps=20,
+    )
+    [path] = list_checkpoints(tmp_path)
+    _rewritten(path, lambda content: content.pop("average"))
+    simulation = simulate([*_BARE, "output.average={start=0, interval=4}"])
+    simulation.run(28, out=tmp_path, restart=True, ceilings=False)
+    assert simulation.samples == 3 + 2
 
 
 # The Python interface

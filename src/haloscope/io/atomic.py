@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,10 @@ _FOLDER_SYNC_UNSUPPORTED = (errno.EINVAL, errno.EBADF)
 
 _ERRNO_IN_TEXT = re.compile(r"errno = (\d+)")
 _TOKEN_BYTES = 8
+# What `temporary_beside` gives, and nothing else.
+_TEMPORARY = re.compile(
+    rf"\..+\.([1-9][0-9]{{0,9}})-[0-9a-f]{{{2 * _TOKEN_BYTES}}}\.part", re.DOTALL
+)
 
 
 def temporary_beside(target: Path) -> Path:
@@ -67,6 +72,47 @@ def temporary_beside(target: Path) -> Path:
     token = f"{os.getpid()}-{secrets.token_hex(_TOKEN_BYTES)}"
     stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
     return target.with_name(f".{stem}.{token}.part")
+
+
+def remove_leftovers(folder: Path) -> list[int]:
+    """Remove the temporary files that processes which were killed have left directly in a folder.
+
+    Only regular files of this user whose names are those of `temporary_beside` go, and of them
+    those whose process is no longer on this host or has the number of this one, which is then
+    another. Links, folders and all other names stay. The names tell no host: whoever calls this
+    holds the folder's lock, which keeps writers of other hosts out.
+
+    Returns
+    -------
+    list of int
+        Sizes in bytes of what was removed.
+    """
+    removed = []
+    # What cannot be looked at or removed stays: it is in nobody's way.
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            named = _TEMPORARY.fullmatch(entry.name)
+            if named is None or _is_running(int(named[1])):
+                continue
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    os.unlink(entry.path)
+                    removed.append(found.st_size)
+    return removed
+
+
+def _is_running(process: int) -> bool:
+    """Whether another process of this host has a number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextlib.contextmanager

@@ -26,6 +26,10 @@ _VERSION = 1
 _CHUNK_BYTES = 1 << 18
 _NAME = re.compile(r"checkpoint-([0-9]{10,})\.h5")
 _LARGEST_TEXT = 1 << 26
+# Attribute of what is checked as a whole; an attribute has a checksum of its own.
+_SUM = "crc32"
+# Of extras: bools, whole numbers, floats, complex numbers.
+_KINDS = "biufc"
 
 Shape = tuple[int, ...]
 
@@ -80,9 +84,11 @@ def writing(
         file.attrs["nodes"] = tuple(reversed(shape))
         file.attrs["step"] = step
         text = np.frombuffer(json.dumps(content).encode(), np.uint8)
-        file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+        data = file.create_dataset("content", data=text, fletcher32=True, chunks=text.shape)
+        data.attrs[_SUM] = _crc(text)
         for name, values in (extras or {}).items():
-            file.create_dataset(f"extras/{name}", data=values, chunks=True, fletcher32=True)
+            data = file.create_dataset(f"extras/{name}", data=values, chunks=True, fletcher32=True)
+            data.attrs[_SUM] = _crc(np.asarray(values))
         row = int(np.prod(shape[1:], dtype=np.int64))
 
         def write(name: str, dtype: np.dtype, parts: Iterable[tuple[int, np.ndarray]]) -> None:
@@ -98,6 +104,11 @@ def writing(
             file.create_dataset(f"checks/{name}", data=checks.found(), fletcher32=True, chunks=True)
 
         yield write
+
+
+def _crc(values: np.ndarray) -> np.uint32:
+    """CRC-32 of a whole array."""
+    return np.uint32(zlib.crc32(np.ascontiguousarray(values).data))
 
 
 class _Checks:
@@ -164,7 +175,7 @@ class Checkpoint:
     ) -> None:
         import h5py
 
-        self.path = path
+        self.path, self._shape = path, shape
         self._last: tuple[Any, Any] = (None, None)
         try:
             # What keeps the file from being opened at all is not its content.
@@ -212,10 +223,12 @@ class Checkpoint:
                 "restart with the grid that it was made on"
             )
         self.step = int(attributes["step"])
+        if self.step < 0:
+            raise self._damaged()
         text = self._file["content"]
         if text.dtype != np.uint8 or text.size > _LARGEST_TEXT:
             raise self._damaged()
-        self.content = json.loads(text[...].tobytes())
+        self.content = json.loads(self._summed(text).tobytes())
         missing = [name for name in fields if name not in self._file["fields"]]
         if missing:
             raise InputError(
@@ -243,6 +256,8 @@ class Checkpoint:
         """Part of a field, as slices of its axes, slowest first."""
         try:
             data = self._file[f"fields/{name}"]
+            if data.shape != self._shape or data.dtype.kind != "f":
+                raise self._damaged()
             checks = self._file.get(f"checks/{name}")
             if checks is None:
                 # Files of before 2026-11-26.
@@ -283,11 +298,21 @@ class Checkpoint:
         try:
             found = self._file.get("extras", {})
             # They are stored as they are: what claims more than the file has is not read.
-            if any(values.nbytes > self._bytes for values in found.values()):
+            if any(
+                values.nbytes > self._bytes or values.dtype.kind not in _KINDS or not values.shape
+                for values in found.values()
+            ):
                 raise self._damaged()
-            return {name: values[...] for name, values in found.items()}
-        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+            return {name: self._summed(values) for name, values in found.items()}
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged() from error
+
+    def _summed(self, data: Any) -> np.ndarray:
+        """A whole array, which is what was written; files of before 2026-11-26 do not tell."""
+        values: np.ndarray = data[...]
+        if _SUM in data.attrs and int(data.attrs[_SUM]) != int(_crc(values)):
+            raise self._damaged()
+        return values
 
     def __enter__(self) -> Checkpoint:
         return self

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.case import CaseTable, naming_file, read_case
+from haloscope.counted import counted
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
@@ -20,7 +21,7 @@ from haloscope.exchange.world import World, open_world
 from haloscope.folders import alone_in, make_folder
 from haloscope.interrupts import Interrupted, handled_by
 from haloscope.io import checkpoint as checkpoints
-from haloscope.io.atomic import write_json
+from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.run.checkpointing import restore
 from haloscope.run.loop import TimeLoop
 from haloscope.run.memory import require_memory
@@ -165,17 +166,19 @@ class Simulation(RunState):
             By a second Ctrl-C.
         """
         begun, out = self.step, None if out is None else Path(out)
+        progress = progress or Silent()
         stop = StopRequest()
         with handled_by(stop.note), contextlib.ExitStack() as held:
             if out is not None and self.world.is_root:
                 make_folder(out)
-                held.enter_context(alone_in(out))
+                if held.enter_context(alone_in(out)):
+                    _clear(out, progress)
             try:
                 return self._run(
                     steps,
                     out,
                     restart,
-                    progress or Silent(),
+                    progress,
                     stop,
                     ceilings=ceilings,
                     profile=profile,
@@ -247,6 +250,16 @@ class Simulation(RunState):
             summary["files"]["checkpoint"] = str(self.last_checkpoint)
         if self.world.is_root:
             write_json(out / "summary.json", summary)
+
+
+def _clear(out: Path, progress: Progress) -> None:
+    """Remove what runs that were killed while they wrote have left in a folder."""
+    sizes = remove_leftovers(out)
+    if sizes:
+        progress.line(
+            f"removed {counted(len(sizes), 'partial file')} ({sum(sizes) / 1e6:.3g} MB) that a run "
+            f"which was killed had left in {out}"
+        )
 
 
 def load(

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.exchange.block_fields import gathered
 from haloscope.io import checkpoint as checkpoints
 from haloscope.numerics.landmarks import same_grid
 from haloscope.run.phases import CHECKPOINT
 from haloscope.run.progress import Progress
-from haloscope.run.records import rewrite_tables
+from haloscope.run.records import probe_header, rewrite_tables
 from haloscope.run.state import RunState
 
 
@@ -29,6 +30,7 @@ def write_state(state: RunState, path: Path) -> None:
         "probes": state.probe_rows,
         "probe_positions": {probe.name: probe.position for probe in state.case.output.probes},
         "samples": state.samples,
+        "average": _average_settings(state) if state.samples else None,
         "seconds": state.seconds,
     }
     with CHECKPOINT, contextlib.ExitStack() as stack:
@@ -76,6 +78,18 @@ def newest(out: Path) -> Path:
     return found[-1]
 
 
+class _Scalars(dict[str, float]):
+    """Numbers beside the fields; one that is missing is told as what is wrong with the file."""
+
+    path: Path
+
+    def __missing__(self, key: str) -> float:
+        raise InputError(
+            f"checkpoint {self.path} does not hold {key}, which the case goes on from; restart with the "
+            "case that it was made from, or delete it to restart from the one before"
+        )
+
+
 def restore(state: RunState, out: Path, progress: Progress) -> None:
     """Take over the newest checkpoint of a folder."""
     path = newest(out)
@@ -89,14 +103,29 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
     ) as saved:
         try:
             content = saved.content
-            scalars = {key: float.fromhex(v) for key, v in content["scalars"].items()}
-            state.history = [(int(step), dict(values)) for step, values in content["history"]]
+            scalars = _Scalars({key: float.fromhex(v) for key, v in content["scalars"].items()})
+            scalars.path = path
+            state.history = [
+                (int(step), {str(key): float(value) for key, value in values.items()})
+                for step, values in content["history"]
+            ]
+            followed = [value for _, values in state.history for value in values.values()]
+            # A pseudo time step may be infinite.
+            if np.isnan([*scalars.values()]).any() or not np.isfinite(followed).all():
+                raise ValueError("not finite")
+            columns = len(probe_header(state))
             _require_probes_in_place(state, content.get("probe_positions", {}), path)
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
-                    state.probe_rows[name] = [list(map(float, row)) for row in rows]
-            state.samples = int(content["samples"])
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+                    found = np.array([list(map(float, row)) for row in rows]).reshape(len(rows), -1)
+                    if len(rows) and found.shape[1] != columns:
+                        raise ValueError(found.shape)
+                    state.probe_rows[name] = found.tolist()
+            samples = int(content["samples"])
+            taken_with = _settings_in(content)
+            if samples < 0:
+                raise ValueError(samples)
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(
                 f"checkpoint {path} is damaged; delete it to restart from the one before"
             ) from error
@@ -106,18 +135,72 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))
 
-        told = len(solver.notices)
+        told, told_of_run = len(solver.notices), len(state.notices)
         solver.restore(saved.step, scalars, own)
         solver.restore_extras(saved.extras())
-        for name in solver.fields:
-            if saved.has(f"sum of {name}"):
-                state.averages[name] = state.device.from_host(own(f"sum of {name}"))
+        solver.at_restart(out)
+        line = _other_average(state, samples, taken_with, path)
+        state.samples = 0 if line else samples
+        state.averages = {}
+        for name in solver.fields if state.samples else ():
+            total = own(f"sum of {name}")
+            if not np.isfinite(total).all():
+                raise InputError(
+                    f"checkpoint {path} holds a sum of {name} that is not finite; delete it to restart "
+                    "from the one before"
+                )
+            state.averages[name] = state.device.from_host(total)
+        if line:
+            state.notices.append(line)
     state.last_checkpoint = path
     if state.world.is_root:
         rewrite_tables(state, out)
     progress.line(f"restarted from {path} at step {state.step}")
-    for line in solver.notices[told:]:
+    for line in [*solver.notices[told:], *state.notices[told_of_run:]]:
         progress.line(line)
+
+
+def _average_settings(state: RunState) -> dict[str, int] | None:
+    """What the case asks of averages, as checkpoints keep it beside the samples."""
+    asked = state.case.output.average
+    return None if asked is None else {"start": asked.start, "interval": asked.interval}
+
+
+def _settings_in(content: dict[str, Any]) -> dict[str, int] | None:
+    """What the samples of a checkpoint were taken with; None where it does not tell."""
+    found = content.get("average")
+    return None if found is None else {key: int(found[key]) for key in ("start", "interval")}
+
+
+def _other_average(
+    state: RunState, samples: int, taken_with: dict[str, int] | None, path: Path
+) -> str:
+    """Why the samples of a checkpoint cannot go into the averages; nothing if they can.
+
+    Files of before 2026-11-26 do not tell what they were taken with: that is then thought to be
+    what the case asks for.
+    """
+    wanted = _average_settings(state)
+    if not samples or (wanted is not None and taken_with in (None, wanted)):
+        return ""
+    held = f"{counted(samples, 'sample')} of averages in {path}"
+    if taken_with is None:
+        return (
+            f"{held} left out: the case asks for none; give [output.average] as it was to keep them"
+        )
+    before = _in_words(taken_with)
+    if wanted is None:
+        return (
+            f"{held} left out: the case asks for none; give output.average = {before} to keep them"
+        )
+    return (
+        f"averages begin anew with output.average = {_in_words(wanted)}: {held} were taken with "
+        f"{before}; give that to keep them"
+    )
+
+
+def _in_words(settings: dict[str, int]) -> str:
+    return "{" + ", ".join(f"{key} = {value}" for key, value in settings.items()) + "}"
 
 
 def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
@@ -134,7 +217,7 @@ def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progre
         ) from error
     if not same:
         raise InputError(
-            f"checkpoint {path} is of another grid with as many nodes ({saved['about']}; the case's: "
+            f"checkpoint {path} is of another grid with as many nodes ({saved.get('about')}; the case's: "
             f"{marks['about']}): positions or numbers of nodes differ; restart with the grid that it was made on"
         )
 

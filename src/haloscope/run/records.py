@@ -25,7 +25,7 @@ def sample_probes(state: RunState, out: Path | None) -> None:
             continue
         known.append([*_now(state), *values])
         if out is not None and state.world.is_root:
-            header = ",".join([*_now_names(state), *state.solver.fields])
+            header = ",".join(probe_header(state))
             append_row(out / f"probe-{probe.name}.csv", header, known)
 
 
@@ -35,8 +35,10 @@ def _now(state: RunState) -> list[float]:
     return [float(state.step)] if time_now is None else [float(state.step), time_now]
 
 
-def _now_names(state: RunState) -> list[str]:
-    return ["step"] if state.solver.time is None else ["step", "time"]
+def probe_header(state: RunState) -> list[str]:
+    """Names of the columns of a probe's table."""
+    now = ["step"] if state.solver.time is None else ["step", "time"]
+    return [*now, *state.solver.fields]
 
 
 def sample_average(state: RunState) -> None:
@@ -76,7 +78,7 @@ def rewrite_tables(state: RunState, out: Path) -> None:
     if state.history:
         followed = [[float(s), *v.values()] for s, v in state.history]
         tables[state.solver.followed.file] = (["step", *state.history[0][1]], followed)
-    probed = [*_now_names(state), *state.solver.fields]
+    probed = probe_header(state)
     tables.update({f"probe-{n}.csv": (probed, rows) for n, rows in state.probe_rows.items()})
     for name, (header, rows) in tables.items():
         if rows:

@@ -29,6 +29,8 @@ class RunState:
         Sums of owned values by field, in arrays of the device, and over how many states.
     probe_rows
         Rows of each probe's table.
+    notices
+        What users should know of how a restart went, beside what the solver has to tell.
     last_checkpoint
         The newest checkpoint that was written or read.
     """
@@ -47,6 +49,7 @@ class RunState:
         self.averages: dict[str, Any] = {}
         self.samples = 0
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
+        self.notices: list[str] = []
         self.last_checkpoint: Path | None = None
         self._marks: dict[str, Any] | None = None
 

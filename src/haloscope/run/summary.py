@@ -97,7 +97,7 @@ def summarise(
         "ranks": world.size,
         "decomposition": solver.places.parts,
         "transport": solver.transport,
-        "notices": list(solver.notices),
+        "notices": [*solver.notices, *state.notices],
         "steps": state.step,
         "steps_this_run": state.step - begun,
         "seconds": state.seconds,

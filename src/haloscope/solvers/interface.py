@@ -290,6 +290,12 @@ class Solver(Protocol):
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take over on every rank what :meth:`extras` gave; called after :meth:`restore`."""
 
+    def at_restart(self, out: Path) -> None:
+        """Bring tables of its own that are only in the run's folder back to the present step.
+
+        All ranks call this, after :meth:`restore_extras`.
+        """
+
     def at_output(self, out: Path) -> None:
         """Write what goes beside the fields' file of this step; all ranks call this."""
 

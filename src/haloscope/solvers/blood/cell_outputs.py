@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,19 @@ from haloscope.exchange.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.cell_table_rows import rows_up_to
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.own_cells import OwnCells, own_cells
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
 from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts
 
 Floats = NDArray[np.float64]
 
 TABLE = "cells.csv"
+_TABLE_SO_FAR = "cell table"
 NUMBERS = (
     *("x_um", "y_um", "z_um"),
     *("volume_um3", "area_um2", "deformation", "long_axis_um", "short_axis_um"),
@@ -222,9 +226,6 @@ class CellOutputs:
         Of the picture.
     fields, picture
         Whether the last state is written for ParaView, and drawn.
-    resumed
-        Step of the checkpoint from which the run goes on, if it does: the table keeps its rows up
-        to there.
     """
 
     suspension: Suspension
@@ -235,14 +236,57 @@ class CellOutputs:
     title: str
     fields: bool = True
     picture: bool = True
-    resumed: int | None = None
     _last: int = -1
+    _rows: int = 0
     _begun: bool = False
+    _saved: tuple[int, int] = (-1, 0)
 
     def at_step(self, out: Path, step: int) -> None:
         """Write cells of a step for ParaView and in the table; all ranks call this."""
         self._write(out / f"cells-{step:010d}.vtkhdf", step)
         self._tabulate(out, step)
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """What a checkpoint tells of the table: its last step, -1: none, and its rows; on rank 0."""
+        return {_TABLE_SO_FAR: np.array([self._last, self._rows], np.int64)}
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
+        """Learn from a checkpoint what the table must hold; those of before 2026-11-26 do not tell."""
+        if _TABLE_SO_FAR in extras:
+            last, rows = saved_counts(extras, _TABLE_SO_FAR, (2,), least=-1).tolist()
+            self._saved = last, rows
+
+    def resume(self, out: Path, step: int) -> str:
+        """Bring the table back to the step of a checkpoint; called after :meth:`restore`.
+
+        Returns
+        -------
+        str
+            What users should know of rows that are lost; nothing if none are.
+
+        Raises
+        ------
+        InputError, MachineError
+            What is in the table's place is damaged, no table, or cannot be read or replaced.
+        """
+        if not self.world.is_root:
+            return ""
+        path = out / TABLE
+        rows, steps = rows_up_to(path, HEADER, step)
+        self._begin(path, rows)
+        self._last = steps[-1] if steps else -1
+        last, wanted = self._saved
+        there = bisect.bisect_right(steps, last)
+        # The end of a run writes rows of a step after the checkpoint of that step.
+        later, all_cells = len(steps) - there, sum(given.total for given in self.suspension.kinds)
+        if 0 < later < all_cells and steps[there] == step:
+            last, wanted, there = step, wanted + all_cells, len(steps)
+        if there >= wanted:
+            return ""
+        return (
+            f"{path} has lost rows: it holds {there} of the {wanted} that were written up to step {last}, "
+            "and goes on without the others; stop and put a whole copy in its place to keep them"
+        )
 
     def finish(self, out: Path | None, step: int) -> Results:
         """Write the last state, and work out its means; all ranks call this.
@@ -307,26 +351,19 @@ class CellOutputs:
             return tables
         path = out / TABLE
         if not self._begun:
-            self._begin(path)
+            self._begin(path, [])
         if step > self._last:
             names = [given.kind.name for given in self.suspension.kinds]
             rows = table_rows(step, step * self.units.time_step, names, tables)
             append_text(path, "".join(row + "\n" for row in rows))
             self._last = step
+            self._rows += len(rows)
         return tables
 
-    def _begin(self, path: Path) -> None:
-        """Start the table afresh, or with what the run that goes on had written."""
-        kept = [HEADER]
-        if self.resumed is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines()[1:]:
-                number = line.partition(",")[0]
-                # The last line may have been cut off as a run was killed.
-                whole = line.count(",") == HEADER.count(",") and number.isdigit()
-                if whole and int(number) <= self.resumed:
-                    kept.append(line)
-                    self._last = int(number)
-        write_text(path, "\n".join(kept) + "\n")
+    def _begin(self, path: Path, rows: Sequence[str]) -> None:
+        """Start the table, with what the run that goes on had written."""
+        write_text(path, "\n".join([HEADER, *rows]) + "\n")
+        self._rows = len(rows)
         self._begun = True
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.domain.lattice_parts import LatticePart
 from haloscope.exchange.world import World
 from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
@@ -33,6 +34,7 @@ from haloscope.solvers.blood.straight_vessels import straight_vessel
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
+from haloscope.solvers.saved_arrays import saved_counts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -87,6 +89,48 @@ class MeanProfiles:
     discharge_by_points: float
     free_layer: float
     steadiness: Steadiness
+
+
+def samples_left_out(
+    extras: Mapping[str, NDArray[np.generic]], wanted: Integers | None = None
+) -> str:
+    """What users should know of samples in a checkpoint that a restart does not take over.
+
+    Parameters
+    ----------
+    extras
+        Of the checkpoint.
+    wanted
+        The case's settings: start, interval, bins; None: it asks for no profiles.
+
+    Returns
+    -------
+    str
+        One line; nothing where the checkpoint has no samples.
+    """
+    if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
+        return ""
+    samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
+    settings = saved_counts(extras, _PREFIX + "settings", (3,))
+    if not samples:
+        return ""
+    held = f"{counted(samples, 'sample')} of profiles in the checkpoint"
+    before = _in_words(settings)
+    if wanted is None:
+        return (
+            f"{held} left out: the case asks for none; give blood.profile = {before} to keep them"
+        )
+    if np.array_equal(settings, wanted):
+        return f"profiles begin anew: {held} are of another version of Haloscope or another vessel"
+    return (
+        f"profiles begin anew with blood.profile = {_in_words(wanted)}: {held} were taken with {before}; "
+        "give that to keep them"
+    )
+
+
+def _in_words(settings: NDArray[np.generic]) -> str:
+    named = zip(("start", "interval", "bins"), settings.tolist(), strict=True)
+    return "{" + ", ".join(f"{name} = {value}" for name, value in named) + "}"
 
 
 class Profiles:
@@ -273,24 +317,36 @@ class Profiles:
         }
         return found | {_PREFIX + "settings": self._settings()}
 
-    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> bool:
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> str:
         """Go on from a checkpoint, or from nothing if the case asks for other samples now.
 
         Returns
         -------
-        bool
-            Whether its samples are kept.
+        str
+            What users should know of samples that are not kept; nothing if all are.
+
+        Raises
+        ------
+        InputError
+            They are damaged.
         """
         nothing = np.empty(0, np.int64)
         alike = np.array_equal(extras.get(_PREFIX + "settings", nothing), self._settings())
         kept = {name: extras.get(_PREFIX + name, nothing) for name in self._sums}
         for name, values in self._sums.items():
             alike = alike and kept[name].shape == values.shape
+        if alike:
+            for name, values in self._sums.items():
+                # They take all 64 bits.
+                if kept[name].dtype != values.dtype:
+                    saved_counts(kept, name, values.shape, least=-math.inf)
+            for name in ("steps", "views"):
+                saved_counts(kept, name, self._sums[name].shape)
         for name, values in self._sums.items():
             # Rank 0 has them for all.
             values[...] = kept[name] if alike and self._world.is_root else 0
         self._taken = int(kept["steps"][0]) if alike else 0
-        return alike
+        return "" if alike else samples_left_out(extras, self._settings())
 
     # Means
 

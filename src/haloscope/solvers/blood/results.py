@@ -18,7 +18,7 @@ from haloscope.solvers.blood.cell_outputs import CellOutputs
 from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.fluid import Carreau, Fluid
 from haloscope.solvers.blood.profile_files import profile_results
-from haloscope.solvers.blood.profiles import Profiles
+from haloscope.solvers.blood.profiles import Profiles, samples_left_out
 from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import LatticeUnits
@@ -114,15 +114,21 @@ class RunResults:
             return {}
         return self.profiles.extras() | self.wall_stress.extras()
 
-    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
+    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> str:
         """Go on from a checkpoint of a step; all ranks call this.
 
         Where the case now asks for other samples than it did, means begin anew.
+
+        Returns
+        -------
+        str
+            What users should know of samples that are not kept; nothing if all are.
         """
         if self.profiles is None:
-            return
-        kept = self.profiles.restore(extras)
-        self.wall_stress.restore(extras if kept else {})
+            return samples_left_out(extras)
+        left_out = self.profiles.restore(extras)
+        self.wall_stress.restore({} if left_out else extras)
+        return left_out
 
     def finish(self, out: Path | None, step: int) -> Results:
         """Means and their files; all ranks call this.

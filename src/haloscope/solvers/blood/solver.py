@@ -440,8 +440,6 @@ class BloodSolver:
         self.step = step
         # Of the step that led here: half of its force counts in velocities.
         self._set_drive(max(step - 1, 0))
-        if self._cell_outputs is not None:
-            self._cell_outputs.resumed = step
         self._before = None
         self._kept = (-1, np.empty(0))
 
@@ -451,6 +449,8 @@ class BloodSolver:
         for part in (self.suspension, self.traffic):
             if part is not None:
                 found |= part.state()
+        if self._cell_outputs is not None:
+            found |= self._cell_outputs.extras()
         return {**found, **self._results.extras()}
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
@@ -459,9 +459,19 @@ class BloodSolver:
             self.suspension.restore(extras)
         if self.traffic is not None:
             self.traffic.restore(extras)
-        self._results.restore(extras, self.step)
+        if self._cell_outputs is not None:
+            self._cell_outputs.restore(extras)
+        left_out = self._results.restore(extras, self.step)
+        if left_out:
+            self.notices.append(left_out)
         # What is followed next is the change since here, as in a run that was not stopped.
         self._before = (self.step, self._moments()[:3])
+
+    def at_restart(self, out: Path) -> None:
+        """Go on with the table of cells."""
+        lost = "" if self._cell_outputs is None else self._cell_outputs.resume(out, self.step)
+        if lost:
+            self.notices.append(lost)
 
     def at_output(self, out: Path) -> None:
         """Write cells beside the fields."""

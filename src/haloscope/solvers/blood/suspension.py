@@ -28,6 +28,7 @@ from haloscope.solvers.blood.repulsion import (
     WallRepulsion,
 )
 from haloscope.solvers.blood.shared_vertices import MARGIN
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
 _SHARE = {what: TimedRegion(f"share {what}") for what in ("velocities", "forces")}
@@ -43,6 +44,8 @@ _LOOK = TimedRegion("look at cells")
 _ARRAYS = (2, 4)
 # Of the largest coordinate: machines differ in the last bits of a sine.
 _SAME_SHAPE = 1e-6
+# No coordinate of a vertex in spacings is beyond it, nor a velocity in spacings a step.
+_FAR = 1e9
 
 
 class Suspension:
@@ -247,6 +250,7 @@ class Suspension:
             if (
                 ids is None
                 or values is None
+                or ids.ndim != 1
                 or values.ndim != 4
                 or values.shape[1] not in _ARRAYS
                 or values.shape[::2] != (len(ids), m.vertices)
@@ -255,10 +259,20 @@ class Suspension:
                     f"the checkpoint holds no cells {name!r} of {m.vertices} vertices; restart "
                     "with the case it is from"
                 )
+            saved_counts(state, f"{name} numbers", (None,))
+            saved_numbers(
+                state, f"{name} vertices", (None, None, m.vertices, 3), least=-_FAR, most=_FAR
+            )
+            if len(np.unique(ids)) != len(ids):
+                raise InputError(
+                    f"the checkpoint is damaged: two of its cells {name!r} have one number; restart from "
+                    "an earlier one"
+                )
             rest, wanted = state.get(f"{name} at rest"), m.mesh.vertices
             # Files of before 2026-11-26 do not tell it.
             if rest is not None and not (
                 rest.shape == wanted.shape
+                and rest.dtype.kind == "f"
                 and bool((np.abs(rest - wanted) <= _SAME_SHAPE * np.abs(wanted).max()).all())
             ):
                 raise InputError(

@@ -24,6 +24,7 @@ from haloscope.solvers.blood.suspension import Suspension
 from haloscope.solvers.blood.taken_space import TakenSpace
 from haloscope.solvers.blood.vessels import relative_velocities
 from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +34,10 @@ _GOES = 1.5
 _BESIDE = 3.0
 # Of a block of space in which cells that are there are marked: one that comes in keeps at least so far away.
 _APART = 0.25
+# How messages call the first column of what waits at an inlet.
+_KINDS = "kinds of waiting cells"
+# No place of one is so many spacings away.
+_FAR = 1e6
 # Length of a feeder's segment over the diameter of the widest cell.
 _SEGMENT = 6.0
 # Least speed at which cells come in, over the mean.
@@ -377,7 +382,8 @@ class Traffic:
                 "the checkpoint does not say how many cells went in and out; restart with the case "
                 "it is from"
             )
-        self._next, self.left, self.entered = counts.astype(int).tolist()
+        counts = saved_counts(state, "traffic counts", counts.shape)
+        self._next, self.left, self.entered = counts.tolist()
         # Checkpoints of before have none: openings are then counted from here on.
         out = state.get("traffic out", np.zeros_like(self.left_through))
         if out.shape != self.left_through.shape:
@@ -385,8 +391,11 @@ class Traffic:
                 f"the checkpoint counts cells at {counted(len(out), 'opening')} and the case has "
                 f"{len(self.left_through)}; restart with the case it is from"
             )
-        self.left_through = np.array(out, np.int64)
-        self._looks = int(state.get("traffic looks", np.zeros(1))[0])
+        self.left_through = saved_counts({"traffic out": out}, "traffic out", out.shape)
+        if "traffic looks" in state:
+            self._looks = int(saved_counts(state, "traffic looks", (1,))[0])
+        else:
+            self._looks = 0
         for inlet in self._inlets:
             name = inlet.table.name
             moved, waiting = (state.get(f"feeder {name} {what}") for what in ("moved", "waiting"))
@@ -394,8 +403,11 @@ class Traffic:
                 raise InputError(
                     f"the checkpoint has no feeder {name!r}; restart with the case it is from"
                 )
-            inlet.feeder.moved = float(moved[0])
-            inlet.waiting = np.array(waiting)
+            row = saved_numbers(state, f"feeder {name} moved", (1,), least=0.0)
+            rows = saved_numbers(state, f"feeder {name} waiting", (None, 8), least=-_FAR, most=_FAR)
+            saved_counts({_KINDS: rows[:, 0]}, _KINDS, (None,), most=len(self._next) - 1)
+            inlet.feeder.moved = float(row[0])
+            inlet.waiting = rows
 
     def _reach(self) -> float:
         """How deep behind an opening cells lie that come in."""

@@ -20,12 +20,15 @@ from haloscope.solvers.blood.local_stress import COMPONENTS, ChosenPoints, visco
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels import Vessel
 from haloscope.solvers.blood.wall_normals import distances_and_normals, wall_points
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 VECTOR = "wall_shear_stress"
 MAGNITUDE = "wall_shear_stress_magnitude"
+# In Pa, of sums that a checkpoint may hold: the square of a larger one has no float.
+_LARGEST = 1e100
 _SUMS, _SAMPLES = "wall stress sums", "wall stress samples"
 # Cosine between a wall's normal and a link along which values go on to the wall: within 45 degrees.
 _LEAST_COSINE = 0.7
@@ -155,17 +158,23 @@ class WallStress:
         return found | {_SUMS: np.stack(rows)} if rows else found
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a checkpoint; all ranks call this."""
+        """Go on from a checkpoint; all ranks call this.
+
+        Raises
+        ------
+        InputError
+            Its sums are damaged or of other walls.
+        """
         if not self.present:
             return
-        sums, samples = extras.get(_SUMS), extras.get(_SAMPLES)
         self.clear()
-        if sums is None or samples is None or sums.shape != (3, *self.places.shape):
+        if _SUMS not in extras or _SAMPLES not in extras:
             return
-        rows: NDArray[Any] = sums
+        rows = saved_numbers(extras, _SUMS, (3, *self.places.shape), least=-_LARGEST, most=_LARGEST)
+        samples = int(saved_counts(extras, _SAMPLES, (1,))[0])
         for row, values in zip(self._sums, rows, strict=True):
             row[:] = self.places.own(values.__getitem__)
-        self.samples = int(samples[0])
+        self.samples = samples
 
     # The mean
 

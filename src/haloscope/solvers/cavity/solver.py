@@ -280,6 +280,9 @@ class CavitySolver:
         settled = max(self.follow().values()) < self._case.run.tolerance
         return diagnostics.headline(self.flow, found, begun=self.step > 0, settled=settled)
 
+    def at_restart(self, out: Path) -> None:
+        """Nothing: checkpoints hold all."""
+
     def at_output(self, out: Path) -> None:
         """Nothing goes beside the fields."""
 

@@ -21,9 +21,11 @@ from haloscope.solvers.flow.steps import Steps
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.flow.work import Iterations
 from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 
+_NO_ROWS = np.empty(0)
 _FORCE_HEAD = ("step", "time", "Fx", "Fy", "Fz", "Mx", "My", "Mz")
 _NEWTON_HEAD = ("step", "time", "iteration", "residual", "gmres_iterations", "gmres_residual")
 _GMRES_HEAD = ("step", "iteration", "gmres_iteration", "residual")
@@ -149,17 +151,24 @@ class RunResults:
         }
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over the tables of a checkpoint; those that it does not have like this begin now."""
+        """Take over the tables of a checkpoint; those that it does not have like this begin now.
+
+        Raises
+        ------
+        InputError
+            It is damaged.
+        """
         for force in self._table.forces:
             rows = np.asarray(extras.get(f"forces {force.name}", ()), np.float64)
             fits = rows.ndim == 2 and rows.shape[1] == len(_force_head(force))
             self._forces[force.name] = rows.tolist() if fits else []
-        self._newton = np.asarray(extras["newton"]).tolist()
-        self._gmres = np.asarray(extras.get("gmres", ())).tolist()
-        counts = np.asarray(extras["iterations"]).tolist()
+        self._newton = _saved_rows(extras, "newton", len(_NEWTON_HEAD))
+        # Checkpoints of before have neither of the others.
+        self._gmres = _saved_rows({"gmres": _NO_ROWS, **extras}, "gmres", len(_GMRES_HEAD))
+        counts = saved_counts(extras, "iterations", (4,)).tolist()
         self.done = Iterations(*counts[:3])
         self._unconverged = counts[3]
-        self._time_steps = np.asarray(extras.get("time steps", ())).tolist()
+        self._time_steps = _saved_rows({"time steps": _NO_ROWS, **extras}, "time steps", 4)
 
     # Files and the end
 
@@ -278,6 +287,16 @@ def _is_opening(table: FlowTable, name: str) -> bool:
     if table.head is not None and name in (table.head.inlet, table.head.outlet):
         return True
     return given == "open" or (isinstance(given, BoundaryTable) and given.moving is None)
+
+
+def _saved_rows(
+    extras: Mapping[str, NDArray[np.generic]], name: str, columns: int
+) -> list[list[float]]:
+    """Rows of a table, nan where there is no value; one that has no rows has no columns either."""
+    if name in extras and extras[name].shape == _NO_ROWS.shape:
+        return []
+    rows: list[list[float]] = saved_numbers(extras, name, (None, columns), finite=False).tolist()
+    return rows
 
 
 def _force_head(force: Force) -> tuple[str, ...]:

@@ -245,6 +245,9 @@ class FlowSolver:
         if self._change is not None:
             self.results.note_time_step(*self._change)
 
+    def at_restart(self, out: Path) -> None:
+        """Nothing: checkpoints hold all."""
+
     def at_output(self, out: Path) -> None:
         """Write the tables as they are now."""
         if self._world.is_root:

@@ -37,6 +37,7 @@ from haloscope.solvers.maxwell.incident import PlacedWave
 from haloscope.solvers.maxwell.shares import SetUp
 from haloscope.solvers.maxwell.waveform_spans import highest_frequency
 from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
+from haloscope.solvers.saved_arrays import saved_numbers
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -294,6 +295,7 @@ class Radiation:
         alike = np.array_equal(np.asarray(faces), self._faces)
         wanted = self._settings()
         alike = alike and settings is not None and settings.shape == wanted.shape
+        alike = alike and np.asarray(settings).dtype.kind == "f"
         if alike and not self._steady:
             # Without a window it is no matter where the run ends.
             wanted[2] = np.asarray(settings, np.float64)[2]
@@ -302,11 +304,16 @@ class Radiation:
                 "the checkpoint's far field is of another surface, other frequencies, samples or "
                 "times; restart with the [maxwell.far_field] that wrote it, or start anew"
             )
-        rows = np.asarray(given["sums"], np.float64)[self._owners == self._world.rank]
+        names = (f"far_field_{name}" for name in ("sums", "taken"))
+        shapes = (len(self._faces), 2 * len(self.frequencies), None), (2,)
+        whole, taken = (saved_numbers(extras, *each) for each in zip(names, shapes, strict=True))
+        rows = whole[self._owners == self._world.rank]
         sums = np.moveaxis(rows, 0, 1).reshape(2 * len(self.frequencies), -1)
-        taken = np.asarray(given["taken"], np.float64)
         self._transform.restore({"sums": np.ascontiguousarray(sums), "taken": taken})
-        self._reference = np.array(given["reference"], complex)
+        reference = np.asarray(given["reference"])
+        parts = {"far_field_reference": np.array([reference.real, reference.imag])}
+        saved_numbers(parts, "far_field_reference", (2, len(self.frequencies)))
+        self._reference = np.array(reference, complex)
 
     # Results
 

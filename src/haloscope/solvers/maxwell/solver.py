@@ -396,6 +396,9 @@ class MaxwellSolver:
         """Take them over."""
         self.results.restore(extras, self.step)
 
+    def at_restart(self, out: Path) -> None:
+        """Nothing: checkpoints hold all."""
+
     def at_output(self, out: Path) -> None:
         """Nothing goes beside the fields."""
 
