@@ -376,10 +376,10 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
                       way == AFRESH, wanted);
     });
   } else if (way < 0) {
-    // Of all vertices, or of some cells, and with those in the own box picked out.
+    // Of all vertices, or of some cells.
     launch(2, T, 0, [=] {
-      interpolate(u, stride, table, table, box, halo, X, V, vertices, count, items, starts, way == -2 ? bins : 0,
-                  way == -3 ? 40 : 16, way == -3);
+      interpolate(u, stride, table, table, box, halo, X, V, vertices, count, items, starts, way < -1 ? bins : 0,
+                  16);
     });
   } else if (way == 2) {
     launch(1, T, 0, [=] { spread_atomically(u, stride, table, box, halo, X, V, vertices, count); });
@@ -420,7 +420,7 @@ class Gpu:
     def __call__(
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
-        """Interpolate (-1; -2: for cells 2 and 0 of three; -3: picked) or spread; `kept` are lists of earlier."""
+        """Interpolate (-1; -2: for cells 2 and 0 of three) or spread; `kept` are lists of earlier."""
         kept = kept or Kept(rank, positions, listed=way in (0, AFRESH))
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
@@ -477,15 +477,6 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
     coupling = rank.opened(kernel)
     expected = interpolated(coupling, rank, field, positions)
     assert np.array_equal(velocities, expected)
-    velocities.fill(np.nan)
-    gpu(-3, rank, rank.take(field), positions, velocities)
-    assert np.array_equal(velocities, expected)
-    for part in two_parts(1, 4, fluid):
-        velocities.fill(np.nan)
-        gpu(-3, part, part.take(field), positions, velocities)
-        own = interpolated(part.opened(kernel), part, field, positions)
-        assert np.array_equal(velocities, own)
-        assert 0 < np.count_nonzero(own[0]) < np.count_nonzero(expected[0])
     velocities.fill(np.nan)
     gpu(-2, rank, rank.take(field), positions, velocities)
     expected[:, A_CELL : 2 * A_CELL] = np.nan

@@ -71,14 +71,11 @@ class SomeCells:
         int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
     vertices
         Of a cell: those of cell c are at c vertices and after it.
-    reach_beyond
-        Whether many of their vertices are beyond the own box.
     """
 
     rows: Array
     span: Array
     vertices: int
-    reach_beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -322,7 +319,7 @@ class Coupling:
         in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
         return interpolate.bind(
-            *(*fluid, *vertices, in_turn, int(some.reach_beyond)),
+            *(*fluid, *vertices, in_turn),
             extent=(blocks * _WIDTH,),
             block=(_WIDTH,),
             stream=stream,

@@ -29,14 +29,6 @@ INLINE bool own_place(const real *X, long vertices, long i, const Box &box, int 
   return true;
 }
 
-INLINE bool in_own_box(const real *X, long vertices, long i, const Box &box) {
-  for (int d = 0; d < 3; d++) {
-    const real x = X[d * vertices + i];
-    if (!placeable(x) || own(nearest_point(x), box.axes[d]) < 0) return false;
-  }
-  return true;
-}
-
 // Gives vertex i, if there is one, its velocity; all lanes of a warp call this.
 INLINE void take_velocity(const Around &fluid, const Box &box, const real *X, real *V, long vertices,
                           bool there, long i) {
@@ -64,42 +56,19 @@ INLINE void take_velocity(const Around &fluid, const Box &box, const real *X, re
 #define INTERPOLATING_TOGETHER (SUPPORT < 4 ? 5 : 4)
 
 // A block takes `in_turn` vertices that follow each other: a cell's share what the first-level cache
-// holds of the fluid around it. picked: many are beyond the own box; those in it are picked out first, so
-// that no thread waits while others have one.
+// holds of the fluid around it.
 KERNEL __launch_bounds__(THREADS_A_BLOCK, INTERPOLATING_TOGETHER)
 interpolate(const real *u, long stride, const int *points, const int *rows, const int *numbers,
             long halo, const real *X, real *V, long vertices, long count, const int *cells,
-            const int *span, long a_cell, long in_turn, long picked) {
-  SHARED(int, own_ones, THREADS_A_BLOCK);
-  SHARED(int, many, 1);
+            const int *span, long a_cell, long in_turn) {
   const Box box = box_of(numbers);
   const long wanted = vertices_wanted(span, a_cell, count);
   const Around fluid = {u, stride, points, table_of(points, box, halo)};
-  const int mine = threadIdx.x / 4, together = blockDim.x / 4;
-  BLOCKS(b, (wanted + in_turn - 1) / in_turn) {
-    const long first = b * in_turn, last = smaller(wanted, first + in_turn);
-    if (!picked) {
-      for (long n = first + mine; n - mine < last; n += together)
-        take_velocity(fluid, box, X, V, vertices, n < last, n < last ? vertex_at(cells, span, a_cell, n) : 0);
-      continue;
-    }
-    for (long begin = first; begin < last; begin += blockDim.x) {
-      THREADS(i, 1) many[0] = 0;
-      BARRIER();
-      const long n = begin + threadIdx.x;
-      if (n < last) {
-        const long i = vertex_at(cells, span, a_cell, n);
-        if (in_own_box(X, vertices, i, box))
-          own_ones[atomicAdd(many, 1)] = i;
-        else
-          for (int c = 0; c < 3; c++) V[c * vertices + i] = 0;
-      }
-      BARRIER();
-      const int found = many[0];
-      for (int k = mine; k - mine < found; k += together)
-        take_velocity(fluid, box, X, V, vertices, k < found, k < found ? own_ones[k] : 0);
-      BARRIER();
-    }
+  BLOCKS(b, (wanted + in_turn - 1) / in_turn)
+  for (long begin = b * in_turn; begin < smaller(wanted, (b + 1) * in_turn); begin += blockDim.x / 4) {
+    const long n = begin + threadIdx.x / 4;
+    const bool there = n < smaller(wanted, (b + 1) * in_turn);
+    take_velocity(fluid, box, X, V, vertices, there, there ? vertex_at(cells, span, a_cell, n) : 0);
   }
 }
 

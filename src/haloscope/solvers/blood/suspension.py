@@ -373,8 +373,7 @@ class Suspension:
             m = given.membranes
             if not given.has(part):
                 continue
-            beyond = part == SHARED and self._world.size > 1
-            some = SomeCells(*m.part(part), m.vertices, beyond)
+            some = SomeCells(*m.part(part), m.vertices)
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),
