@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.domain.voxels import Lattice
+from haloscope.exchange.world import World
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,11 @@ class TakenSpace:
             there = np.moveaxis(fluid, axis, 0)
             there[1:-1] = there[1:-1] & there[2:] & there[:-2]
         self._marked |= ~fluid
+
+    def share(self, world: World) -> None:
+        """Mark what is marked on any rank; all ranks call this."""
+        if world.size > 1:
+            self._marked = world.sum(self._marked.astype(np.int16)) > 0
 
     def copy(self) -> TakenSpace:
         """Another one with the same marks, to which cells can be added."""

@@ -284,7 +284,7 @@ class Traffic:
 
         def blocked(ways: Floats) -> NDArray[np.int64]:
             turned = np.einsum("nij,kj->nki", rotations(ways[:, 4:]), some)
-            return self._world.sum(taken.count(self._behind_plane(opening, turned, ways)))
+            return taken.count(self._behind_plane(opening, turned, ways))
 
         ways = np.repeat(row[None], _OTHER_PLACES, axis=0)
         ways[:, 1:3] = random.choice(section, _OTHER_PLACES)
@@ -425,7 +425,7 @@ class Traffic:
         return found
 
     def _taken(self, inlet: _Inlet) -> TakenSpace:
-        """Where walls and own cells are that one which comes in may meet."""
+        """Where walls and cells of all ranks are that one which comes in may meet; inside which, own ones."""
         opening, reach = inlet.opening, self._reach()
         axis, found = opening.axis, inlet.space.copy()
         for given in self._suspension.kinds:
@@ -441,6 +441,7 @@ class Traffic:
                 some = cells[:, self._suspension.device.from_host(which)]
                 vertices = np.moveaxis(self._suspension.device.to_host(some), 0, 2)
                 found.add(vertices, given.kind.mesh.triangles)
+        found.share(self._world)
         return found
 
 
