@@ -495,3 +495,24 @@ def test_a_cell_that_vanishes_stops_the_run_and_its_state_is_kept(run, folder, m
     code, err = run("channel", *settings, out="lost", flags=("--restart",))
     assert code == 0, err
     assert len(looks) > 4
+
+
+def test_a_case_with_all_its_keys_written_out_is_the_same_case():
+    # As studies hand cases on.
+    data = {
+        "solver": "blood",
+        "blood": {
+            "spacing_um": 0.5,
+            "channel": {"size_um": [12.0, 12.0, 12.0], "open": ["x"], "periodic": []},
+            "openings": [
+                {"name": "x_low", "kind": "velocity", "value": 1e-3},
+                {"name": "x_high", "kind": "pressure"},
+            ],
+            "cells": [
+                {"hematocrit": 0.1},
+                {"name": "capsule", "shape": "sphere", "law": "neo-hookean", "hematocrit": 0.05},
+            ],
+        },
+    }
+    case = check(data, BloodCase, "test")
+    assert check(json.loads(case.model_dump_json(exclude_none=True)), BloodCase, "test") == case

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.domain.length_units import METRE, LengthUnit
 from haloscope.domain.marching_tetrahedra import marching_tetrahedra
 from haloscope.domain.surfaces import Surface, make_surface
 from haloscope.errors import InputError
@@ -194,6 +195,7 @@ def bifurcation(
     split: float = 0.5,
     angle: float = math.radians(40),
     step: float | None = None,
+    unit: LengthUnit = METRE,
 ) -> Surface:
     """Make a vessel along x that parts into two in the plane of x and y.
 
@@ -212,12 +214,19 @@ def bifurcation(
         parabolas.
     step
         About the length of the triangles' sides in m; without it an eighth of the least diameter.
+    unit
+        In which messages give lengths.
+
+    Raises
+    ------
+    InputError
+        An angle or lengths that are not possible, or daughters that end too near to each other.
     """
     radii = murray_radii(radius, split)
     if not (0 < angle < math.pi / 2 and daughter_length > 0 and parent_length > 0):
         raise InputError(
-            f"angle = {math.degrees(angle):.6g} degrees, lengths = {parent_length:g} and "
-            f"{daughter_length:g} m: an angle between 0 and 90 and lengths above 0 are needed"
+            f"angle = {math.degrees(angle):.6g} degrees, lengths = {unit.length(parent_length)} and "
+            f"{unit.length(daughter_length)}: an angle between 0 and 90 and lengths above 0 are needed"
         )
     slope = math.tan(angle)
     # Length of y = slope (x - x^2 / 2) from x = 0 to 1.
@@ -226,9 +235,9 @@ def bifurcation(
     aside = along * slope / 2
     if not 2 * aside > _APART * sum(radii):
         raise InputError(
-            f"the daughters end {2 * aside:.6g} m apart, but with radii of {radii[0]:.6g} and "
-            f"{radii[1]:.6g} m they need more than {_APART * sum(radii):.6g} m; make them longer "
-            "or the angle larger"
+            f"the daughters end {unit.length(2 * aside)} apart, but with radii of "
+            f"{unit.length(radii[0])} and {unit.length(radii[1])} they need more than "
+            f"{unit.length(_APART * sum(radii))}; make them longer or the angle larger"
         )
     fork = np.array([parent_length, 0.0, 0.0])
     vessels = [_stem(radius, fork)]

@@ -95,6 +95,10 @@ class CellsTable(Table):
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
     """Viscosity inside over that outside; about 5 for a red cell."""
 
+    def _is_given(self, name: str) -> bool:
+        """Whether a key is another than what it is by itself: whole tables hold all keys."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
     @model_validator(mode="after")
     def _consistent(self) -> CellsTable:
         frequency = math.isqrt((self.vertices - 2) // 10)
@@ -114,12 +118,11 @@ class CellsTable(Table):
                 )
         if self.hematocrit and self.placed:
             raise ValueError("hematocrit and placed are both given; give one of them")
-        given = self.model_fields_set
-        if self.law == "neo-hookean" and "area_ratio" in given:
+        if self.law == "neo-hookean" and self._is_given("area_ratio"):
             raise ValueError(
                 "area_ratio is of the Skalak law, and law is neo-hookean; leave it out"
             )
-        if self.shape != "oblate" and "thickness" in given:
+        if self.shape != "oblate" and self._is_given("thickness"):
             raise ValueError(
                 f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
             )

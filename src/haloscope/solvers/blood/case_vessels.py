@@ -181,7 +181,7 @@ class OpeningTable(Table):
                 f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "
                 "above 0, or leave feeds out"
             )
-        if self.kind == "pressure" and "profile" in self.model_fields_set:
+        if self.kind == "pressure" and self.profile != "parabolic":
             raise ValueError("profile is of velocities, and kind is pressure; leave it out")
         if self.period_s is not None and isinstance(self.signal, float | int):
             raise ValueError(

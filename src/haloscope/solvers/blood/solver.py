@@ -381,8 +381,9 @@ class BloodSolver:
         ]
         speed = float(np.sqrt(sum(each**2 for each in found[:3])).max(initial=0.0))
         check_mach(table, self._world.largest(speed), "blood.initial: a velocity")
-        largest = self._world.largest(float(np.abs(found[3]).max(initial=0.0)))
-        check_pressure(table, largest, "blood.initial: a pressure")
+        high = self._world.largest(float(found[3].max(initial=0.0)))
+        low = -self._world.largest(float((-found[3]).max(initial=0.0)))
+        check_pressure(table, high if high >= -low else low, "blood.initial: a pressure")
         density = 1.0 + found[3] / self.units.pressure / SOUND_SPEED**2
         self.fluid.set_equilibrium(density, np.stack(found[:3]) / self.units.velocity)
 

@@ -140,6 +140,7 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
             vessel.daughter_length_um * MICRO,
             split=vessel.split,
             angle=math.radians(vessel.angle_deg),
+            unit=MICROMETRE,
         )
     assert isinstance(vessel, keys.Tree)
     return surface_generators.tree(
