@@ -14,21 +14,20 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.feeder import Entered
-from haloscope.solvers.blood.packing import Cells, rotations
+from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.solver import BloodSolver
 
-# Fast flow and stiff membranes: cells go far in few steps.
+# Small cells in a slow flow: they keep their shapes.
 CELLS = {
     "vertices": 42,
     "elements": "linear",
     "shape": "sphere",
     "radius_um": 2.0,
-    "shear_modulus_un_m": 300.0,
+    "shear_modulus_un_m": 30.0,
     "area_ratio": 1.0,
-    "bending_modulus_j": 1e-17,
+    "bending_modulus_j": 1e-18,
 }
-SPEED = 0.15
+SPEED = 0.01
 
 
 def solver_of(**table: Any) -> BloodSolver:
@@ -80,7 +79,6 @@ def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
             "came_in": 0,
             "left": 1,
             "left_through": {"inlet": 0, "outlet": 1},
-            "waiting": 0,
         }
     }
     assert "red-cell: 0 came in, 1 left (inlet 0, outlet 1)" in told.lines
@@ -127,58 +125,6 @@ def test_without_feeding_a_vessel_drains():
     assert np.isfinite(solver.diagnostics()["largest_speed"])
 
 
-class _Feeder:
-    """Hands in two cells at once, of given places and directions."""
-
-    places = np.array([[3.0, 3.0, 1.0], [7.5, 7.5, 0.5]])
-    turns = np.array([[1.0, 0.0, 0.0, 0.0], [0.8, 0.36, -0.48, 0.0]])
-
-    cells = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
-
-    def __init__(self, *given: Any) -> None:
-        self.moved = 0.0
-
-    def carry(self, speeds: np.ndarray, behind: np.ndarray) -> None:
-        assert len(speeds) == len(behind) == 0
-
-    def advance(self, distance: float) -> Entered:
-        return Entered(self.places, self.turns, np.zeros(2, np.int64), 1.0)
-
-
-@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.name)
-def test_cells_come_in_the_right_way_out_in_each_direction(side, monkeypatch):
-    nothing = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
-    monkeypatch.setattr("haloscope.solvers.blood.cell_kinds.fill", lambda *given: nothing)
-    monkeypatch.setattr("haloscope.solvers.blood.traffic.Feeder", _Feeder)
-    (other,) = [s for s in SIDES if s.axis == side.axis and s != side]
-    red = {**CELLS, "shape": "biconcave", "radius_um": 2.5, "hematocrit": 0.1}
-    solver = solver_of(
-        channel={"size_um": [11.0, 11.0, 11.0], "open": ["xyz"[side.axis]], "periodic": []},
-        openings=ends(side.name, other.name, feeds=True),
-        cells=[red],
-    )
-    solver.traffic.look({side.name: 0.0, other.name: 0.0})
-    vertices, mesh = cells_there(solver), solver.suspension.kinds[0].kind.mesh
-    assert len(vertices) == solver.traffic.entered[0] == 2
-    assert volumes(vertices, mesh.triangles) == pytest.approx(mesh.volume())
-    (inlet,) = [o for o in solver.vessel.lattice.openings if o.name == side.name]
-    depth = -side.direction * (vertices[:, :, side.axis] - inlet.plane)
-    # Just so far within that they are not taken out again.
-    low = depth.min(axis=1)
-    assert low == pytest.approx([3.0, 2.5], abs=1e-9)
-    across = [axis for axis in range(3) if axis != side.axis]
-    assert vertices[:, :, across].mean(axis=1) == pytest.approx(_Feeder.places[:, :2], abs=0.1)
-    # The axis of symmetry is the direction in which a cell is thinnest.
-    for cell, turn in zip(vertices, rotations(_Feeder.turns), strict=True):
-        thin = np.linalg.eigh(np.cov(cell.T))[1][:, 0]
-        wanted = np.zeros(3)
-        wanted[[*across, side.axis]] = turn[:, 2] * (1, 1, -side.direction)
-        assert abs(thin @ wanted) == pytest.approx(1.0, abs=1e-3)
-    # They do not come in where others are.
-    solver.traffic.look({side.name: 0.0, other.name: 0.0})
-    assert solver.traffic.entered[0] == 2
-
-
 @pytest.mark.parametrize("what", ["entered", "left"])
 def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what):
     given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
@@ -196,16 +142,6 @@ def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what):
         assert np.array_equal(cells_there(two), cells_there(one))
         one.advance(7)
         two.advance(7)
-
-
-def test_a_crowd_comes_in_where_there_is_room():
-    # Cells come as fast as the flow at their places, and such as find no room there take others.
-    crowd = {**CELLS, "hematocrit": 0.3, "shear_modulus_un_m": 60.0}
-    solver = solver_of(**tube(openings=ends(feeds=True), cells=[crowd], seed=3))
-    solver.advance(500)
-    came, waits = solver.traffic.entered[0], len(solver.traffic._inlets[0].waiting)
-    assert came > 12
-    assert came > 0.8 * (came + waits)
 
 
 def test_no_cell_leaves_where_the_fluid_comes_in_by_a_pressure():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Drive:
         Is told.
     starting
         Pressures in Pa at the openings at the start.
+    set_by_feeders
+        Names of openings whose velocities feeders set, factors and all.
 
     Attributes
     ----------
@@ -45,7 +47,9 @@ class Drive:
         openings: Sequence[OpeningTable],
         fluid: Fluid,
         starting: Sequence[float],
+        set_by_feeders: Collection[str] = (),
     ) -> None:
+        self._set_by_feeders = set_by_feeders
         self._starting = starting
         self._units, self._openings, self._fluid = table.units, openings, fluid
         self._factor = table.drive_signal()
@@ -81,8 +85,8 @@ class Drive:
             return
         if not self._now or self._now[0] != factor:
             self._fluid.set_body_force((factor * self._gradient).tolist())
-        for number, value in enumerate(values[1:]):
-            self._fluid.drive(number, value)
+        for number, (table, value) in enumerate(zip(self._openings, values[1:], strict=True)):
+            self._fluid.drive(number, 1.0 if table.name in self._set_by_feeders else value)
         self._now = tuple(values)
 
     def inflow(self) -> dict[str, float]:

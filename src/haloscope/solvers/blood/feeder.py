@@ -1,160 +1,440 @@
-"""Cells that come in at an inlet: a filled periodic segment that moves through its plane."""
+"""Cells that come in at an inlet: those of a periodic flow before it that pass its plane.
+
+The flow is that of blood in a long vessel with the inlet's cross-section: a segment that closes on itself
+is driven so that as much flows in it as into the vessel. Each cell that reaches the inlet's plane gets a
+copy in the vessel, in its shape and place. What of the copy is behind the plane moves with the fluid of the
+vessel, the rest as the cell does that it was made of, until all of it is in.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.solvers.blood.filling import Filling, fill
-from haloscope.solvers.blood.lumen import Lumen, distance_from_points
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.case_vessels import OpeningTable
+from haloscope.solvers.blood.cell_kinds import starting_cells
+from haloscope.solvers.blood.coupling import KERNELS
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.entering import EnteringCells, Threshold
+from haloscope.solvers.blood.feeder_segment import best_length, segment_of, whole_cells
+from haloscope.solvers.blood.lattice_flow import permeability
+from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.vessels import developed_profile, relative_velocities
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
-@dataclass(frozen=True)
-class Entered:
-    """Cells that have passed the plane.
-
-    Attributes
-    ----------
-    places
-        Where they are, (n, 3): along the section's two axes, and how far past the plane their centres
-        are or, of cells that are carried, their ends.
-    quaternions
-        Unit quaternions (w, x, y, z) in the frame of the section's axes and the flow, (n, 4).
-    kinds
-        Numbers of kinds, (n,).
-    size
-        Size over the full one.
-    """
-
-    places: np.ndarray
-    quaternions: np.ndarray
-    kinds: np.ndarray
-    size: float
+_STEP = TimedRegion("feeder")
+# Steps in which what a mean velocity lacks is made up for.
+_CATCHING_UP = 50
+# Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
+_BITS = 62
+# A cell comes in when those that are due are at least so many.
+_DUE = 0.5
+_FAR = 1e9
+_CONTROL = ("force", "speed before", "steps since")
 
 
 class Feeder:
-    """Hands in cells at a hematocrit as the flow carries them.
-
-    The segment is as wide as the inlet and moves through its plane, as a whole by what the mean
-    velocity says, or (:meth:`carry`) each cell by what the velocity at its place says. The cells that
-    enter then are the asked share of the volume that enters, the discharge hematocrit.
+    """Feeds the cells of a segment to one opening; all ranks call its methods together.
 
     Parameters
     ----------
-    device
-        What the segment is packed on.
-    section
-        Lattice points of the inlet, bool, (second axis, first axis).
-    spacing
-        Of the lattice.
-    origin
-        Place of the section's first point along its two axes.
-    length
-        Of the segment; changed by less than the share of one cell so that the first kind's
-        number of cells is whole, if it is not 0. Of each kind that comes in it has one cell or more.
-    fillings
-        What comes in.
-    seed
-        Of all random numbers.
+    case
+        What fluid and cells are like.
+    device, world
+        Where to compute, and the ranks.
+    vessel
+        Into which cells come.
+    number, table
+        The opening's, and what the case says of it.
+    tell
+        Is told what users may want to know.
+
+    Attributes
+    ----------
+    name
+        Of the opening.
+    sets_velocities
+        Whether the opening's velocities are those of the segment, as where a developed profile is asked for.
+    medium
+        The segment's fluid and cells.
+    entering
+        By kind the cells of the vessel that are on their way in.
 
     Raises
     ------
     InputError
-        No point in the section, or as `fill` does.
+        There is nothing to feed, or cells do not fit.
     """
-
-    moved: float
-    """How far the segment has moved since the start: the state of a checkpoint."""
 
     def __init__(
         self,
+        case: BloodCase,
         device: Device,
-        section: np.ndarray,
-        spacing: float,
-        origin: tuple[float, float],
-        length: float,
-        fillings: Sequence[Filling],
-        seed: int,
+        world: World,
+        vessel: Medium,
+        number: int,
+        table: OpeningTable,
+        tell: Callable[[str], None],
     ) -> None:
-        area = float(np.count_nonzero(section)) * spacing**2
-        if area == 0.0:
-            raise InputError("an inlet that feeds cells has no lattice point; give a finer spacing")
-        first = fillings[0]
-        count = round(first.hematocrit * area * length / first.volume)
-        if count:
-            length = count * first.volume / (first.hematocrit * area)
-        reach = max(2.0 * spacing, *(1.2 * filling.shape.reach for filling in fillings))
-        outlined = np.pad(section, 1)[None]
-        closed = (False, False, True)
-        grid = distance_from_points(outlined, spacing, reach, closed)
-        corner = np.array([*origin, 0.0]) - (spacing, spacing, 0.0)
-        sides = np.array([spacing * outlined.shape[2], spacing * outlined.shape[1], length])
-        lower = corner - (0.5 * spacing, 0.5 * spacing, 0.0)
-        step = np.array([spacing, spacing, length])
-        lumen = Lumen(lower, lower + sides, closed, area * length, grid, corner, step)
-        self.length, self.area = length, area
-        self.moved = 0.0
-        self._fillings = fillings
-        self.cells = fill(device, lumen, [_with_one(each, lumen) for each in fillings], seed)
-        self._speeds, self._behind = np.ones(self.cells.count), np.zeros(self.cells.count)
+        blood = case.blood
+        self.name, self._table, self._device, self._world = table.name, blood, device, world
+        self._vessel = vessel
+        self.opening = opening = vessel.lattice.openings[number]
+        if not any(kind.hematocrit for kind in blood.cells):
+            raise InputError(
+                f"blood.openings {self.name} feeds cells, but no kind of blood.cells has a "
+                "hematocrit; give one, or feeds = false"
+            )
+        spacing = blood.spacing
+        length = best_length(opening, spacing, blood.cells)
+        self.segment = segment = segment_of(vessel.lattice, opening, length, world)
+        lattice = segment.lattice
+        kinds, self._shares = whole_cells(blood.cells, lattice.count, spacing)
+        try:
+            cells = starting_cells(kinds, lattice, blood.seed + 1 + number, world, device, fed=True)
+        except InputError as error:
+            raise InputError(f"blood.openings {self.name}, which feeds cells: {error}") from None
+        self.medium = Medium(
+            case,
+            device,
+            world,
+            lattice,
+            cells=cells,
+            distances=segment.distances,
+            tell=lambda told: None,
+        )
+        tell(
+            f"{self.name} is fed by a periodic flow of {counted(lattice.count, 'point')} and "
+            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long"
+        )
+        assert self.medium.suspension is not None
+        assert vessel.suspension is not None
+        self._cells, self._there = self.medium.suspension, vessel.suspension
+        self._set_openings(number, table)
+        threshold = Threshold(segment.axis, segment.sign, opening.plane, KERNELS[blood.delta] / 2)
+        self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
+        self._there.entering += self.entering
+        # By kind the cells of the segment that those which are on their way in were made of.
+        self._sources = [np.zeros(0, np.int64) for _ in self.entering]
+        self._due = np.zeros(len(self.entering))
+        self._step = 0
+        self._force, self._speed_before, self._steps_since = 0.0, 0.0, 0
 
-    def carry(self, speeds: np.ndarray, behind: np.ndarray) -> None:
-        """Let each cell go as fast as the flow at its place, and enter when all of it has passed.
+    def _set_openings(self, number: int, table: OpeningTable) -> None:
+        """Find where velocities come from, and where they go."""
+        part, opening = self._vessel.part, self.opening
+        self._mean = float(relative_velocities(table, opening, self._vessel.lattice).mean())
+        self.sets_velocities = table.profile == "parabolic"
+        self._profile = developed_profile(opening, self._vessel.lattice)
+        xp, host = self._device.xp, self._device.from_host
+        mine, own = self.medium.part, self.medium.part.owned
+        numbers = self.segment.section_numbers()
+        order = np.argsort(mine.numbers[:own], kind="stable")
+        at = np.searchsorted(mine.numbers[:own][order], numbers)
+        at = order[np.minimum(at, own - 1)] if own else at * 0
+        here = mine.numbers[at] == numbers if own else np.zeros(len(numbers), bool)
+        self._section_here = host(np.flatnonzero(here)), host(at[here])
+        in_openings = np.arange(part.bulk, part.owned)
+        chosen = np.flatnonzero(part.openings[in_openings] == number)
+        of_opening = np.searchsorted(opening.numbers, part.numbers[in_openings[chosen]])
+        self._opening_here = host(chosen), host(of_opening)
+        self._relative = xp.asarray(host(self._profile))
 
-        Near walls cells then come as slowly as they go on. Speeds are set off so that each kind comes at
-        its hematocrit, though the segment has whole cells, and none with centres beside walls.
+    def start(self, inflow: float) -> None:
+        """Let the segment flow as fluid alone would at a mean inflow in m/s; cells that cross its end stay."""
+        speed = self._wanted(inflow)
+        part, segment = self.medium.part, self.segment
+        coordinates = np.array(part.coordinates[: part.owned])
+        coordinates[:, segment.axis] = segment.section[0, segment.axis]
+        shape = segment.lattice.shape
+        numbers = coordinates @ np.array([1, shape[0], shape[0] * shape[1]])
+        section = segment.section_numbers()
+        order = np.argsort(section, kind="stable")
+        velocity = np.zeros((3, part.owned))
+        profile = self._profile[order[np.searchsorted(section[order], numbers)]]
+        velocity[segment.axis] = segment.sign * speed * profile
+        self.medium.fluid.set_equilibrium(np.ones(part.owned), velocity)
+        self._speed_before = speed
+        viscosity = (self._table.tau - 0.5) / 3.0
+        thinness = permeability(segment.lattice, segment.axis) / self._table.spacing**2
+        self._force = viscosity * speed / thinness
+        self._push()
+        self.medium.start()
+        self._turns = [self._fronts(kind)[1] for kind in range(len(self.entering))]
 
-        Parameters
-        ----------
-        speeds
-            Of cells of the segment, in any unit, positive, (cells,).
-        behind
-            How much of each comes after its centre, (cells,).
+    def _wanted(self, inflow: float) -> float:
+        """Mean speed towards the vessel in spacings a step, for a value of the opening in m/s."""
+        return max(0.0, inflow * self._mean / self._table.units.velocity)
+
+    # Steps
+
+    def before_step(self, inflow: float) -> None:
+        """Take a step of the segment, and tell the vessel what goes into it in its next step."""
+        with _STEP:
+            self.medium.take()
+            self._step += 1
+            self._steps_since += 1
+            if self._step % self._table.inside_interval == 0:
+                self.medium.mark_inside()
+            self._tell(inflow)
+
+    def _tell(self, inflow: float) -> None:
+        """Velocities of the section go to the opening, those of vertices to the cells made of theirs."""
+        xp, world = self._device.xp, self._world
+        points = len(self.opening.numbers) if self.sets_velocities else 0
+        chosen = [self._vertices_of(kind, sources) for kind, sources in enumerate(self._sources)]
+        sizes = [3 * points, *(int(each.size) for each in chosen)]
+        found = xp.zeros(sum(sizes))
+        if points:
+            to, source = self._section_here
+            fluid = self.medium.fluid
+            section = found[: 3 * points].reshape(3, points)
+            section[:, to] = fluid.velocity.reshape(3, fluid.stride)[:, source]
+        found[3 * points :] = xp.concatenate([each.ravel() for each in chosen])
+        if world.size > 1:
+            # Each value is one rank's, and 0 on the others.
+            found = self._device.from_host(world.sum(self._device.to_host(found)))
+        ends = np.cumsum(sizes)
+        if points:
+            velocities = found[: ends[0]].reshape(3, points)
+            wanted = self._wanted(inflow)
+            axis, sign = self.segment.axis, self.segment.sign
+            # As much is to flow in as the case says, to the last bit.
+            lacking = wanted - sign * velocities[axis].mean()
+            velocities[axis] += sign * lacking * self._relative
+            to, source = self._opening_here
+            self._vessel.fluid.set_opening_velocities(to, velocities[:, source])
+        for cells, sources, begin, end in zip(
+            self.entering, self._sources, ends, ends[1:], strict=False
+        ):
+            count = len(sources)
+            if count:
+                led = cells.led.reshape(3, cells.room, -1)
+                led[:, :count] = found[begin:end].reshape(3, count, -1)
+            cells.list()
+
+    def _vertices_of(self, kind: int, sources: Integers) -> np.ndarray:
+        """Velocities (3, n, V) of the vertices of cells of the segment, 0 where another rank's, on the device."""
+        given = self._cells.kinds[kind]
+        m = given.membranes
+        found = self._device.xp.zeros((3, len(sources), m.vertices))
+        own = given.ids[given.own]
+        here = np.flatnonzero(np.isin(sources, own))
+        if here.size:
+            rows = np.searchsorted(given.ids, sources[here])
+            velocities = m.velocities.reshape(3, m.capacity, m.vertices)
+            host = self._device.from_host
+            found[:, host(here)] = velocities[:, host(rows)]
+        return found
+
+    def look(self, inflow: float, next_ids: list[int]) -> list[int]:
+        """Let cells pass; how many of each kind came in. Numbers of the next cells are told and go on."""
+        self._keep_up(inflow)
+        self._let_go()
+        return [self._let_in(kind, next_ids) for kind in range(len(self.entering))]
+
+    def _keep_up(self, inflow: float) -> None:
+        """Drive the segment's fluid so that as much flows as into the vessel.
+
+        What held it back since the last look is made up for, with the difference of the velocities.
         """
-        self._speeds, self._behind = np.array(speeds, np.float64), np.array(behind, np.float64)
-        for kind, filling in enumerate(self._fillings):
-            alike = self.cells.kinds == kind
-            if alike.any():
-                wanted = filling.hematocrit * self.area * self.length / filling.volume
-                self._speeds[alike] *= wanted / self._speeds[alike].sum()
+        speed, steps = self._speed(), max(1, self._steps_since)
+        held_back = self._force - (speed - self._speed_before) / steps
+        self._force = held_back + (self._wanted(inflow) - speed) / _CATCHING_UP
+        self._speed_before, self._steps_since = speed, 0
+        self._push()
 
-    def advance(self, distance: float) -> Entered:
-        """Move the segment on.
+    def _push(self) -> None:
+        force = np.zeros(3)
+        force[self.segment.axis] = self.segment.sign * self._force
+        self.medium.fluid.set_body_force(force.tolist())
 
-        Parameters
-        ----------
-        distance
-            By which the flow has gone on: its volume over the section's area. Not negative.
+    def _speed(self) -> float:
+        """Mean velocity towards the vessel, the same bits for any number of ranks."""
+        fluid, xp = self.medium.fluid, self._device.xp
+        count = self.segment.lattice.count
+        scale = 2.0 ** (_BITS - count.bit_length())
+        along = fluid.velocity.reshape(3, fluid.stride)[self.segment.axis, : fluid.owned]
+        total = xp.rint(along * scale).astype(xp.int64).sum()
+        sums = self._world.sum(np.array([int(total)], np.int64))
+        speed: float = self.segment.sign * float(sums[0]) / scale / count
+        return speed
 
-        Returns
-        -------
-        Entered
-            What passed the plane meanwhile, in the order of passing.
+    def _fronts(self, kind: int) -> tuple[Floats, Integers]:
+        """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
+        given, segment = self._cells.kinds[kind], self.segment
+        found = np.zeros(given.total)
+        if given.count:
+            m = given.membranes
+            along = m.positions.reshape(3, m.capacity, m.vertices)[segment.axis, : given.count]
+            foremost = along.max(axis=1) if segment.sign > 0 else along.min(axis=1)
+            ahead = self._device.to_host(foremost) + segment.offset[segment.axis]
+            own = given.own
+            found[given.ids[own]] = segment.sign * (ahead[own] - self.opening.plane)
+        fronts = self._world.sum(found)
+        return fronts, np.floor(fronts / segment.length).astype(np.int64)
+
+    def _let_in(self, kind: int, next_ids: list[int]) -> int:
+        """Make copies of the cells that have come to the plane."""
+        fronts, turns = self._fronts(kind)
+        passing = np.flatnonzero((turns > self._turns[kind]) & (turns >= 0))
+        self._turns[kind] = np.maximum(turns, self._turns[kind])
+        # The one that is ahead goes first.
+        ahead = fronts - turns * self.segment.length
+        chosen = []
+        for cell in passing[np.lexsort((passing, -ahead[passing]))].tolist():
+            self._due[kind] += self._shares[kind]
+            if self._due[kind] >= _DUE:
+                self._due[kind] -= 1.0
+                chosen.append(cell)
+        if not chosen:
+            return 0
+        sources = np.array(chosen, np.int64)
+        states = self._states(kind, sources)
+        shift = self.segment.offset.astype(np.float64)
+        states[:, 0] += shift
+        states[:, 0, :, self.segment.axis] -= (
+            self.segment.sign * self.segment.length * turns[sources][:, None]
+        )
+        ids = next_ids[kind] + np.arange(len(sources))
+        next_ids[kind] += len(sources)
+        mine = self._there.owners(states[:, 0]) == self._world.rank
+        self._there.place_states(kind, ids[mine], states[mine])
+        self._keep(
+            kind,
+            np.concatenate([self.entering[kind].ids, ids]),
+            np.concatenate([self._sources[kind], sources]),
+        )
+        return len(sources)
+
+    def _states(self, kind: int, sources: Integers) -> Floats:
+        """States (n, arrays of the state, V, 3) of cells of the segment, on every rank."""
+        given = self._cells.kinds[kind]
+        m = given.membranes
+        found = np.zeros((len(sources), len(m.state), m.vertices, 3))
+        own = given.ids[given.own]
+        here = np.flatnonzero(np.isin(sources, own))
+        if here.size:
+            rows = np.searchsorted(given.ids, sources[here])
+            for number, array in enumerate(m.state):
+                found[here, number] = m.on_host(array, given.count)[rows]
+        total: Floats = self._world.sum(found)
+        return total
+
+    def _let_go(self) -> None:
+        """Cells that are all in the vessel, or have left it, are led no more."""
+        for kind, cells in enumerate(self.entering):
+            given = self._there.kinds[kind]
+            if not len(cells.ids):
+                continue
+            # Of each: whether it is there, and whether all of it is in.
+            found = np.zeros((2, len(cells.ids)), np.int64)
+            here = np.flatnonzero(np.isin(cells.ids, given.ids[given.own]))
+            if here.size:
+                rows = np.searchsorted(given.ids, cells.ids[here])
+                m = given.membranes
+                along = m.positions.reshape(3, m.capacity, m.vertices)[self.segment.axis]
+                some = self._device.to_host(along[self._device.from_host(rows)])
+                at = cells.threshold
+                least = (at.sign * (some - at.plane)).min(axis=1)
+                found[0, here], found[1, here] = 1, least >= at.deep
+            there, within = self._world.sum(found)
+            stay = (there > 0) & (within == 0)
+            if not stay.all():
+                self._keep(kind, cells.ids[stay], self._sources[kind][stay])
+
+    def _keep(self, kind: int, ids: Integers, sources: Integers) -> None:
+        self.entering[kind].keep(ids)
+        self._sources[kind] = sources
+
+    def require_sound(self) -> None:
+        """See that no membrane of the segment has folded over; the same on every rank."""
+        self._cells.require_sound()
+
+    # State
+
+    def _key(self, what: str) -> str:
+        return f"feeder {self.name} {what}"
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a restart needs, whole on rank 0; all ranks call this."""
+        part, world = self.medium.part, self._world
+        parts: list[np.ndarray] = [np.empty(0, np.uint8)] * world.size
+        parts[0] = np.ascontiguousarray(part.numbers[: part.owned]).view(np.uint8)
+        numbers = world.exchange(parts)
+        values = self.medium.fluid.populations()
+        parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
+        rows = world.exchange(parts)
+        order = np.argsort(np.frombuffer(b"".join(each.tobytes() for each in numbers), np.int64))
+        every = np.frombuffer(b"".join(each.tobytes() for each in rows), values.dtype)
+        populations = every.reshape(-1, DIRECTIONS)[order].T
+        found = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
+        found[self._key("populations")] = np.ascontiguousarray(populations)
+        found[self._key("control")] = np.array(
+            [self._force, self._speed_before, float(self._steps_since)]
+        )
+        found[self._key("due")] = self._due.copy()
+        for kind, cells in enumerate(self.entering):
+            found[self._key(f"turns {kind}")] = self._turns[kind]
+            found[self._key(f"entering {kind}")] = np.stack([cells.ids, self._sources[kind]])
+        return found
+
+    def restore(self, state: Mapping[str, np.ndarray], step: int) -> None:
+        """Take over on every rank what :meth:`state` gave.
+
+        Raises
+        ------
+        InputError
+            The state is that of another opening, or damaged.
         """
-        if not 0.0 <= distance < math.inf:
-            raise InputError(f"a feeder moved by {distance:g}; it only moves on, from 0")
-        ahead = self.cells.positions[:, 2] - self._behind
-        before = np.floor((self.moved * self._speeds + ahead) / self.length)
-        self.moved += distance
-        moved = self.moved * self._speeds
-        after = np.floor((moved + ahead) / self.length)
-        which = np.repeat(np.arange(self.cells.count), (after - before).astype(int))
-        later = np.arange(len(which)) - np.searchsorted(which, which)
-        places = self.cells.positions[which]
-        places[:, 2] = moved[which] + ahead[which] - (after[which] - later) * self.length
-        order = np.lexsort((which, -places[:, 2]))
-        cells = replace(self.cells.chosen(which[order]), positions=places[order])
-        return Entered(cells.positions, cells.quaternions, cells.kinds, cells.size)
-
-
-def _with_one(filling: Filling, lumen: Lumen) -> Filling:
-    """The same with one cell or more, if there are any to come."""
-    least = filling.volume / lumen.volume
-    if not 0 < filling.hematocrit < least:
-        return filling
-    return replace(filling, hematocrit=least)
+        prefix = self._key("")
+        own = {
+            key.removeprefix(prefix): value
+            for key, value in state.items()
+            if key.startswith(prefix)
+        }
+        if "populations" not in own:
+            raise InputError(
+                f"the checkpoint has no feeder {self.name!r}; restart with the case and the version it is from"
+            )
+        lattice, part = self.segment.lattice, self.medium.part
+        named = {self._key(key): value for key, value in own.items()}
+        values = saved_numbers(named, self._key("populations"), (DIRECTIONS, lattice.count))
+        force, before, since = saved_numbers(
+            named, self._key("control"), (len(_CONTROL),), least=-_FAR, most=_FAR
+        )
+        due = saved_numbers(named, self._key("due"), (len(self.entering),), least=-1.0, most=1.0)
+        turns, entering = [], []
+        for kind, given in enumerate(self._cells.kinds):
+            key = self._key(f"turns {kind}")
+            turns.append(
+                saved_numbers(named, key, (given.total,), least=-_FAR, most=_FAR).astype(np.int64)
+            )
+            pairs = saved_counts(named, self._key(f"entering {kind}"), (2, None))
+            if (pairs[1] >= given.total).any():
+                raise InputError(
+                    f"the checkpoint is damaged: {self._key(f'entering {kind}')!r} names cells that are not "
+                    "there; restart from an earlier one"
+                )
+            entering.append(pairs.astype(np.int64))
+        self._cells.restore(own)
+        every = np.sort(lattice.runs.numbers())
+        at = np.searchsorted(every, part.numbers[: part.owned])
+        self.medium.fluid.set_populations(values[:, at])
+        self._force, self._speed_before, self._steps_since = float(force), float(before), int(since)
+        self._due, self._turns, self._step = due, turns, step
+        for kind, (ids, sources) in enumerate(entering):
+            self._keep(kind, ids, sources)
+        self._push()
+        self.medium.mark_inside()

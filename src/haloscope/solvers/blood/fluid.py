@@ -33,6 +33,8 @@ EXACT_MAGIC = 3 / 16
 
 # What ways have in common whose lists of neighbours and buffers are the same.
 _OF_LISTS = ("kinds", "compact", "buffers", "pushing")
+# Velocities among the tables of openings.
+_GIVEN = 3
 # As many as the struct Physics of lattice.hpp has.
 _PHYSICS_VALUES = 9
 
@@ -329,6 +331,19 @@ class Fluid:
         """Set the factor of an opening's velocities, or its density."""
         self._drive[opening] = number
 
+    def set_opening_velocities(self, points: Array, velocities: Array) -> None:
+        """Give points in openings other velocities, which are multiplied by what :meth:`drive` sets.
+
+        Parameters
+        ----------
+        points
+            Their places among own points in openings, whole numbers on the device, (n,).
+        velocities
+            On the device, (3, n).
+        """
+        given = self._opening_tables[_GIVEN].reshape(3, -1)
+        given[:, points] = velocities.astype(self._dtype)
+
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
         self.set_populations(equilibrium(density, velocity))
@@ -400,8 +415,9 @@ class Fluid:
             there = slice(self.bulk, self.owned)
             arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
             force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
+            given = np.asarray(give(self._opening_tables[_GIVEN]), np.float64).reshape(3, -1)
             result[0][there], result[1][:, there] = self._in_openings.moments(
-                arrived, give(self._drive), force
+                arrived, give(self._drive), force, given
             )
         return result
 

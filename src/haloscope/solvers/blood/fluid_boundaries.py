@@ -125,7 +125,9 @@ class OpeningTables:
         """Sources, kinds, numbers and velocities, as the kernel reads them."""
         return self._sources, self._kinds, self.numbers.astype(np.uint8), self.given.astype(dtype)
 
-    def moments(self, arrived: Floats, drives: Floats, force: Floats) -> tuple[Floats, Floats]:
+    def moments(
+        self, arrived: Floats, drives: Floats, force: Floats, given: Floats
+    ) -> tuple[Floats, Floats]:
         """Density (points,) and velocity (3, points) as `complete` in lattice.hpp has them.
 
         Parameters
@@ -136,6 +138,8 @@ class OpeningTables:
             Of each opening.
         force
             Force density, (3, points).
+        given
+            Velocities before they are multiplied, (3, points).
         """
         density, velocity = np.ones(len(self.numbers)), np.zeros((3, len(self.numbers)))
         for number, opening in enumerate(self._openings):
@@ -147,7 +151,7 @@ class OpeningTables:
                 density[at] = drives[number]
                 velocity[opening.axis, at] = opening.sign * (1 - mass / drives[number])
             else:
-                velocity[:, at] = drives[number] * self.given[:, at]
+                velocity[:, at] = drives[number] * given[:, at]
                 density[at] = mass / (1 - opening.sign * velocity[opening.axis, at])
         return density, velocity
 

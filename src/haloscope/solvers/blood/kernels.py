@@ -16,12 +16,12 @@ from haloscope.exchange.lists import open_lists
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase, BloodTable
-from haloscope.solvers.blood.case_vessels import Channel, OpeningTable
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, WallsTable
 from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
 from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.entering import SOURCE as ENTERING
 from haloscope.solvers.blood.fluid import SOURCE
 from haloscope.solvers.blood.inside import Insides
 from haloscope.solvers.blood.membranes import Membranes
@@ -46,10 +46,12 @@ class _Unfilled(BloodSolver):
     def _starting_cells(self) -> None:
         return None
 
-    def _set_cells(self, region: Region, cells: Cells | None) -> None:
+    def _set_cells(self) -> None:
         table, device, part = self._table, self._device, self.part
         if not table.cells:
             return
+        region = self.medium.region
+        device.kernel(ENTERING, "lead", {"real": "double"})
         box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         Coupling(device, box, part.halo, part.table, self.fluid.stride, kernel=table.delta)
         if table.repulsion.strength_pn > 0:
@@ -71,13 +73,16 @@ class _Unfilled(BloodSolver):
             nothing = Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
             Packing(device, lumen, [shape_of(table.cells[0])], nothing)
 
-    def _set_results(self, region: Region) -> None:
+    def _set_results(self) -> None:
         pass
 
 
 def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
-    for small in _in_all_ways(_small(case), device):
+    small_cases = [_small(case)]
+    if any(opening.feeds for opening in case.blood.openings):
+        small_cases.append(_feeding(small_cases[0]))
+    for small in (one for each in small_cases for one in _in_all_ways(each, device)):
         solver = _Unfilled(small, device, World())
         if device.kind != "cpu" and small.blood.streaming != "push":
             # Whether points share compact rows the vessel itself will say.
@@ -116,6 +121,16 @@ def _small(case: BloodCase) -> BloodCase:
     shapes = dict.fromkeys(("tube", "bifurcation", "tree", "surface"))
     small = table.model_copy(update={**shapes, "channel": box, "openings": openings})
     return case.model_copy(update={"blood": small})
+
+
+def _feeding(case: BloodCase) -> BloodCase:
+    """A periodic flow that feeds a vessel, in place of that."""
+    table = case.blood
+    assert table.channel is not None
+    size = table.channel.size_um
+    box = Channel(size_um=size, periodic=("x",))
+    update = {"channel": box, "openings": (), "walls": WallsTable()}
+    return case.model_copy(update={"blood": table.model_copy(update=update)})
 
 
 def _ask_for_exchange(case: BloodCase, device: Device, world: World, solver: BloodSolver) -> None:

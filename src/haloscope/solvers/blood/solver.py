@@ -18,21 +18,16 @@ from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import (
     FLOPS_A_POINT,
-    MICRO,
     BloodCase,
     bytes_a_step,
-    bytes_beside_populations,
 )
-from haloscope.solvers.blood.cell_kinds import kind_of, starting_cells, vertices_of
+from haloscope.solvers.blood.cell_kinds import starting_cells
 from haloscope.solvers.blood.cell_outputs import CellOutputs
-from haloscope.solvers.blood.cells import Region
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.flow import Flow
-from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid
-from haloscope.solvers.blood.own_points import share_out, wanted_by_others
+from haloscope.solvers.blood.fluid import SOURCE
+from haloscope.solvers.blood.medium import Medium
 from haloscope.solvers.blood.packing import Cells
-from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import (
@@ -42,9 +37,7 @@ from haloscope.solvers.blood.soundness import (
     require_bearable,
     too_stiff,
 )
-from haloscope.solvers.blood.stepping import MANY, Stepping
-from haloscope.solvers.blood.streaming import choose_way
-from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.stepping import MANY
 from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels import (
@@ -128,75 +121,44 @@ class BloodSolver:
         require_plane(lattice, table.slice)
         self.notices += report(table, vessel, self.last_step * table.units.time_step)
         cells = self._starting_cells()
-        work = None if cells is None else self._work_of(cells)
-        # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
-        by_rows = device.kind == "cpu" and not table.cells
-        boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
-        part = self.part
-        if world.size > 1:
-            self.notices.append(boxes.describe())
+        self.medium = medium = Medium(
+            self._case,
+            device,
+            world,
+            lattice,
+            cells=cells,
+            openings=lambda part: fluid_openings(vessel, part, self.units),
+            walls=lambda part: wall_links(table, vessel, part, self.units),
+            distances=lambda part, reach: distances_from_walls(vessel, part, reach),
+            tell=self.notices.append,
+        )
+        self.part, self.fluid, self.flow = medium.part, medium.fluid, medium.flow
+        self.suspension = medium.suspension
         x, y, z = lattice.origin.tolist()
         self.places = PointFields(
             world,
-            part.numbers[: part.owned],
+            self.part.numbers[: self.part.owned],
             lattice.shape,
             origin=(x, y, z),
             spacing=lattice.spacing,
             periodic=lattice.periodic,
         )
-        machine = self._case.machine
-        openings, self.areas = fluid_openings(vessel, part, self.units)
-        way = choose_way(
-            device,
-            world,
-            table.streaming,
-            part.count,
-            table.stored_bytes,
-            self.notices.append,
-            bytes_beside_populations(table, self.places.shape[0]) / world.size,
-            links=table.walls.kind == "interpolated" or bool(table.walls.velocity_m_s),
-        )
-        self.fluid = Fluid(
-            device,
-            part,
-            tau=table.tau,
-            collision=table.collision,
-            magic=table.magic,
-            real=table.precision,
-            storage=table.storage,
-            way=way,
-            openings=openings,
-            walls=wall_links(table, vessel, part, self.units),
-            with_cells=bool(table.cells),
-            inside_tau=table.inside_tau,
-            carreau=self._carreau(),
-            wanted=wanted_by_others(part) if table.cells else None,
-            aside=machine.overlap and part.ghosts > 0,
-        )
-        self.flow = Flow(
-            device,
-            world,
-            part,
-            lattice.shape,
-            boxes,
-            self.fluid,
-            transport=machine.transport,
-            overlap=machine.overlap,
-            with_cells=bool(table.cells),
-            graphs=machine.graphs,
-            tell=self.notices.append,
-        )
         self.transport = self.flow.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
-        self._drive = Drive(table, vessel.openings, self.fluid, self._starting_pressures())
+        self.traffic = self._open_traffic()
+        self._drive = Drive(
+            table,
+            vessel.openings,
+            self.fluid,
+            self._starting_pressures(),
+            set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
+        )
         self._set_drive(0)
         self._set_initial()
-        self.suspension: Suspension | None = None
-        self.traffic: Traffic | None = None
-        region = Region(lattice.shape, lattice.periodic, boxes)
-        self._set_cells(region, cells)
-        self._set_results(region)
-        self._stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
+        self._set_cells()
+        if self.traffic is not None:
+            self.traffic.start(self._drive.inflow())
+        self._set_results()
         self.work = self._count_work()
         self._kept: tuple[int, Floats] = (-1, np.empty(0))
         self._before: tuple[int, Floats] | None = None
@@ -210,74 +172,46 @@ class BloodSolver:
         fed = any(opening.feeds for opening in self.vessel.openings)
         return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
 
-    def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where cells start, on rank 0, and their work in that of points."""
-        lattice = self.vessel.lattice
-        chosen = np.arange(cells.count if self._world.is_root else 0)
-        places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
-        vertices = np.array([kind.vertices for kind in self._table.cells])
-        work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
-        last = np.array(lattice.shape) - 1
-        return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)
-
-    def _set_cells(self, region: Region, cells: Cells | None) -> None:
-        """Put the cells of the case into the fluid."""
-        self._cell_outputs: CellOutputs | None = None
-        table, lattice = self._table, self.vessel.lattice
-        if cells is None:
-            return
-        kinds = [kind_of(each, self.units) for each in table.cells]
-        law = None
-        if table.repulsion.strength_pn > 0:
-            law = RepulsionLaw(
-                table.repulsion.strength_pn * 1e-12 / self.units.force,
-                table.repulsion.range_um / table.spacing_um,
-            )
-        self.suspension = suspension = Suspension(
+    def _open_traffic(self) -> Traffic | None:
+        """What lets cells out and in where the vessel is open."""
+        if self.suspension is None or not self.vessel.openings:
+            return None
+        return Traffic(
+            self._case,
             self._device,
             self._world,
-            self.part,
-            region,
-            self.flow,
-            kinds,
-            kernel=table.delta,
-            interval=table.cell_interval,
-            repulsion=law,
-            distances=None
-            if law is None
-            else distances_from_walls(self.vessel, self.part, law.cutoff + FAR_FROM_WALLS),
+            self.medium,
+            self.vessel.openings,
+            self.notices.append,
         )
-        for number, kind in enumerate(kinds):
-            vertices = vertices_of(cells, number, kind.mesh, lattice)
-            mine = suspension.owners(vertices) == self._world.rank
-            suspension.place(number, np.flatnonzero(mine), vertices[mine])
-        suspension.start()
+
+    def _set_cells(self) -> None:
+        """Let the cells of the case begin to push, and get ready to write them."""
+        self._cell_outputs: CellOutputs | None = None
+        if self.suspension is None:
+            return
+        self.medium.start()
         output = self._case.output
         self._cell_outputs = CellOutputs(
-            suspension,
+            self.suspension,
             self.vessel,
-            region,
+            self.medium.region,
             self.units,
             self._world,
             title=self._case.title or "Cells in blood",
             fields=output.fields,
             picture=output.picture,
         )
-        if table.inside_tau is not None:
-            suspension.mark_inside()
+        if self._table.inside_tau is not None:
             self.stored = (*_POPULATIONS, _INSIDE)
-        if self.vessel.openings:
-            self.traffic = Traffic(
-                self._world, suspension, lattice, self.vessel.openings, table.cells, table.seed
-            )
 
-    def _set_results(self, region: Region) -> None:
+    def _set_results(self) -> None:
         """Get ready for what is worked out of the run."""
         self._results = RunResults(
             self._case,
             vessel=self.vessel,
             part=self.part,
-            region=region,
+            region=self.medium.region,
             fluid=self.fluid,
             suspension=self.suspension,
             units=self.units,
@@ -285,7 +219,7 @@ class BloodSolver:
             device=self._device,
             cell_outputs=self._cell_outputs,
             traffic=self.traffic,
-            law=self._carreau(),
+            law=self.medium.law,
         )
 
     def _steps_between_looks(self) -> int:
@@ -299,29 +233,16 @@ class BloodSolver:
 
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
-        interval = self._steps_between_looks()
-        if self.traffic is None or self.suspension is None or self.step % interval:
+        if (
+            self.traffic is None
+            or self.suspension is None
+            or self.step % self._steps_between_looks()
+        ):
             return
-        # The inflow of the present step stands for that since the last look.
-        far = interval * self.units.time_step
-        if self.traffic.look({name: speed * far for name, speed in self._drive.inflow().items()}):
+        if self.traffic.look(self._drive.inflow()):
             # Cells that have gone push no more in the next step, and those that have come do, as after a
             # restart from here.
             self.suspension.put_forces()
-
-    def _carreau(self) -> Carreau | None:
-        given = self._table.carreau
-        if given is None:
-            return None
-        units = self.units
-        # nu in spacings^2 a step.
-        factor = 1e-3 / units.density * units.time_step / units.spacing**2
-        return Carreau(
-            given.zero_shear_mpa_s * factor,
-            given.infinite_shear_mpa_s * factor,
-            given.time_s / units.time_step,
-            given.exponent,
-        )
 
     # Time
 
@@ -339,9 +260,11 @@ class BloodSolver:
         end = self.step + steps
         while self.step < end:
             self._set_drive(self.step)
-            self.step += self._stepping.take(self._undisturbed(end))
+            if self.traffic is not None:
+                self.traffic.before_step(self._drive.inflow())
+            self.step += self.medium.take(self._undisturbed(end))
             if self.suspension is not None:
-                self._see_to_cells(self.suspension)
+                self._see_to_cells()
             self._results.after_step(self.step)
 
     def _undisturbed(self, end: int) -> int:
@@ -352,11 +275,11 @@ class BloodSolver:
         disturbed = (self._results.is_due(self.step + n) for n in range(1, most))
         return next((n for n, due in enumerate(disturbed, 1) if due), most)
 
-    def _see_to_cells(self, suspension: Suspension) -> None:
+    def _see_to_cells(self) -> None:
         """Let cells pass openings, and mark what is inside them, when it is time."""
         self._let_cells_pass()
-        if _INSIDE in self.stored and self.step % self._table.inside_interval == 0:
-            suspension.mark_inside()
+        if self.step % self._table.inside_interval == 0:
+            self.medium.mark_inside()
 
     # State
 
@@ -459,7 +382,7 @@ class BloodSolver:
         if self.suspension is not None:
             self.suspension.restore(extras)
         if self.traffic is not None:
-            self.traffic.restore(extras)
+            self.traffic.restore(extras, self.step)
         if self._cell_outputs is not None:
             self._cell_outputs.restore(extras)
         left_out = self._results.restore(extras, self.step)
@@ -494,6 +417,8 @@ class BloodSolver:
         """Change of the velocity a step since the last look, relative to the velocity."""
         if self.suspension is not None:
             self.suspension.require_sound()
+        if self.traffic is not None:
+            self.traffic.require_sound()
         velocity = self._moments()[:3]
         fastest = math.sqrt(float((velocity**2).sum(axis=0).max(initial=0.0)))
         require_bearable(self._table, self._world.largest(fastest))
@@ -611,8 +536,11 @@ class BloodSolver:
 
     def _count_work(self) -> Work:
         table = self._table
-        count = self.places.shape[0]
-        memory = int(self._world.sum(np.array([self.fluid.nbytes], np.int64))[0])
+        media = [self.medium, *(() if self.traffic is None else self.traffic.media)]
+        # What feeds is updated as well as the vessel.
+        count = sum(each.lattice.count for each in media)
+        held = sum(each.fluid.nbytes for each in media)
+        memory = int(self._world.sum(np.array([held], np.int64))[0])
         return Work(
             cells=count,
             size=count,

@@ -17,6 +17,7 @@ from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cell_timetable import CellTimetable
 from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.entering import EnteringCells
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
@@ -77,6 +78,13 @@ class Suspension:
         Between cells, and between cells and walls; None: none.
     distances
         Of this rank's points from walls, (count,), infinite where far; with repulsion.
+
+    Attributes
+    ----------
+    kinds
+        The cells of each kind that are present.
+    entering
+        Such as are on their way in, and are led.
     """
 
     def __init__(
@@ -113,6 +121,7 @@ class Suspension:
         self._holders = Holders(device, world, region, self._reach, flow.transport, self._forget)
         nothing = Held.nothing(world.size)
         self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
+        self.entering: list[EnteringCells] = []
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
 
@@ -130,10 +139,14 @@ class Suspension:
         vertices
             (n, V, 3) positions in lattice units.
         """
+        self.place_states(kind, ids, self.kinds[kind].membranes.settled(vertices))
+
+    def place_states(self, kind: int, ids: np.ndarray, states: np.ndarray) -> None:
+        """As :meth:`place`, of cells that move and have a past: (n, arrays of the state, V, 3)."""
         given = self.kinds[kind]
         self._holders.complete([given])
         given.total += int(self._world.sum(np.array([len(ids)]))[0])
-        self._holders.add(given, np.asarray(ids, np.int64), given.membranes.settled(vertices))
+        self._holders.add(given, np.asarray(ids, np.int64), states)
         self._holders.hand_over([given])
 
     def remove(self, kind: int, gone: np.ndarray) -> int:
@@ -314,14 +327,19 @@ class Suspension:
     def bound_to(self) -> tuple[object, ...]:
         """What the launches of a step depend on; others are needed where it differs."""
         bound_anew = (between.times_grown for between in self._between_cells)
-        return *bound_anew, *(
-            one
-            for given in self.kinds
-            for one in (
-                *(given.membranes, given.rows),
-                *(() if given.shared is None else given.shared.exchanges),
-                *(count > 0 for count in given.membranes.parts),
-            )
+        led = (one for cells in self.entering for one in cells.bound_to)
+        return (
+            *bound_anew,
+            *led,
+            *(
+                one
+                for given in self.kinds
+                for one in (
+                    *(given.membranes, given.rows),
+                    *(() if given.shared is None else given.shared.exchanges),
+                    *(count > 0 for count in given.membranes.parts),
+                )
+            ),
         )
 
     def launch_step(self) -> None:
@@ -339,8 +357,10 @@ class Suspension:
             self._interpolate(SHARED)
             self._start_sharing("velocities")
             self._interpolate(ALONE)
+            self._lead(ALONE)
             self._advance(ALONE)
             self._finish_sharing("velocities")
+        self._lead(SHARED)
         self._advance(SHARED)
         for given in self.kinds:
             for part in (ALONE, OWN):
@@ -412,6 +432,10 @@ class Suspension:
             if given.has(part):
                 with _ADVANCE:
                     given.membranes.advance(part)
+
+    def _lead(self, part: int) -> None:
+        for cells in self.entering:
+            cells.lead(part)
 
     def _strain(self, part: int) -> None:
         """Set the forces of a part's cells; own cells that others hold, too, have the side stream."""

@@ -217,16 +217,10 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
     return result
 
 
-def fluid_openings(
-    vessel: Vessel, part: LatticePart, units: LatticeUnits
-) -> tuple[list[Opening], list[float]]:
-    """Openings as the fluid wants them, and areas of all their points in m^2.
-
-    Velocities are those at a factor of 1.
-    """
-    lattice, openings, areas = vessel.lattice, [], []
+def fluid_openings(vessel: Vessel, part: LatticePart, units: LatticeUnits) -> list[Opening]:
+    """Openings as the fluid wants them, with velocities at a factor of 1."""
+    lattice, openings = vessel.lattice, []
     for number, (points, table) in enumerate(zip(lattice.openings, vessel.openings, strict=True)):
-        areas.append(len(points.numbers) * lattice.spacing**2)
         if table.kind == "pressure":
             openings.append(Opening(points.axis, -points.direction))
             continue
@@ -236,7 +230,7 @@ def fluid_openings(
         velocity = np.zeros((len(own), 3))
         velocity[:, points.axis] = -points.direction * profile[at] * table.value / units.velocity
         openings.append(Opening(points.axis, -points.direction, velocity))
-    return openings, areas
+    return openings
 
 
 def relative_velocities(

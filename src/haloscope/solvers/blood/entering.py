@@ -1,0 +1,133 @@
+"""Cells that are on their way into a vessel, of which what is behind its opening is led."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.solvers.blood.cells import Held
+from haloscope.solvers.blood.present_cells import ALONE, SHARED, Present
+
+SOURCE = Path(__file__).with_name("entering.cpp")
+
+_PARTS = (ALONE, SHARED)
+# Rows of cells for which there is room at first.
+_ROOM = 8
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Where cells come in.
+
+    Attributes
+    ----------
+    axis, sign
+        The way into the vessel is `sign` (1 or -1) along `axis`.
+    plane
+        Coordinate of the opening's points along the axis, in lattice units.
+    deep
+        How far behind it a vertex goes with the vessel's fluid.
+    """
+
+    axis: int
+    sign: int
+    plane: float
+    deep: float
+
+    def depths(self, positions: np.ndarray) -> np.ndarray:
+        """How far behind the plane positions (..., 3) are."""
+        found: np.ndarray = self.sign * (positions[..., self.axis] - self.plane)
+        return found
+
+
+class EnteringCells:
+    """Those of one kind, and the velocities that lead their vertices.
+
+    Parameters
+    ----------
+    device
+        Where the arrays lie.
+    threshold
+        Where they come in.
+    given
+        Cells of the kind that are present on this rank.
+
+    Attributes
+    ----------
+    ids
+        Their numbers, the same on every rank, (n,), in the order of their coming.
+    led
+        Velocities of their vertices in lattice units, on the device: component d of vertex v of the
+        k-th at (d * room + k) * vertices + v.
+    room
+        Cells that there is room for.
+    """
+
+    def __init__(self, device: Device, threshold: Threshold, given: Present) -> None:
+        self._device, self.threshold, self._given = device, threshold, given
+        self._kernel = device.kernel(SOURCE, "lead", {"real": "double"})
+        self.ids: Integers = np.zeros(0, np.int64)
+        self._listed: tuple[Held, Integers] | None = None
+        self._make_room(_ROOM)
+
+    def _make_room(self, room: int) -> None:
+        device, vertices = self._device, self._given.membranes.vertices
+        self.room = room
+        self.led: Array = device.zeros((3 * room * vertices,), "f8")
+        self._lists = {
+            part: tuple(device.zeros((size,), np.int32) for size in (room, room, 1))
+            for part in _PARTS
+        }
+        self._launches: dict[int, tuple[Array, Launch]] = {}
+
+    def keep(self, ids: Integers) -> None:
+        """Say which cells are on their way in."""
+        self.ids = np.asarray(ids, np.int64)
+        if len(self.ids) > self.room:
+            self._make_room(2 * len(self.ids))
+        self._listed = None
+
+    def list(self) -> None:
+        """Find the rows of these cells, where others than before may be present."""
+        held = self._given.held
+        if self._listed is not None and self._listed[0] is held:
+            return
+        self._listed = held, self.ids
+        places = np.flatnonzero(np.isin(self.ids, held.ids))
+        rows = np.searchsorted(held.ids, self.ids[places])
+        shared = held.holders[rows].sum(axis=1) > 1
+        for part, chosen in zip(_PARTS, (~shared, shared), strict=True):
+            count = int(chosen.sum())
+            values = np.zeros((2, self.room), np.int32)
+            values[:, :count] = rows[chosen], places[chosen]
+            for array, host in zip(
+                self._lists[part], (*values, np.array([count], np.int32)), strict=True
+            ):
+                array[...] = self._device.from_host(host)
+
+    @property
+    def bound_to(self) -> tuple[object, ...]:
+        """What launches depend on; others are needed where it differs."""
+        return (self._device.address(self.led), len(self.ids) > 0)
+
+    def lead(self, part: int) -> None:
+        """Give vertices of cells of a part that are not yet in the vessel their velocities."""
+        if not len(self.ids):
+            return
+        m = self._given.membranes
+        positions, launch = self._launches.get(part, (None, None))
+        if launch is None or positions is not m.positions:
+            at = self.threshold
+            launch = self._kernel.bind(
+                *(m.positions, m.velocities, m.capacity, m.vertices, *self._lists[part]),
+                *(self.led, self.room, at.axis, at.sign, float(at.plane), float(at.deep)),
+                extent=(self.room * m.vertices,),
+            )
+            self._launches[part] = m.positions, launch
+        launch()

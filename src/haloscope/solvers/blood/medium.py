@@ -1,0 +1,200 @@
+"""Fluid on a lattice with the cells in it: what a rank has of them, and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Device
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.domain.voxels import Lattice
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
+from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
+from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.flow import Flow
+from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.own_points import share_out, wanted_by_others
+from haloscope.solvers.blood.packing import Cells
+from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.stepping import Stepping
+from haloscope.solvers.blood.streaming import choose_way
+from haloscope.solvers.blood.suspension import Suspension
+
+Floats = NDArray[np.float64]
+
+# Work of a vertex over that of a point.
+_POINTS_A_VERTEX = 40
+
+
+class Medium:
+    """A rank's part of a lattice full of fluid, and of the cells in it.
+
+    Parameters
+    ----------
+    case
+        What both are like.
+    device, world
+        Where to compute, and the ranks.
+    lattice
+        All points.
+    cells
+        Where cells start, in um; None: there are none.
+    openings
+        Of a part of the lattice.
+    walls
+        Links of a part to walls that are not at rest halfway.
+    distances
+        Of a part's points from walls, of which those within so many spacings are of interest.
+    tell
+        Is told what users may want to know.
+
+    Attributes
+    ----------
+    lattice, boxes, part, region
+        The points, how ranks share them, this rank's, and the cuboid in which they lie.
+    fluid, flow
+        Its populations, and what goes between ranks.
+    suspension
+        Its cells; None: there are none.
+    """
+
+    def __init__(
+        self,
+        case: BloodCase,
+        device: Device,
+        world: World,
+        lattice: Lattice,
+        *,
+        cells: Cells | None,
+        openings: Callable[[LatticePart], Sequence[Opening]] = lambda part: (),
+        walls: Callable[[LatticePart], WallLinks | None] = lambda part: None,
+        distances: Callable[[LatticePart, float], Floats],
+        tell: Callable[[str], None],
+    ) -> None:
+        table, machine = case.blood, case.machine
+        self.lattice, self._table, self._device, self._world = lattice, table, device, world
+        work = None if cells is None else self._work_of(cells)
+        # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
+        by_rows = device.kind == "cpu" and not table.cells
+        self.boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
+        part = self.part
+        if world.size > 1:
+            tell(self.boxes.describe())
+        links = walls(part)
+        way = choose_way(
+            device,
+            world,
+            table.streaming,
+            part.count,
+            table.stored_bytes,
+            tell,
+            bytes_beside_populations(table, lattice.count) / world.size,
+            links=links is not None,
+        )
+        self.fluid = Fluid(
+            device,
+            part,
+            tau=table.tau,
+            collision=table.collision,
+            magic=table.magic,
+            real=table.precision,
+            storage=table.storage,
+            way=way,
+            openings=openings(part),
+            walls=links,
+            with_cells=bool(table.cells),
+            inside_tau=table.inside_tau,
+            carreau=self.law,
+            wanted=wanted_by_others(part) if table.cells else None,
+            aside=machine.overlap and part.ghosts > 0,
+        )
+        self.flow = Flow(
+            device,
+            world,
+            part,
+            lattice.shape,
+            self.boxes,
+            self.fluid,
+            transport=machine.transport,
+            overlap=machine.overlap,
+            with_cells=bool(table.cells),
+            graphs=machine.graphs,
+            tell=tell,
+        )
+        self.region = Region(lattice.shape, lattice.periodic, self.boxes)
+        self.suspension = None if cells is None else self._suspend(cells, distances)
+        self._stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
+
+    @property
+    def law(self) -> Carreau | None:
+        """Viscosity in lattice units where it depends on the rate of shear."""
+        given, units = self._table.carreau, self._table.units
+        if given is None:
+            return None
+        # nu in spacings^2 a step.
+        factor = 1e-3 / units.density * units.time_step / units.spacing**2
+        return Carreau(
+            given.zero_shear_mpa_s * factor,
+            given.infinite_shear_mpa_s * factor,
+            given.time_s / units.time_step,
+            given.exponent,
+        )
+
+    def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where cells start, on rank 0, and their work in that of points."""
+        lattice = self.lattice
+        chosen = np.arange(cells.count if self._world.is_root else 0)
+        places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
+        vertices = np.array([kind.vertices for kind in self._table.cells])
+        work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
+        last = np.array(lattice.shape) - 1
+        return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)
+
+    def _suspend(
+        self, cells: Cells, distances: Callable[[LatticePart, float], Floats]
+    ) -> Suspension:
+        """Put cells where they start."""
+        table = self._table
+        kinds = [kind_of(each, table.units) for each in table.cells]
+        law, from_walls = None, None
+        if table.repulsion.strength_pn > 0:
+            law = RepulsionLaw(
+                table.repulsion.strength_pn * 1e-12 / table.units.force,
+                table.repulsion.range_um / table.spacing_um,
+            )
+            from_walls = distances(self.part, law.cutoff + FAR_FROM_WALLS)
+        suspension = Suspension(
+            self._device,
+            self._world,
+            self.part,
+            self.region,
+            self.flow,
+            kinds,
+            kernel=table.delta,
+            interval=table.cell_interval,
+            repulsion=law,
+            distances=from_walls,
+        )
+        for number, kind in enumerate(kinds):
+            vertices = vertices_of(cells, number, kind.mesh, self.lattice)
+            mine = suspension.owners(vertices) == self._world.rank
+            suspension.place(number, np.flatnonzero(mine), vertices[mine])
+        return suspension
+
+    def start(self) -> None:
+        """Let cells push, and mark what is inside of them."""
+        if self.suspension is not None:
+            self.suspension.start()
+            self.mark_inside()
+
+    def take(self, at_most: int = 1) -> int:
+        """Take steps; how many; see :meth:`Stepping.take`."""
+        return self._stepping.take(at_most)
+
+    def mark_inside(self) -> None:
+        """Flag the points inside of cells where these are of another viscosity."""
+        if self.suspension is not None and self._table.inside_tau is not None:
+            self.suspension.mark_inside()
