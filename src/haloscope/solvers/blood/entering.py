@@ -31,14 +31,16 @@ class Threshold:
         The way into the vessel is `sign` (1 or -1) along `axis`.
     plane
         Coordinate of the opening's points along the axis, in lattice units.
-    deep
-        How far behind it a vertex goes with the vessel's fluid.
+    deep, fade
+        How far behind it a vertex begins to go with the vessel's fluid, and over which way the fluid takes it
+        over.
     """
 
     axis: int
     sign: int
     plane: float
     deep: float
+    fade: float
 
     def depths(self, positions: np.ndarray) -> np.ndarray:
         """How far behind the plane positions (..., 3) are."""
@@ -126,7 +128,7 @@ class EnteringCells:
             at = self.threshold
             launch = self._kernel.bind(
                 *(m.positions, m.velocities, m.capacity, m.vertices, *self._lists[part]),
-                *(self.led, self.room, at.axis, at.sign, float(at.plane), float(at.deep)),
+                *(self.led, self.room, at.axis, at.sign, float(at.plane), at.deep, at.fade),
                 extent=(self.room * m.vertices,),
             )
             self._launches[part] = m.positions, launch

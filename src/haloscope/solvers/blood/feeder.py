@@ -36,6 +36,8 @@ Integers = NDArray[np.int64]
 _STEP = TimedRegion("feeder")
 # Steps in which what a mean velocity lacks is made up for.
 _CATCHING_UP = 50
+# Way on which a cell is taken over by the vessel's fluid, over the radius of the widest.
+_FADE = 1.0
 # Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
 _BITS = 62
 # A cell comes in when those that are due are at least so many.
@@ -122,7 +124,14 @@ class Feeder:
         assert vessel.suspension is not None
         self._cells, self._there = self.medium.suspension, vessel.suspension
         self._set_openings(number, table)
-        threshold = Threshold(segment.axis, segment.sign, opening.plane, KERNELS[blood.delta] / 2)
+        widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
+        threshold = Threshold(
+            segment.axis,
+            segment.sign,
+            opening.plane,
+            KERNELS[blood.delta] / 2,
+            _FADE * widest / blood.spacing_um,
+        )
         self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
         self._there.entering += self.entering
         # By kind the cells of the segment that those which are on their way in were made of.
@@ -348,7 +357,7 @@ class Feeder:
                 some = self._device.to_host(along[self._device.from_host(rows)])
                 at = cells.threshold
                 least = (at.sign * (some - at.plane)).min(axis=1)
-                found[0, here], found[1, here] = 1, least >= at.deep
+                found[0, here], found[1, here] = 1, least >= at.deep + at.fade
             there, within = self._world.sum(found)
             stay = (there > 0) & (within == 0)
             if not stay.all():

@@ -169,6 +169,7 @@ class Holders:
             self._arrange(given, arrival)
             self._share(given, shared, anew=bool(anew))
             given.membranes.divide(*_parts(arrival.held))
+            given.membranes.keep_velocities()
         self._list_vertices(kinds)
         return fastest
 

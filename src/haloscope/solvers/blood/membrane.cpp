@@ -115,13 +115,15 @@ INLINE Vec<T> loop_gradient(Response<T> r, const double *weights) {
   return fused(all<T>(weights[0]), r.t1, fused(all<T>(weights[1]), r.t2, m * r.m));
 }
 
-KERNEL advance(double *positions, const double *velocities, const int *rows, const int *span, long capacity,
-               long V) {
+// Vertices move with the mean of their velocities and those `before`, which then are the former.
+KERNEL advance(double *positions, const double *velocities, double *before, const int *rows, const int *span,
+               long capacity, long V) {
   FOR_EACH(i, (span[1] - span[0]) * V) {
     const long c = rows[span[0] + i / V];
     for (long d = 0; d < 3; d++) {
       const long at = (d * capacity + c) * V + i % V;
-      positions[at] += velocities[at];
+      positions[at] += 0.5 * (velocities[at] + before[at]);
+      before[at] = velocities[at];
     }
   }
 }

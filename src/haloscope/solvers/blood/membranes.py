@@ -178,6 +178,7 @@ class Membranes:
         self.positions = device.zeros((size,), "f8")
         self.velocities = device.zeros((size,), "f8")
         self.forces = device.zeros((size,), "f8")
+        self._before = device.zeros((size,), "f8")
         self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
         self.state = [self.positions, self.velocities, *self.natural]
         self._loop = elements == "loop"
@@ -245,13 +246,21 @@ class Membranes:
         return self._rows, self._spans[2 * number : 2 * number + 2]
 
     def advance(self, part: int) -> None:
-        """Move the cells of a part for one step: positions += velocities."""
+        """Move the cells of a part for one step, with the mean of its velocities and those of the step before.
+
+        Lattices keep momentum that changes its sign from step to step, and membranes that went with it
+        would feed it: each push comes a step late, when it has become one onwards.
+        """
         self._launch_part("advance", part, self._bind_advance)
 
     def relax(self, part: int) -> None:
         """Let the springs of the cells of a part give way for a step; needed of viscous ones alone."""
         if self.natural:
             self._launch_part("relax", part, self._bind_relax)
+
+    def keep_velocities(self) -> None:
+        """Take the present velocities for those of the step before the next."""
+        self._before[...] = self.velocities
 
     def energies(self, count: int) -> dict[str, np.ndarray]:
         """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
@@ -307,6 +316,7 @@ class Membranes:
             cells = array.reshape(3, self.capacity, self.vertices)
             given = np.ascontiguousarray(np.moveaxis(values, 2, 0), np.float64)
             cells[:, first : first + len(vertices)] = self._device.from_host(given)
+        self.keep_velocities()
 
     def settled(self, vertices: np.ndarray) -> np.ndarray:
         """State of cells without motion: (n, arrays of the state, V, 3) for vertices (n, V, 3)."""
@@ -489,7 +499,8 @@ class Membranes:
 
     def _bind_advance(self, rows: Array, span: Array) -> Launch:
         return self._kernel("advance").bind(
-            *(self.positions, self.velocities, rows, span, self.capacity, self.vertices),
+            *(self.positions, self.velocities, self._before, rows, span),
+            *(self.capacity, self.vertices),
             extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
         )
 
