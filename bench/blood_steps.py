@@ -126,7 +126,7 @@ def still(solver: BloodSolver) -> None:
                 given.shared.velocities = given.shared.forces = _Still()
         suspension._timetable.due = suspension._timetable.look_at = sys.maxsize
     # Graphs hold what was.
-    solver._stepping._captured.clear()
+    solver.medium.stepping._captured.clear()
 
 
 def watch_hand_overs(solver: BloodSolver, device: Device, world: World) -> list[float]:

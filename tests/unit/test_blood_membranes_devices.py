@@ -189,6 +189,7 @@ def test_parts_of_the_cells_are_moved_and_strained_by_themselves():
     x = disturbed(mesh, count, 0.2)
     wanted = forces(cells, x, np.zeros_like(x))
     cells.velocities[...] = np.random.default_rng(3).standard_normal(cells.velocities.shape)
+    cells.keep_velocities()
     before = cells.positions.copy()
     cells.forces.fill(-1.0)
     for parts in (([3, 0], [4]), ([1], [2, 4], [0, 3])):

@@ -70,6 +70,7 @@ def test_springs_that_give_way_end_up_with_the_tension_of_the_viscosity(
     start = x - steps * v
     cells.set_cells(0, start)
     cells.velocities[...] = np.moveaxis(v, 2, 0).ravel()
+    cells.keep_velocities()
     found = []
     for _ in range(steps):
         cells.advance(0)

@@ -11,7 +11,6 @@ import pytest
 from haloscope.device import open_device
 from haloscope.errors import InputError
 from haloscope.solvers.blood import filling
-from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.filling import Filling, cell_counts, check_cells, fill
 from haloscope.solvers.blood.lumen import Lumen, distance_from_points
 from haloscope.solvers.blood.packing import (
@@ -317,89 +316,3 @@ def test_cells_placed_by_hand_are_checked(device):
         check((0.0, 0.0, 5.0), (0.0, 3.0, 7.0))
     with pytest.raises(InputError, match="cells 1 and 2 overlap"):
         check((0.0, 0.0, 19.5), (0.0, 0.0, 1.0))
-
-
-@pytest.fixture(scope="module")
-def feeder(device):
-    points = np.arange(-7, 8)
-    section = np.hypot(points[:, None], points[None, :]) < 7
-    kinds = [Filling(RED, 0.3), Filling(PLATELET, 0.004)]
-    return Feeder(device, section, 1.0, (-7.0, -7.0), 16.0, kinds, 3)
-
-
-def test_feeder_keeps_the_hematocrit(feeder):
-    feeder.moved = 0.0
-    entered = [feeder.advance(step).kinds for step in np.full(4000, 0.37)]
-    reds = np.count_nonzero(np.concatenate(entered) == 0)
-    reached = reds * RED.volume / (feeder.area * feeder.moved)
-    assert abs(reached / 0.3 - 1) < 5e-3
-    assert abs(feeder.length - 16.0) < RED.volume / (0.3 * feeder.area)
-
-
-def test_feeder_hands_in_each_cell_once_whatever_the_steps(feeder):
-    feeder.moved = 0.0
-    far = 2.5 * feeder.length
-    whole = feeder.advance(far)
-    feeder.moved = 0.0
-    pieces = [feeder.advance(far / 17) for _ in range(17)]
-    places = [piece.places + (0.0, 0.0, far * (1 - (n + 1) / 17)) for n, piece in enumerate(pieces)]
-    assert np.allclose(np.concatenate(places), whole.places, atol=1e-9)
-    assert (np.concatenate([piece.kinds for piece in pieces]) == whole.kinds).all()
-    assert (np.concatenate([piece.quaternions for piece in pieces]) == whole.quaternions).all()
-    assert (np.diff(whole.places[:, 2]) <= 0).all()
-    assert (whole.places[:, 2] >= 0).all()
-    # What came in lies apart, across the seams of the segment too.
-    stream = Cells(whole.places, whole.quaternions, whole.kinds)
-    endless = Lumen.box(np.array([100.0, 100.0, 100.0]))
-    assert overlaps(stream, [RED, PLATELET], endless) == 0
-    section = np.hypot(*np.moveaxis(np.concatenate(surfaces(stream, [RED, PLATELET])), 1, 0)[:2])
-    assert section.max() < 7.5
-
-
-def test_cells_come_as_fast_as_the_flow_at_their_places_each_kind_at_its_hematocrit(device):
-    inlet = np.ones((20, 20), bool)
-    # Of platelets a third of one, by volume.
-    kinds = [Filling(RED, 0.2, 0.97 * RED.volume), Filling(PLATELET, 2e-4)]
-    feeder = Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, kinds, 1)
-    cells = feeder.cells
-    assert np.count_nonzero(cells.kinds == 1) == 1
-    speeds = 1.0 + cells.positions[:, 0]
-    feeder.carry(speeds, np.full(cells.count, 3.0))
-    far = 50 * feeder.length
-    entered = np.concatenate([feeder.advance(far / 4000).kinds for _ in range(4000)])
-    for kind, asked in enumerate(kinds):
-        came = np.count_nonzero(entered == kind) * asked.volume
-        assert came / (feeder.area * feeder.moved) == pytest.approx(asked.hematocrit, rel=0.1)
-    # Those in a flow that is twice as fast come twice as often.
-    feeder.moved = 0.0
-    often = np.zeros(cells.count)
-    for _ in range(400):
-        some = feeder.advance(far / 400)
-        for place in some.places[some.kinds == 0]:
-            apart = ((cells.positions[:, :2] - place[:2]) ** 2).sum(axis=1)
-            apart[cells.kinds == 1] = np.inf
-            often[np.argmin(apart)] += 1
-    red = cells.kinds == 0
-    assert np.corrcoef(often[red], speeds[red])[0, 1] > 0.99
-
-
-def test_cells_that_are_carried_enter_as_a_whole(device):
-    inlet = np.ones((20, 20), bool)
-    feeder = Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.2)], 1)
-    ahead, length = feeder.cells.positions[:, 2], feeder.length
-    behind = np.linspace(1.0, 3.0, feeder.cells.count)
-    feeder.carry(np.ones(feeder.cells.count), behind)
-    found = feeder.advance(0.3 * length)
-    moved = ahead - behind + 0.3 * length
-    assert len(found.places) == np.count_nonzero(
-        np.floor(moved / length) > np.floor((ahead - behind) / length)
-    )
-    assert (found.places[:, 2] >= 0).all()
-    assert (found.places[:, 2] <= 0.3 * length).all()
-
-
-def test_a_feeder_has_one_cell_or_more(device):
-    inlet = np.ones((20, 20), bool)
-    assert Feeder(device, inlet, 1.0, (0.0, 0.0), 20.0, [Filling(RED, 0.002)], 1).cells.count == 1
-    with pytest.raises(InputError, match="no lattice point"):
-        Feeder(device, np.zeros((9, 9), bool), 1.0, (0.0, 0.0), 9.0, [Filling(RED, 0.1)], 1)

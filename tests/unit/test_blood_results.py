@@ -49,7 +49,7 @@ def begin(blood):
         units=solver.units,
         world=world,
         device=device,
-        law=solver._carreau(),
+        law=solver.medium.law,
     )
     return solver, results
 

@@ -89,7 +89,7 @@ def replay(solver: Any, recorder: Recorder) -> None:
             recorder.do(lambda: np.ndarray.fill(self, value))
 
     solver.fluid.force = solver.fluid.force.view(Filled)
-    solver._stepping = Stepping(recorder, solver.flow, solver.suspension)
+    solver.medium.stepping = Stepping(recorder, solver.flow, solver.suspension)
 
 
 @pytest.mark.parametrize(("table", "steps"), [(OPEN, 11), (CELLS, 40)], ids=["fluid", "cells"])
@@ -124,7 +124,7 @@ def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, passin
         passing_for_gpu,
         other.part,
         tau=1.5,
-        openings=fluid_openings(other.vessel, other.part, other.units)[0],
+        openings=fluid_openings(other.vessel, other.part, other.units),
         way=way,
     )
     fluid.set_populations(other.fluid.populations())
@@ -163,14 +163,14 @@ def test_without_cells_and_samples_several_steps_are_one_graph(monkeypatch):
         assert np.array_equal(plain.fluid.populations(), replayed.fluid.populations())
     assert samples[replayed] == samples[plain] == [40, 73, 106, 139, 172]
     # Up to the first sample, between any two and after the last twenty go together, of either kind.
-    assert sorted(count for _, count in replayed._stepping._captured) == [1, 1, MANY, MANY]
+    assert sorted(count for _, count in replayed.medium.stepping._captured) == [1, 1, MANY, MANY]
     assert recorder.replayed < 176 / 2
 
 
 def test_without_graphs_nothing_is_captured(monkeypatch):
     solver = opened(OPEN)
     recorder = Recorder(monkeypatch)
-    solver._stepping = Stepping(recorder, solver.flow, solver.suspension, graphs=False)
+    solver.medium.stepping = Stepping(recorder, solver.flow, solver.suspension, graphs=False)
     solver.advance(6)
     assert recorder.captured == 0
 

@@ -2,64 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, tube
 
-from haloscope.case import check
-from haloscope.device import open_device
-from haloscope.domain.blocks import SIDES
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.run import Simulation
-from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.feeder import Feeder
-from haloscope.solvers.blood.solver import BloodSolver
-
-# Small cells in a slow flow: they keep their shapes.
-CELLS = {
-    "vertices": 42,
-    "elements": "linear",
-    "shape": "sphere",
-    "radius_um": 2.0,
-    "shear_modulus_un_m": 30.0,
-    "area_ratio": 1.0,
-    "bending_modulus_j": 1e-18,
-}
-SPEED = 0.01
-
-
-def solver_of(**table: Any) -> BloodSolver:
-    """A case of the blood solver, with its cells in place."""
-    data = {"solver": "blood", "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **table}}
-    case = check(data, BloodCase, "test")
-    solver = Simulation(case, device=open_device("cpu", threads=1), world=World()).solver
-    assert isinstance(solver, BloodSolver)
-    return solver
-
-
-def ends(inlet: str = "inlet", outlet: str = "outlet", **more: Any) -> list[dict[str, Any]]:
-    """An opening where the fluid comes in and one where it leaves."""
-    entry = {"name": inlet, "kind": "velocity", "value": SPEED, **more}
-    return [entry, {"name": outlet, "kind": "pressure"}]
-
-
-def tube(length: float = 24.0, **more: Any) -> dict[str, Any]:
-    """An open tube along x."""
-    return {"tube": {"radius_um": 5.0, "length_um": length, "periodic": False}, **more}
-
-
-def cells_there(solver: BloodSolver) -> np.ndarray:
-    """Vertices (n, V, 3) of all cells, in lattice units."""
-    vertices: np.ndarray = solver.suspension.table(0)[1][:, 0]
-    return vertices
-
-
-def volumes(vertices: np.ndarray, triangles: np.ndarray) -> np.ndarray:
-    """Enclosed volumes, negative where a membrane is inside out."""
-    a, b, c = np.moveaxis(vertices[:, triangles], 2, 0)
-    return np.einsum("nti,nti->n", a, np.cross(b, c)) / 6
 
 
 def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
@@ -69,7 +16,7 @@ def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
     outlet = solver.vessel.lattice.openings[1]
     for _ in range(20):
         before = cells_there(solver)
-        solver.advance(10)
+        solver.advance(50)
         if traffic.left[0]:
             break
     assert (suspension.kinds[0].total, traffic.left, traffic.entered) == (1, [1], [0])
@@ -96,20 +43,20 @@ def test_an_opening_that_feeds_keeps_the_number_of_cells():
     traffic, kind = solver.traffic, solver.suspension.kinds[0]
     start, counts = kind.total, []
     for _ in range(25):
-        solver.advance(25)
+        solver.advance(125)
         assert kind.total == start + traffic.entered[0] - traffic.left[0]
         counts.append(kind.total)
-    # Each cell was replaced, more than once, at the hematocrit that was asked for: by the volume of meshes.
+    # Each cell was replaced, more than once, at the hematocrit that was asked for.
     assert min(traffic.left[0], traffic.entered[0]) > start
     lattice = solver.vessel.lattice
     points = len(lattice.openings[0].numbers)
     entered = SPEED * solver.time * points * lattice.spacing**2
     asked = 0.12 * entered / (kind.kind.mesh.volume() * lattice.spacing**3)
-    assert abs(traffic.entered[0] - asked) < 0.1 * asked
-    # Fewer than at the start, for in open ends there are no parts of cells, and those in the middle
-    # are fast.
-    assert 0.4 * start < np.mean(counts[5:]) < 1.1 * start
-    assert min(counts[5:]) >= 1
+    # Cells are faster than the mean of the fluid, as they keep off the walls (Fahraeus).
+    assert 0.95 * asked < traffic.entered[0] < 1.6 * asked
+    # About as many as at the start are there, with those that are on their way in.
+    assert 0.7 * start < np.mean(counts[5:]) < 1.3 * start
+    assert min(counts[5:]) >= 0.5 * start
     ids, _ = solver.suspension.table(0)
     assert len(set(ids.tolist())) == kind.total
     assert ids.max() == start + traffic.entered[0] - 1
@@ -118,7 +65,7 @@ def test_an_opening_that_feeds_keeps_the_number_of_cells():
 def test_without_feeding_a_vessel_drains():
     solver = solver_of(**tube(openings=ends(), cells=[{**CELLS, "hematocrit": 0.12}]))
     start = solver.suspension.kinds[0].total
-    solver.advance(450)
+    solver.advance(2250)
     assert start > 3
     assert (solver.traffic.left, solver.traffic.entered) == ([start], [0])
     assert solver.suspension.kinds[0].total == 0
@@ -129,7 +76,7 @@ def test_without_feeding_a_vessel_drains():
 def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what):
     given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
     one, two = solver_of(**given), solver_of(**given)
-    for _ in range(60):
+    for _ in range(300):
         before = list(getattr(one.traffic, what))
         one.advance(5)
         if getattr(one.traffic, what) != before:
@@ -160,7 +107,7 @@ def test_a_profile_with_another_mean_feeds_what_flows():
         inlet = {"feeds": True, "value": value, "profile": profile}
         given = tube(openings=ends(**inlet), cells=[{**CELLS, "hematocrit": 0.12}])
         solver = solver_of(**given)
-        solver.advance(150)
+        solver.advance(900)
         came.append(solver.traffic.entered[0])
     assert came[0] == came[1] > 2
 
@@ -168,14 +115,14 @@ def test_a_profile_with_another_mean_feeds_what_flows():
 def test_a_restart_goes_on_with_the_same_cells_and_feeder():
     given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
     one, two = solver_of(**given), solver_of(**given)
-    one.advance(130)
+    one.advance(1150)
     state = {key: np.array(value) for key, value in one.extras().items()}
     two.restore(one.step, one.scalars(), one.owned)
     two.restore_extras(state)
     for key, value in two.extras().items():
         assert np.array_equal(value, state[key]), key
-    one.advance(120)
-    two.advance(120)
+    one.advance(400)
+    two.advance(400)
     assert one.traffic.entered[0] > state["traffic counts"][2, 0] > 0
     assert (two.traffic.left, two.traffic.entered) == (one.traffic.left, one.traffic.entered)
     assert np.array_equal(two.traffic.left_through, one.traffic.left_through)
@@ -186,15 +133,16 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
         ({"traffic counts": None}, "does not say how many cells"),
         ({"traffic counts": np.zeros((3, 2))}, "does not say how many cells"),
         ({"traffic out": np.zeros((3, 1), np.int64)}, "at 3 openings and the case has 2"),
-        ({"feeder inlet moved": None}, "no feeder 'inlet'"),
-        ({"feeder inlet waiting": np.zeros((1, 7))}, "no feeder 'inlet'"),
+        ({"feeder inlet populations": None}, "no feeder 'inlet'"),
+        ({"feeder inlet control": np.zeros(3)}, "'feeder inlet control' has the shape"),
+        ({"feeder inlet entering 0": np.full((2, 1), 99)}, "names cells that are not there"),
     ):
         changed = {key: value for key, value in (state | change).items() if value is not None}
         with pytest.raises(InputError, match=words):
-            two.traffic.restore(changed)
+            two.traffic.restore(changed, one.step)
     # A checkpoint from before openings were told apart.
     del state["traffic out"]
-    two.traffic.restore(state)
+    two.traffic.restore(state, one.step)
     assert not two.traffic.left_through.any()
 
 
@@ -210,9 +158,9 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
                 }
             },
             2,
-            400,
+            2000,
         ),
-        ({"tree": {"radius_um": 8.0, "length_um": 16.0, "generations": 2}}, 4, 800),
+        ({"tree": {"radius_um": 8.0, "length_um": 16.0, "generations": 2}}, 4, 4000),
     ],
     ids=["bifurcation", "tree"],
 )
@@ -228,11 +176,14 @@ def test_no_cell_is_lost_where_vessels_part(vessel, outlets, steps):
     traffic, kind = solver.traffic, solver.suspension.kinds[0]
     start = kind.total
     shape = np.array(solver.vessel.lattice.shape)
-    for _ in range(steps // 20):
-        solver.advance(20)
+    for _ in range(steps // 100):
+        solver.advance(100)
         vertices = cells_there(solver)
         assert len(vertices) == kind.total == start + traffic.entered[0] - traffic.left[0]
-        assert ((vertices > -1) & (vertices < shape)).all()
+        # Those that come in are still to some part before the plane of the inlet.
+        within = ((vertices > -1) & (vertices < shape)).all(axis=(1, 2))
+        entering = solver.traffic.feeders["inlet"].entering[0].ids
+        assert within[~np.isin(solver.suspension.table(0)[0], entering)].all()
     assert traffic.left[0] > 3
     assert traffic.entered[0] > 3
     # All branches take cells.
@@ -240,6 +191,15 @@ def test_no_cell_is_lost_where_vessels_part(vessel, outlets, steps):
     assert through[0] == 0
     assert min(through[1:]) > 0
     assert sum(through) == traffic.left[0]
+
+
+# What may be any number.
+SIGNED = {
+    "sphere vertices",
+    "feeder inlet sphere vertices",
+    "feeder inlet populations",
+    "feeder inlet control",
+}
 
 
 def _negative(values: np.ndarray) -> np.ndarray:
@@ -253,23 +213,16 @@ def _not_a_number(values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("damage", "bearable"),
     [
-        (_not_a_number, {"feeder inlet waiting"}),
-        (
-            _negative,
-            # Places and sums may be negative, and nothing waits.
-            {"sphere vertices", "feeder inlet waiting", "wall stress sums", "cell table"},
-        ),
+        (_not_a_number, set()),
+        (_negative, SIGNED | {"feeder inlet turns 0", "wall stress sums", "cell table"}),
         (lambda values: values.reshape(-1)[:-1], set()),
         (lambda values: values[..., None], set()),
         (lambda values: np.full(values.shape, b"text"), set()),
         (
             lambda values: np.full(values.shape, 0.5),
-            {"sphere vertices", "feeder inlet moved", "feeder inlet waiting", "wall stress sums"},
+            SIGNED | {"feeder inlet due", "wall stress sums"},
         ),
-        (
-            lambda values: np.full(values.shape, 1e300),
-            {"feeder inlet moved", "feeder inlet waiting"},
-        ),
+        (lambda values: np.full(values.shape, 1e300), {"feeder inlet populations"}),
     ],
     ids=["nan", "negative", "short", "deep", "text", "halves", "huge"],
 )
@@ -280,7 +233,8 @@ def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable
         profile={"interval": 10, "bins": 4},
     )
     one, two = solver_of(**given), solver_of(**given)
-    one.advance(20)
+    while not len(one.traffic.feeders["inlet"].entering[0].ids):
+        one.advance(20)
     state = {key: np.array(value) for key, value in one.extras().items()}
     two.restore(one.step, one.scalars(), one.owned)
     taken = set()
@@ -298,17 +252,13 @@ def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable
     two.advance(10)
 
 
-def test_waiting_cells_of_no_kind_and_two_cells_of_one_number_are_refused():
+def test_two_cells_of_one_number_are_refused():
     given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
     solver = solver_of(**given)
     state = {key: np.array(value) for key, value in solver.extras().items()}
-    for kind in (1.0, -1.0, 0.5, np.nan, 1e300):
-        rows = np.zeros((2, 8))
-        rows[:, 4] = 1.0
-        rows[1, 0] = kind
-        with pytest.raises(InputError, match=r"damaged .* 'feeder inlet waiting'|kinds of waiting"):
-            solver.traffic.restore({**state, "feeder inlet waiting": rows})
-    [name] = [key for key in state if key.endswith(" numbers")]
-    state[name][1] = state[name][0]
-    with pytest.raises(InputError, match="have one number"):
-        solver.suspension.restore(state)
+    for owner, words in (("", "have one number"), ("feeder inlet ", "cells are missing")):
+        name = f"{owner}red-cell numbers"
+        damaged = {**state, name: state[name].copy()}
+        damaged[name][1] = damaged[name][0]
+        with pytest.raises(InputError, match=words):
+            solver.restore_extras(damaged)

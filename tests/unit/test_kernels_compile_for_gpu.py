@@ -185,8 +185,21 @@ _INFLOW = [{"name": "x_low", "kind": "velocity"}, {"name": "x_high", "kind": "pr
             {"openings"},
             {"cell_rows.cpp", "coupling.cpp", "inside.cpp", "membrane.cpp", "repulsion.cpp"},
         ),
+        (
+            {
+                "cells": [{"vertices": 42, "elements": "linear", "hematocrit": 0.1}],
+                "channel": {"size_um": [12.0] * 3, "periodic": [], "open": ["x"]},
+                "openings": [{**_INFLOW[0], "value": 1e-3, "feeds": True}, _INFLOW[1]],
+                "walls": {"kind": "interpolated"},
+            },
+            {"openings", "correct_walls"},
+            {
+                *("cell_rows.cpp", "coupling.cpp", "entering.cpp", "inside.cpp", "membrane.cpp"),
+                "repulsion.cpp",
+            },
+        ),
     ],
-    ids=["double", "single", "carreau", "walls", "cells"],
+    ids=["double", "single", "carreau", "walls", "cells", "feeding"],
 )
 def test_blood_compiles_for_every_kind_of_fluid(absent_gpu, table, kernels, files):
     data = {"solver": "blood", "blood": {**_BLOOD, "spacing_um": 1.0, **table}}
@@ -362,6 +375,7 @@ def test_no_kernel_file_is_left_out():
         "matrix_free.cpp",
         "maxwell.cpp",
         "media.cpp",
+        "entering.cpp",
         "membrane.cpp",
         "node_vectors.cpp",
         "packing.cpp",

@@ -35,7 +35,7 @@ Integers = NDArray[np.int64]
 
 _STEP = TimedRegion("feeder")
 # Steps in which what a mean velocity lacks is made up for.
-_CATCHING_UP = 50
+_CATCHING_UP = 20
 # Way on which a cell is taken over by the vessel's fluid, over the radius of the widest.
 _FADE = 1.0
 # Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
@@ -43,7 +43,6 @@ _BITS = 62
 # A cell comes in when those that are due are at least so many.
 _DUE = 0.5
 _FAR = 1e9
-_CONTROL = ("force", "speed before", "steps since")
 
 
 class Feeder:
@@ -138,7 +137,7 @@ class Feeder:
         self._sources = [np.zeros(0, np.int64) for _ in self.entering]
         self._due = np.zeros(len(self.entering))
         self._step = 0
-        self._force, self._speed_before, self._steps_since = 0.0, 0.0, 0
+        self._force, self._speed_before, self._wanted_before, self._steps_since = 0.0, 0.0, 0.0, 0
 
     def _set_openings(self, number: int, table: OpeningTable) -> None:
         """Find where velocities come from, and where they go."""
@@ -174,7 +173,7 @@ class Feeder:
         profile = self._profile[order[np.searchsorted(section[order], numbers)]]
         velocity[segment.axis] = segment.sign * speed * profile
         self.medium.fluid.set_equilibrium(np.ones(part.owned), velocity)
-        self._speed_before = speed
+        self._speed_before = self._wanted_before = speed
         viscosity = (self._table.tau - 0.5) / 3.0
         thinness = permeability(segment.lattice, segment.axis) / self._table.spacing**2
         self._force = viscosity * speed / thinness
@@ -256,12 +255,14 @@ class Feeder:
     def _keep_up(self, inflow: float) -> None:
         """Drive the segment's fluid so that as much flows as into the vessel.
 
-        What held it back since the last look is made up for, with the difference of the velocities.
+        What held it back since the last look is made up for, with what the velocity lacks, and the
+        inflow is followed.
         """
-        speed, steps = self._speed(), max(1, self._steps_since)
+        speed, wanted, steps = self._speed(), self._wanted(inflow), max(1, self._steps_since)
         held_back = self._force - (speed - self._speed_before) / steps
-        self._force = held_back + (self._wanted(inflow) - speed) / _CATCHING_UP
-        self._speed_before, self._steps_since = speed, 0
+        following = (wanted - self._wanted_before) / steps
+        self._force = held_back + following + (wanted - speed) / _CATCHING_UP
+        self._speed_before, self._wanted_before, self._steps_since = speed, wanted, 0
         self._push()
 
     def _push(self) -> None:
@@ -391,7 +392,7 @@ class Feeder:
         found = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
         found[self._key("populations")] = np.ascontiguousarray(populations)
         found[self._key("control")] = np.array(
-            [self._force, self._speed_before, float(self._steps_since)]
+            [self._force, self._speed_before, self._wanted_before, float(self._steps_since)]
         )
         found[self._key("due")] = self._due.copy()
         for kind, cells in enumerate(self.entering):
@@ -420,28 +421,33 @@ class Feeder:
         lattice, part = self.segment.lattice, self.medium.part
         named = {self._key(key): value for key, value in own.items()}
         values = saved_numbers(named, self._key("populations"), (DIRECTIONS, lattice.count))
-        force, before, since = saved_numbers(
-            named, self._key("control"), (len(_CONTROL),), least=-_FAR, most=_FAR
+        force, before, wanted, since = saved_numbers(
+            named, self._key("control"), (4,), least=-_FAR, most=_FAR
         )
         due = saved_numbers(named, self._key("due"), (len(self.entering),), least=-1.0, most=1.0)
         turns, entering = [], []
         for kind, given in enumerate(self._cells.kinds):
             key = self._key(f"turns {kind}")
-            turns.append(
-                saved_numbers(named, key, (given.total,), least=-_FAR, most=_FAR).astype(np.int64)
-            )
+            turns.append(saved_counts(named, key, (given.total,), least=-_FAR, most=_FAR))
             pairs = saved_counts(named, self._key(f"entering {kind}"), (2, None))
             if (pairs[1] >= given.total).any():
                 raise InputError(
                     f"the checkpoint is damaged: {self._key(f'entering {kind}')!r} names cells that are not "
                     "there; restart from an earlier one"
                 )
-            entering.append(pairs.astype(np.int64))
+            entering.append(pairs)
+            numbers = saved_counts(named, self._key(f"{given.kind.name} numbers"), (given.total,))
+            if not np.array_equal(np.sort(numbers), np.arange(given.total)):
+                raise InputError(
+                    f"the checkpoint is damaged: cells are missing in its feeder {self.name!r}; restart from "
+                    "an earlier one"
+                )
         self._cells.restore(own)
         every = np.sort(lattice.runs.numbers())
         at = np.searchsorted(every, part.numbers[: part.owned])
         self.medium.fluid.set_populations(values[:, at])
-        self._force, self._speed_before, self._steps_since = float(force), float(before), int(since)
+        self._force, self._speed_before = float(force), float(before)
+        self._wanted_before, self._steps_since = float(wanted), int(since)
         self._due, self._turns, self._step = due, turns, step
         for kind, (ids, sources) in enumerate(entering):
             self._keep(kind, ids, sources)

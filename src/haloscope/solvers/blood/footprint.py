@@ -55,8 +55,8 @@ def bytes_a_vertex(
     room
         Cells that there is room for, over those that are there.
     """
-    # Positions, velocities and forces; where it was in single precision, and tiles that it is near.
-    found = 3 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
+    # Positions, velocities now and before, and forces; where it was in single precision, and tiles that it is near.
+    found = 4 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
     if viscous:
         # Natural metrics of the elements, in two arrays like the others.
         found += 2 * _MOVED * room

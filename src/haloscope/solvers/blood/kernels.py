@@ -51,7 +51,6 @@ class _Unfilled(BloodSolver):
         if not table.cells:
             return
         region = self.medium.region
-        device.kernel(ENTERING, "lead", {"real": "double"})
         box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         Coupling(device, box, part.halo, part.table, self.fluid.stride, kernel=table.delta)
         if table.repulsion.strength_pn > 0:
@@ -81,6 +80,7 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
     small_cases = [_small(case)]
     if any(opening.feeds for opening in case.blood.openings):
+        device.kernel(ENTERING, "lead", {"real": "double"})
         small_cases.append(_feeding(small_cases[0]))
     for small in (one for each in small_cases for one in _in_all_ways(each, device)):
         solver = _Unfilled(small, device, World())

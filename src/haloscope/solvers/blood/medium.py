@@ -59,6 +59,8 @@ class Medium:
         Its populations, and what goes between ranks.
     suspension
         Its cells; None: there are none.
+    stepping
+        What takes the steps of both.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Medium:
         )
         self.region = Region(lattice.shape, lattice.periodic, self.boxes)
         self.suspension = None if cells is None else self._suspend(cells, distances)
-        self._stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
+        self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
 
     @property
     def law(self) -> Carreau | None:
@@ -192,7 +194,7 @@ class Medium:
 
     def take(self, at_most: int = 1) -> int:
         """Take steps; how many; see :meth:`Stepping.take`."""
-        return self._stepping.take(at_most)
+        return self.stepping.take(at_most)
 
     def mark_inside(self) -> None:
         """Flag the points inside of cells where these are of another viscosity."""
