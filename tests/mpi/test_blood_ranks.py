@@ -179,15 +179,17 @@ def test_cells_that_pass_openings_and_ranks_are_those_of_one_rank(run_ranks, tmp
     assert two[0] == one[0]
 
 
-def test_cells_that_find_other_places_at_an_inlet_find_the_same_on_ranks(run_ranks, tmp_path):
-    # So dense that cells wait, and take places that others have left.
+def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, tmp_path):
     (cell,) = _TUBE["cells"]
-    crowd = {**cell, "hematocrit": 0.3, "shear_modulus_un_m": 60.0}
+    crowd = {**cell, "hematocrit": 0.3, "shear_modulus_un_m": 60.0, "bending_modulus_j": 2e-18}
     tube = {**_TUBE["tube"], "length_um": 24.0}
     table = {**_TUBE, "tube": tube, "cells": [crowd]}
-    one = _bits(run_ranks, 1, tmp_path / "one", 420, table=table)
+    one = _bits(run_ranks, 1, tmp_path / "one", 500, table=table)
     assert one[3] > 2
-    assert _bits(run_ranks, 2, tmp_path / "two", 420, table=table)[0] == one[0]
+    assert _bits(run_ranks, 2, tmp_path / "two", 500, table=table)[0] == one[0]
+    # Some are on their way in when it is restarted.
+    assert _bits(run_ranks, 2, tmp_path / "other", 300, table=table)[0] != one[0]
+    assert _bits(run_ranks, 3, tmp_path / "other", 500, "restart", table=table)[0] == one[0]
 
 
 @pytest.mark.slow
