@@ -112,7 +112,7 @@ def test_cells_come_in_as_they_are_in_the_segment(side):
         solver.advance(20)
         assert solver.step < 3000
     ids, state = solver.suspension.table(0)
-    number, source = cells.ids[-1], feeder._sources[0][-1]
+    number, source = cells.ids[-1], cells.sources[-1]
     copy = state[np.searchsorted(ids, number), 0]
     twin = feeder._cells.table(0)[1][source, 0]
     # The copy's foremost vertices are just behind the plane, the rest is before it.

@@ -1,10 +1,23 @@
-// Cells on their way into a vessel: what of them is not yet in it moves as it does where they come from.
+// What a periodic flow before an inlet hands over to the vessel: velocities of the inlet's points, and of vertices.
 //
 // positions, velocities: component d of vertex v of cell c at (d * capacity + c) * V + v.
-// Cell rows[k] takes velocities from place places[k] of led [3][room][V], for k below count[0]: vertices that are
-// less than `deep` behind the plane across an axis, counted the way of `sign`, take all, and of those
-// further in each a share that falls to nothing at `deep` + `fade`.
+// led [3][room][V]: velocities of the vertices of cells on their way in, of which there are count[0].
+// Constants: real.
 
+#define LANES 256
+
+// Cell k of `led` has the velocities of the cell in row rows[k].
+KERNEL fetch(const double *velocities, long capacity, long V, const int *rows, const int *count, double *led,
+             long room) {
+  FOR_EACH(i, count[0] * V) {
+    const long k = i / V, v = i % V;
+    for (long d = 0; d < 3; d++) led[(d * room + k) * V + v] = velocities[(d * capacity + rows[k]) * V + v];
+  }
+}
+
+// Cell rows[k] takes velocities from place places[k] of `led`: vertices that are less than `deep` behind the
+// plane across an axis, counted the way of `sign`, take all, and of those further in each a share that
+// falls to nothing at `deep` + `fade`.
 KERNEL lead(const double *positions, double *velocities, long capacity, long V, const int *rows, const int *places,
             const int *count, const double *led, long room, long axis, long sign, double plane, double deep,
             double fade) {
@@ -17,5 +30,32 @@ KERNEL lead(const double *positions, double *velocities, long capacity, long V, 
         double *u = velocities + (d * capacity + c) * V + v;
         *u += share * (led[(d * room + k) * V + v] - *u);
       }
+  }
+}
+
+// Point i of an inlet has the velocity u [3][stride] at at[i], and along the axis so much of relative[i] more
+// that the mean into the vessel is wanted[0]; relative[i] is 1 on average. It goes to place to[i] of
+// given [3][own], where that is not negative.
+KERNEL set_inlet(const double *u, long stride, const int *at, long points, const double *relative,
+                 const double *wanted, long axis, long sign, const int *to, real *given, long own) {
+  BLOCKS(b, 1) {
+    SHARED(double, sums, LANES);
+    THREADS(t, LANES) {
+      sums[t] = 0;
+      for (long i = t; i < points; i += LANES) sums[t] += u[axis * stride + at[i]];
+    }
+    BARRIER();
+    for (long half = LANES / 2; half; half /= 2) {
+      THREADS(t, half) sums[t] += sums[t + half];
+      BARRIER();
+    }
+    THREADS(t, LANES) {
+      const double lacking = sign * wanted[0] - sums[0] / points;
+      for (long i = t; i < points; i += LANES)
+        if (to[i] >= 0)
+          for (long d = 0; d < 3; d++)
+            given[d * own + to[i]] = (real)(u[d * stride + at[i]] + (d == axis ? lacking * relative[i] : 0));
+    }
+    BARRIER();
   }
 }

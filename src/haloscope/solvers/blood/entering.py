@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.solvers.blood.cells import Held
+from haloscope.solvers.blood.membranes import Membranes
 from haloscope.solvers.blood.present_cells import ALONE, SHARED, Present
 
 SOURCE = Path(__file__).with_name("entering.cpp")
 
 _PARTS = (ALONE, SHARED)
+_FETCHING = -1
 # Rows of cells for which there is room at first.
 _ROOM = 8
 
@@ -64,6 +67,8 @@ class EnteringCells:
     ----------
     ids
         Their numbers, the same on every rank, (n,), in the order of their coming.
+    sources
+        Numbers of the cells of the segment that they were made of, (n,).
     led
         Velocities of their vertices in lattice units, on the device: component d of vertex v of the
         k-th at (d * room + k) * vertices + v.
@@ -73,8 +78,11 @@ class EnteringCells:
 
     def __init__(self, device: Device, threshold: Threshold, given: Present) -> None:
         self._device, self.threshold, self._given = device, threshold, given
-        self._kernel = device.kernel(SOURCE, "lead", {"real": "double"})
+        self._lead, self._fetch = (
+            device.kernel(SOURCE, name, {"real": "double"}) for name in ("lead", "fetch")
+        )
         self.ids: Integers = np.zeros(0, np.int64)
+        self.sources: Integers = np.zeros(0, np.int64)
         self._listed: tuple[Held, Integers] | None = None
         self._make_room(_ROOM)
 
@@ -86,14 +94,23 @@ class EnteringCells:
             part: tuple(device.zeros((size,), np.int32) for size in (room, room, 1))
             for part in _PARTS
         }
+        self._twins = device.zeros((room,), np.int32), device.zeros((1,), np.int32)
+        # By part, and the one that fetches.
         self._launches: dict[int, tuple[Array, Launch]] = {}
 
-    def keep(self, ids: Integers) -> None:
-        """Say which cells are on their way in."""
-        self.ids = np.asarray(ids, np.int64)
+    def keep(self, ids: Integers, sources: Integers) -> None:
+        """Say which cells are on their way in, and of which of the segment they were made."""
+        self.ids, self.sources = np.asarray(ids, np.int64), np.asarray(sources, np.int64)
         if len(self.ids) > self.room:
             self._make_room(2 * len(self.ids))
         self._listed = None
+        values = np.zeros(self.room, np.int32)
+        values[: len(sources)] = sources
+        self._write(self._twins, (values, np.array([len(sources)], np.int32)))
+
+    def _write(self, arrays: Iterable[Array], values: Iterable[np.ndarray]) -> None:
+        for array, host in zip(arrays, values, strict=True):
+            array[...] = self._device.from_host(host)
 
     def list(self) -> None:
         """Find the rows of these cells, where others than before may be present."""
@@ -108,28 +125,46 @@ class EnteringCells:
             count = int(chosen.sum())
             values = np.zeros((2, self.room), np.int32)
             values[:, :count] = rows[chosen], places[chosen]
-            for array, host in zip(
-                self._lists[part], (*values, np.array([count], np.int32)), strict=True
-            ):
-                array[...] = self._device.from_host(host)
+            self._write(self._lists[part], (*values, np.array([count], np.int32)))
 
     @property
     def bound_to(self) -> tuple[object, ...]:
         """What launches depend on; others are needed where it differs."""
         return (self._device.address(self.led), len(self.ids) > 0)
 
+    def fetch(self, cells: Membranes) -> None:
+        """Take over the velocities of their sources, all of which are cells of this rank by number."""
+        if not len(self.ids):
+            return
+
+        def bind() -> Launch:
+            return self._fetch.bind(
+                *(cells.velocities, cells.capacity, cells.vertices, *self._twins),
+                *(self.led, self.room),
+                extent=(self.room * cells.vertices,),
+            )
+
+        self._launch(_FETCHING, cells.velocities, bind)
+
     def lead(self, part: int) -> None:
         """Give vertices of cells of a part that are not yet in the vessel their velocities."""
         if not len(self.ids):
             return
-        m = self._given.membranes
-        positions, launch = self._launches.get(part, (None, None))
-        if launch is None or positions is not m.positions:
-            at = self.threshold
-            launch = self._kernel.bind(
+        m, at = self._given.membranes, self.threshold
+
+        def bind() -> Launch:
+            return self._lead.bind(
                 *(m.positions, m.velocities, m.capacity, m.vertices, *self._lists[part]),
                 *(self.led, self.room, at.axis, at.sign, float(at.plane), at.deep, at.fade),
                 extent=(self.room * m.vertices,),
             )
-            self._launches[part] = m.positions, launch
+
+        self._launch(part, m.positions, bind)
+
+    def _launch(self, name: int, array: Array, bind: Callable[[], Launch]) -> None:
+        """Start what was bound for an array, and bind it where that is another."""
+        bound_for, launch = self._launches.get(name, (None, None))
+        if launch is None or bound_for is not array:
+            launch = bind()
+            self._launches[name] = array, launch
         launch()

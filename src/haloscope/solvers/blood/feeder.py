@@ -23,6 +23,7 @@ from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.cell_kinds import starting_cells
 from haloscope.solvers.blood.coupling import KERNELS
 from haloscope.solvers.blood.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.entering import SOURCE as ENTERING
 from haloscope.solvers.blood.entering import EnteringCells, Threshold
 from haloscope.solvers.blood.feeder_segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.lattice_flow import permeability
@@ -40,6 +41,8 @@ _CATCHING_UP = 20
 _FADE = 1.0
 # Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
 _BITS = 62
+# As in entering.cpp.
+_LANES = 256
 # A cell comes in when those that are due are at least so many.
 _DUE = 0.5
 _FAR = 1e9
@@ -133,31 +136,44 @@ class Feeder:
         )
         self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
         self._there.entering += self.entering
-        # By kind the cells of the segment that those which are on their way in were made of.
-        self._sources = [np.zeros(0, np.int64) for _ in self.entering]
         self._due = np.zeros(len(self.entering))
         self._step = 0
         self._force, self._speed_before, self._wanted_before, self._steps_since = 0.0, 0.0, 0.0, 0
 
     def _set_openings(self, number: int, table: OpeningTable) -> None:
         """Find where velocities come from, and where they go."""
-        part, opening = self._vessel.part, self.opening
+        device, part, opening = self._device, self._vessel.part, self.opening
         self._mean = float(relative_velocities(table, opening, self._vessel.lattice).mean())
         self.sets_velocities = table.profile == "parabolic"
         self._profile = developed_profile(opening, self._vessel.lattice)
-        xp, host = self._device.xp, self._device.from_host
-        mine, own = self.medium.part, self.medium.part.owned
-        numbers = self.segment.section_numbers()
-        order = np.argsort(mine.numbers[:own], kind="stable")
-        at = np.searchsorted(mine.numbers[:own][order], numbers)
-        at = order[np.minimum(at, own - 1)] if own else at * 0
-        here = mine.numbers[at] == numbers if own else np.zeros(len(numbers), bool)
-        self._section_here = host(np.flatnonzero(here)), host(at[here])
+        mine, points = self.medium.part, len(opening.numbers)
+        # Where the section's points are among own ones of the segment; -1: on another rank.
+        numbers, own = self.segment.section_numbers(), mine.numbers[: mine.owned]
+        order = np.argsort(own, kind="stable")
+        at = np.minimum(np.searchsorted(own[order], numbers), max(0, mine.owned - 1))
+        at = order[at] if mine.owned else np.zeros(points, np.int64)
+        self._section = np.where(np.isin(numbers, own), at, -1)
         in_openings = np.arange(part.bulk, part.owned)
         chosen = np.flatnonzero(part.openings[in_openings] == number)
-        of_opening = np.searchsorted(opening.numbers, part.numbers[in_openings[chosen]])
-        self._opening_here = host(chosen), host(of_opening)
-        self._relative = xp.asarray(host(self._profile))
+        to = np.full(points, -1, np.int32)
+        to[np.searchsorted(opening.numbers, part.numbers[in_openings[chosen]])] = chosen
+        self._inflow = device.zeros((1,), "f8")
+        self._inflow_now = 0.0
+        fluid, segment = self.medium.fluid, self.segment
+        alone = self._world.size == 1
+        # On several ranks all have the section's velocities in an array of its own.
+        self._gathered = device.zeros((1 if alone else 3 * points,), "f8")
+        source = (fluid.velocity, fluid.stride) if alone else (self._gathered, points)
+        places = self._section if alone else np.arange(points)
+        given = self._vessel.fluid.opening_velocities
+        real = str(fluid.constants["real"])
+        self._set_inlet = device.kernel(ENTERING, "set_inlet", {"real": real}).bind(
+            *(*source, device.from_host(places.astype(np.int32)), points),
+            *(device.from_host(self._profile), self._inflow, segment.axis, segment.sign),
+            *(device.from_host(to), given, int(given.shape[1])),
+            extent=(_LANES,),
+            block=(_LANES,),
+        )
 
     def start(self, inflow: float) -> None:
         """Let the segment flow as fluid alone would at a mean inflow in m/s; cells that cross its end stay."""
@@ -199,52 +215,53 @@ class Feeder:
 
     def _tell(self, inflow: float) -> None:
         """Velocities of the section go to the opening, those of vertices to the cells made of theirs."""
-        xp, world = self._device.xp, self._world
-        points = len(self.opening.numbers) if self.sets_velocities else 0
-        chosen = [self._vertices_of(kind, sources) for kind, sources in enumerate(self._sources)]
-        sizes = [3 * points, *(int(each.size) for each in chosen)]
-        found = xp.zeros(sum(sizes))
-        if points:
-            to, source = self._section_here
-            fluid = self.medium.fluid
-            section = found[: 3 * points].reshape(3, points)
-            section[:, to] = fluid.velocity.reshape(3, fluid.stride)[:, source]
-        found[3 * points :] = xp.concatenate([each.ravel() for each in chosen])
-        if world.size > 1:
-            # Each value is one rank's, and 0 on the others.
-            found = self._device.from_host(world.sum(self._device.to_host(found)))
-        ends = np.cumsum(sizes)
-        if points:
-            velocities = found[: ends[0]].reshape(3, points)
-            wanted = self._wanted(inflow)
-            axis, sign = self.segment.axis, self.segment.sign
-            # As much is to flow in as the case says, to the last bit.
-            lacking = wanted - sign * velocities[axis].mean()
-            velocities[axis] += sign * lacking * self._relative
-            to, source = self._opening_here
-            self._vessel.fluid.set_opening_velocities(to, velocities[:, source])
-        for cells, sources, begin, end in zip(
-            self.entering, self._sources, ends, ends[1:], strict=False
-        ):
-            count = len(sources)
-            if count:
-                led = cells.led.reshape(3, cells.room, -1)
-                led[:, :count] = found[begin:end].reshape(3, count, -1)
+        if self._world.size > 1:
+            self._gather()
+        else:
+            for cells, given in zip(self.entering, self._cells.kinds, strict=True):
+                cells.fetch(given.membranes)
+        for cells in self.entering:
             cells.list()
+        if self.sets_velocities:
+            wanted = self._wanted(inflow)
+            if wanted != self._inflow_now:
+                self._inflow[...] = self._inflow_now = wanted
+            self._set_inlet()
 
-    def _vertices_of(self, kind: int, sources: Integers) -> np.ndarray:
-        """Velocities (3, n, V) of the vertices of cells of the segment, 0 where another rank's, on the device."""
-        given = self._cells.kinds[kind]
-        m = given.membranes
-        found = self._device.xp.zeros((3, len(sources), m.vertices))
-        own = given.ids[given.own]
-        here = np.flatnonzero(np.isin(sources, own))
-        if here.size:
-            rows = np.searchsorted(given.ids, sources[here])
-            velocities = m.velocities.reshape(3, m.capacity, m.vertices)
-            host = self._device.from_host
-            found[:, host(here)] = velocities[:, host(rows)]
-        return found
+    def _gather(self) -> None:
+        """Let all ranks have what one of them knows, through their hosts."""
+        give, take = self._device.to_host, self._device.from_host
+        section = np.zeros((3, len(self._section) if self.sets_velocities else 0))
+        if self.sets_velocities:
+            here = np.flatnonzero(self._section >= 0)
+            fluid = self.medium.fluid
+            some = fluid.velocity.reshape(3, fluid.stride)[:, take(self._section[here])]
+            section[:, here] = give(some)
+        parts: list[np.ndarray] = [section]
+        for cells, given in zip(self.entering, self._cells.kinds, strict=True):
+            m = given.membranes
+            found = np.zeros((3, len(cells.sources), m.vertices))
+            own = given.ids[given.own]
+            here = np.flatnonzero(np.isin(cells.sources, own))
+            if here.size:
+                rows = np.searchsorted(given.ids, cells.sources[here])
+                velocities = m.velocities.reshape(3, m.capacity, m.vertices)
+                found[:, here] = give(velocities[:, take(rows)])
+            parts.append(found)
+        # Each value is one rank's, and 0 on the others.
+        values = self._world.sum(np.concatenate([part.ravel() for part in parts]))
+        summed, *of_cells = (
+            each.reshape(part.shape)
+            for each, part in zip(
+                np.split(values, np.cumsum([part.size for part in parts])[:-1]), parts, strict=True
+            )
+        )
+        if self.sets_velocities:
+            self._gathered[...] = take(np.ascontiguousarray(summed).ravel())
+        for cells, found in zip(self.entering, of_cells, strict=True):
+            if found.size:
+                led = cells.led.reshape(3, cells.room, -1)
+                led[:, : len(cells.sources)] = take(np.ascontiguousarray(found))
 
     def look(self, inflow: float, next_ids: list[int]) -> list[int]:
         """Let cells pass; how many of each kind came in. Numbers of the next cells are told and go on."""
@@ -321,11 +338,8 @@ class Feeder:
         next_ids[kind] += len(sources)
         mine = self._there.owners(states[:, 0]) == self._world.rank
         self._there.place_states(kind, ids[mine], states[mine])
-        self._keep(
-            kind,
-            np.concatenate([self.entering[kind].ids, ids]),
-            np.concatenate([self._sources[kind], sources]),
-        )
+        cells = self.entering[kind]
+        cells.keep(np.concatenate([cells.ids, ids]), np.concatenate([cells.sources, sources]))
         return len(sources)
 
     def _states(self, kind: int, sources: Integers) -> Floats:
@@ -362,11 +376,7 @@ class Feeder:
             there, within = self._world.sum(found)
             stay = (there > 0) & (within == 0)
             if not stay.all():
-                self._keep(kind, cells.ids[stay], self._sources[kind][stay])
-
-    def _keep(self, kind: int, ids: Integers, sources: Integers) -> None:
-        self.entering[kind].keep(ids)
-        self._sources[kind] = sources
+                cells.keep(cells.ids[stay], cells.sources[stay])
 
     def require_sound(self) -> None:
         """See that no membrane of the segment has folded over; the same on every rank."""
@@ -397,7 +407,7 @@ class Feeder:
         found[self._key("due")] = self._due.copy()
         for kind, cells in enumerate(self.entering):
             found[self._key(f"turns {kind}")] = self._turns[kind]
-            found[self._key(f"entering {kind}")] = np.stack([cells.ids, self._sources[kind]])
+            found[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
         return found
 
     def restore(self, state: Mapping[str, np.ndarray], step: int) -> None:
@@ -449,7 +459,7 @@ class Feeder:
         self._force, self._speed_before = float(force), float(before)
         self._wanted_before, self._steps_since = float(wanted), int(since)
         self._due, self._turns, self._step = due, turns, step
-        for kind, (ids, sources) in enumerate(entering):
-            self._keep(kind, ids, sources)
+        for cells, (ids, sources) in zip(self.entering, entering, strict=True):
+            cells.keep(ids, sources)
         self._push()
         self.medium.mark_inside()

@@ -331,18 +331,10 @@ class Fluid:
         """Set the factor of an opening's velocities, or its density."""
         self._drive[opening] = number
 
-    def set_opening_velocities(self, points: Array, velocities: Array) -> None:
-        """Give points in openings other velocities, which are multiplied by what :meth:`drive` sets.
-
-        Parameters
-        ----------
-        points
-            Their places among own points in openings, whole numbers on the device, (n,).
-        velocities
-            On the device, (3, n).
-        """
-        given = self._opening_tables[_GIVEN].reshape(3, -1)
-        given[:, points] = velocities.astype(self._dtype)
+    @property
+    def opening_velocities(self) -> Array:
+        """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
+        return self._opening_tables[_GIVEN].reshape(3, -1)
 
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
@@ -415,7 +407,7 @@ class Fluid:
             there = slice(self.bulk, self.owned)
             arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
             force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
-            given = np.asarray(give(self._opening_tables[_GIVEN]), np.float64).reshape(3, -1)
+            given = np.asarray(give(self.opening_velocities), np.float64)
             result[0][there], result[1][:, there] = self._in_openings.moments(
                 arrived, give(self._drive), force, given
             )

@@ -80,7 +80,10 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
     small_cases = [_small(case)]
     if any(opening.feeds for opening in case.blood.openings):
-        device.kernel(ENTERING, "lead", {"real": "double"})
+        for name in ("fetch", "lead"):
+            device.kernel(ENTERING, name, {"real": "double"})
+        real = "double" if case.blood.precision == "double" else "float"
+        device.kernel(ENTERING, "set_inlet", {"real": real})
         small_cases.append(_feeding(small_cases[0]))
     for small in (one for each in small_cases for one in _in_all_ways(each, device)):
         solver = _Unfilled(small, device, World())
