@@ -150,7 +150,9 @@ def test_as_much_flows_in_the_segment_as_into_the_vessel():
         solver.advance(100)
         wanted = solver._drive.inflow()["inlet"] / solver.units.velocity
         # At first the fluid flows as it would without cells.
-        assert feeder._speed() == pytest.approx(wanted, rel=0.15 if solver.step < 500 else 0.1)
+        assert feeder._drive.speed() == pytest.approx(
+            wanted, rel=0.15 if solver.step < 500 else 0.1
+        )
         # What flows into the vessel is what the case says, whatever the segment does.
         flow = solver.diagnostics()["flow_inlet"]
         points = len(solver.vessel.lattice.openings[0].numbers)

@@ -146,6 +146,24 @@ class EnteringCells:
 
         self._launch(_FETCHING, cells.velocities, bind)
 
+    def known(self, given: Present) -> np.ndarray:
+        """Velocities of sources that are this rank's own among cells, 0 of others, on the host, (3, n, V)."""
+        m = given.membranes
+        found = np.zeros((3, len(self.sources), m.vertices))
+        here = np.flatnonzero(np.isin(self.sources, given.ids[given.own]))
+        if here.size:
+            rows = np.searchsorted(given.ids, self.sources[here])
+            velocities = m.velocities.reshape(3, m.capacity, m.vertices)
+            found[:, here] = self._device.to_host(velocities[:, self._device.from_host(rows)])
+        return found
+
+    def gathered(self, velocities: np.ndarray) -> None:
+        """Take over the sum of what all ranks knew, (3, n V)."""
+        count = len(self.ids)
+        if count:
+            values = np.ascontiguousarray(velocities).reshape(3, count, -1)
+            self.led.reshape(3, self.room, -1)[:, :count] = self._device.from_host(values)
+
     def lead(self, part: int) -> None:
         """Give vertices of cells of a part that are not yet in the vessel their velocities."""
         if not len(self.ids):

@@ -14,6 +14,7 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
 from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
 from haloscope.solvers.blood.cells import Region
+from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.own_points import share_out, wanted_by_others
@@ -195,6 +196,39 @@ class Medium:
     def take(self, at_most: int = 1) -> int:
         """Take steps; how many; see :meth:`Stepping.take`."""
         return self.stepping.take(at_most)
+
+    @property
+    def points_shape(self) -> tuple[int, int]:
+        """Of what :meth:`points` gives: a row for each population, and one of flags where cells are viscous."""
+        return DIRECTIONS + (self._table.inside_tau is not None), self.lattice.count
+
+    def points(self) -> np.ndarray:
+        """What the next step of all points depends on, by their numbers, on rank 0; all ranks call this.
+
+        Populations as :meth:`Fluid.populations` has them, and whether a point is inside of a cell.
+        """
+        part, world = self.part, self._world
+        values = self.fluid.populations()
+        if self._table.inside_tau is not None:
+            flags = self._device.to_host(self.fluid.inside[: part.owned])
+            values = np.concatenate([values, flags[None].astype(values.dtype)])
+        parts: list[np.ndarray] = [np.empty(0, np.uint8)] * world.size
+        parts[0] = np.ascontiguousarray(part.numbers[: part.owned]).view(np.uint8)
+        numbers = world.exchange(parts)
+        parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
+        rows = world.exchange(parts)
+        order = np.argsort(np.frombuffer(b"".join(each.tobytes() for each in numbers), np.int64))
+        every = np.frombuffer(b"".join(each.tobytes() for each in rows), values.dtype)
+        return np.ascontiguousarray(every.reshape(-1, len(values))[order].T)
+
+    def restore_points(self, values: np.ndarray) -> None:
+        """Take over on every rank what :meth:`points` gave."""
+        own = self.part.numbers[: self.part.owned]
+        mine = values[:, np.searchsorted(self.lattice.runs.numbers(), own)]
+        self.fluid.set_populations(mine[:DIRECTIONS])
+        if self._table.inside_tau is not None:
+            flags = self._device.from_host((mine[DIRECTIONS] != 0).astype(np.uint8))
+            self.fluid.inside[: self.part.owned] = flags
 
     def mark_inside(self) -> None:
         """Flag the points inside of cells where these are of another viscosity."""

@@ -1,0 +1,104 @@
+"""Drives a periodic flow so that its mean velocity is the one asked for, also as that changes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Device
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.feeder_segment import Segment
+from haloscope.solvers.blood.lattice_flow import permeability
+from haloscope.solvers.blood.medium import Medium
+
+Floats = NDArray[np.float64]
+
+# Steps in which what a mean velocity lacks is made up for.
+_CATCHING_UP = 20
+# Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
+_BITS = 62
+
+
+class FeederDrive:
+    """Sets the body force of a segment; all in lattice units, velocities towards the vessel.
+
+    Parameters
+    ----------
+    device, world
+        Where to compute, and the ranks.
+    segment, medium
+        The points, and what flows there.
+    """
+
+    def __init__(self, device: Device, world: World, segment: Segment, medium: Medium) -> None:
+        self._device, self._world = device, world
+        self._segment, self._medium = segment, medium
+        self.steps = 0
+        self._force, self._before, self._wanted = 0.0, 0.0, 0.0
+
+    def start(self, speed: float, profile: Floats, tau: float) -> None:
+        """Let fluid alone flow as it does for good.
+
+        Parameters
+        ----------
+        speed
+            Mean velocity.
+        profile
+            Velocities at the section's points over that, in their order.
+        tau
+            Relaxation time.
+        """
+        part, segment = self._medium.part, self._segment
+        coordinates = np.array(part.coordinates[: part.owned])
+        coordinates[:, segment.axis] = segment.section[0, segment.axis]
+        shape = segment.lattice.shape
+        numbers = coordinates @ np.array([1, shape[0], shape[0] * shape[1]])
+        section = segment.section_numbers()
+        order = np.argsort(section, kind="stable")
+        velocity = np.zeros((3, part.owned))
+        along = profile[order[np.searchsorted(section[order], numbers)]]
+        velocity[segment.axis] = segment.sign * speed * along
+        self._medium.fluid.set_equilibrium(np.ones(part.owned), velocity)
+        self._before = self._wanted = speed
+        thinness = permeability(segment.lattice, segment.axis) / segment.lattice.spacing**2
+        self._push((tau - 0.5) / 3.0 * speed / thinness)
+
+    def keep_up(self, wanted: float) -> None:
+        """Set the force for a mean velocity, some `steps` after the last time; all ranks call this.
+
+        What held the flow back since then is made up for, with what the velocity lacks, and what is
+        wanted is followed.
+        """
+        speed, steps = self.speed(), max(1, self.steps)
+        held_back = self._force - (speed - self._before) / steps
+        following = (wanted - self._wanted) / steps
+        self._before, self._wanted, self.steps = speed, wanted, 0
+        self._push(held_back + following + (wanted - speed) / _CATCHING_UP)
+
+    def _push(self, force: float) -> None:
+        self._force = force
+        along = np.zeros(3)
+        along[self._segment.axis] = self._segment.sign * force
+        self._medium.fluid.set_body_force(along.tolist())
+
+    def speed(self) -> float:
+        """Mean velocity, the same bits for any number of ranks; all of them call this."""
+        fluid, xp = self._medium.fluid, self._device.xp
+        count = self._segment.lattice.count
+        scale = 2.0 ** (_BITS - count.bit_length())
+        along = fluid.velocity.reshape(3, fluid.stride)[self._segment.axis, : fluid.owned]
+        # What is no number is found by those who look at cells.
+        total = xp.rint(xp.nan_to_num(along.clip(-1.0, 1.0)) * scale).astype(xp.int64).sum()
+        sums = self._world.sum(np.array([int(total)], np.int64))
+        speed: float = self._segment.sign * float(sums[0]) / scale / count
+        return speed
+
+    def state(self) -> Floats:
+        """What a restart needs."""
+        return np.array([self._force, self._before, self._wanted, float(self.steps)])
+
+    def restore(self, state: Floats) -> None:
+        """Take over what :meth:`state` gave."""
+        force, self._before, self._wanted, steps = state.tolist()
+        self.steps = int(steps)
+        self._push(force)
