@@ -168,7 +168,8 @@ class OpeningTable(Table):
     period_s: Positive | None = None
     """Time after which the signal begins again, as that of a heart; never when left out."""
     feeds: bool = False
-    """Whether cells come in here at the hematocrits of the case."""
+    """Whether cells come in here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
+    the profile `parabolic` the inlet's velocities are those of that flow."""
 
     @model_validator(mode="after")
     def _consistent(self) -> OpeningTable:
