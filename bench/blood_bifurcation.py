@@ -34,8 +34,6 @@ def case_data(options: argparse.Namespace) -> dict[str, object]:
         "blood": {
             "spacing_um": 1.0,
             "relaxation_time": 2.0,
-            # With two points membranes as stiff as these take no explicit steps as long as these.
-            "delta": "peskin",
             "bifurcation": {
                 "radius_um": options.radius,
                 "parent_length_um": 3.0 * options.radius,

@@ -28,6 +28,7 @@ from haloscope.solvers.blood.fed_inlet import FedInlet
 from haloscope.solvers.blood.feeder_drive import FeederDrive
 from haloscope.solvers.blood.feeder_segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.membrane_smoothing import smoothed
 from haloscope.solvers.blood.vessels import developed_profile, relative_velocities
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
@@ -40,6 +41,8 @@ _FADE = 1.0
 # A cell comes in when those that are due are at least so many.
 _DUE = 0.5
 _FAR = 1e9
+# Steps after which creases are looked for, and the quality of a triangle, 1 at best, below which there is one.
+_SMOOTHED_EACH, _CREASED = 100, 0.15
 
 
 class Feeder:
@@ -66,6 +69,8 @@ class Feeder:
         The segment's fluid and cells.
     entering
         By kind the cells of the vessel that are on their way in.
+    smoothed
+        How often creases were smoothed out of a cell of the segment.
 
     Raises
     ------
@@ -136,7 +141,13 @@ class Feeder:
         self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
         self._there.entering += self.entering
         self._due = np.zeros(len(self.entering))
+        self.smoothed = 0
         self._step = 0
+
+    @property
+    def cells(self) -> int:
+        """How many cells the segment has."""
+        return sum(given.total for given in self._cells.kinds)
 
     @property
     def sets_velocities(self) -> bool:
@@ -201,9 +212,35 @@ class Feeder:
 
     def look(self, inflow: float, next_ids: list[int]) -> list[int]:
         """Let cells pass; how many of each kind came in. Numbers of the next cells are told and go on."""
+        before = self._step - self._drive.steps
         self._drive.keep_up(self._wanted(inflow))
         self._let_go()
+        if self._step // _SMOOTHED_EACH != before // _SMOOTHED_EACH:
+            self._smooth()
         return [self._let_in(kind, next_ids) for kind in range(len(self.entering))]
+
+    def _smooth(self) -> None:
+        """Smooth creases out of the segment's cells, which stay for the whole run; all ranks call this.
+
+        But not while copies follow them.
+        """
+        for kind, given in enumerate(self._cells.kinds):
+            bad = np.zeros(given.total, np.int64)
+            m = given.membranes
+            followed = np.isin(given.ids, self.entering[kind].sources)
+            worst = given.own & ~followed & (m.shapes(given.count).quality < _CREASED)
+            bad[given.ids[worst]] = 1
+            creased = np.flatnonzero(self._world.sum(bad))
+            if not len(creased):
+                continue
+            states = self._states(kind, creased)
+            for state in states:
+                state[0] = smoothed(state[0], m.mesh)
+            self._cells.remove(kind, given.ids[worst])
+            mine = self._cells.owners(states[:, 0]) == self._world.rank
+            self._cells.place_states(kind, creased[mine], states[mine])
+            self._cells.put_forces()
+            self.smoothed += len(creased)
 
     def _fronts(self, kind: int) -> tuple[Floats, Integers]:
         """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
@@ -302,6 +339,7 @@ class Feeder:
         found[self._key("points")] = self.medium.points()
         found[self._key("drive")] = self._drive.state()
         found[self._key("due")] = self._due.copy()
+        found[self._key("smoothed")] = np.array([float(self.smoothed)])
         for kind, cells in enumerate(self.entering):
             found[self._key(f"turns {kind}")] = self._turns[kind]
             found[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
@@ -329,6 +367,7 @@ class Feeder:
         points = saved_numbers(named, self._key("points"), self.medium.points_shape)
         drive = saved_numbers(named, self._key("drive"), (4,), least=-_FAR, most=_FAR)
         due = saved_numbers(named, self._key("due"), (len(self.entering),), least=-1.0, most=1.0)
+        (count,) = saved_counts(named, self._key("smoothed"), (1,))
         turns, entering = [], []
         for kind, given in enumerate(self._cells.kinds):
             key = self._key(f"turns {kind}")
@@ -349,6 +388,7 @@ class Feeder:
         self._cells.restore(own)
         self.medium.restore_points(points)
         self._due, self._turns, self._step = due, turns, step
+        self.smoothed = int(count)
         for cells, (ids, sources) in zip(self.entering, entering, strict=True):
             cells.keep(ids, sources)
         self._drive.restore(drive)

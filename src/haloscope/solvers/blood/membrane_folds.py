@@ -24,16 +24,16 @@ def fold_onset(mesh: MembraneMesh) -> float:
     mesh, a red cell 70, one that is stretched by 193 pN 95. Meshes of sharper edges have 30 degrees
     beyond the shape at rest.
     """
-    at_rest = _largest_fold(_normals(mesh.vertices, mesh.triangles)[0], mesh)
+    at_rest = _largest_fold(triangle_normals(mesh.vertices, mesh.triangles)[0], mesh)
     return min(max(_ONSET, at_rest + _BEYOND_REST), _LATEST)
 
 
 def fault(x: Floats, mesh: MembraneMesh) -> str:
     """What is wrong with a cell at x, (V, 3), that has an inverted element, and what to do."""
-    normals, area = _normals(x, mesh.triangles)
+    normals, area = triangle_normals(x, mesh.triangles)
     if not np.isfinite(normals).all():
         return "a vertex is no number; smaller moduli bear it longer"
-    ratio = float((area / _normals(mesh.vertices, mesh.triangles)[1]).max())
+    ratio = float((area / triangle_normals(mesh.vertices, mesh.triangles)[1]).max())
     if ratio > _TORN:
         return (
             f"an element is inverted, one has {ratio:.3g} times its area at rest; smaller moduli bear "
@@ -45,7 +45,7 @@ def fault(x: Floats, mesh: MembraneMesh) -> str:
     )
 
 
-def _normals(x: Floats, triangles: NDArray[np.int32]) -> tuple[Floats, Floats]:
+def triangle_normals(x: Floats, triangles: NDArray[np.int32]) -> tuple[Floats, Floats]:
     """Unit normals (E, 3) and areas (E,) of triangles with corners among x, (V, 3)."""
     a, b, c = (x[triangles[:, k]] for k in range(3))
     S = np.cross(b - a, c - a) / 2

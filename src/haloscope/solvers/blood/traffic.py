@@ -179,7 +179,22 @@ class Traffic:
             if self.left[kind]:
                 line += f" ({', '.join(f'{opening} {count}' for opening, count in by.items())})"
             lines.append(line)
-        return Results({"cells_through_openings": summary}, {}, lines)
+        feeders = {}
+        for name, feeder in self.feeders.items():
+            feeders[name] = {
+                "points": feeder.medium.lattice.count,
+                "cells": feeder.cells,
+                "smoothed": feeder.smoothed,
+            }
+            if feeder.smoothed:
+                lines.append(
+                    f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} out of the cells "
+                    "before it, which stay for the whole run; fewer come up at a finer spacing"
+                )
+        found: dict[str, object] = {"cells_through_openings": summary}
+        if feeders:
+            found["feeders"] = feeders
+        return Results(found, {}, lines)
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
