@@ -26,6 +26,8 @@ Integers = NDArray[np.int64]
 
 # Flat faces that a round tube is drawn with.
 _AROUND = 96
+# How far before an inlet that feeds cells may be seen, over their largest radius.
+_BEFORE = 3.5
 # Triangles drawn at a time.
 _PORTION = 1 << 18
 
@@ -160,13 +162,19 @@ def rims(points: Floats, triangles: Integers) -> Floats:
 
 
 def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) -> Floats:
-    """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis."""
+    """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis, and inlets."""
     places = np.concatenate([walls.points, walls.segments.reshape(-1, 3)])
     widest = max(
         float(np.linalg.norm(given.kind.mesh.vertices, axis=1).max()) for given in suspension.kinds
     )
     beyond = np.where(vessel.lattice.periodic, widest * spacing, 0.0)
-    return np.concatenate([places - beyond, places + beyond])
+    before = []
+    for table, opening in zip(vessel.openings, vessel.lattice.openings, strict=True):
+        if table.feeds:
+            ends = vessel.lattice.positions(opening.numbers) / MICRO
+            ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
+            before.append(ends)
+    return np.concatenate([places - beyond, places + beyond, *before])
 
 
 def _merge(world: World, image: SurfaceImage) -> None:
