@@ -1,0 +1,65 @@
+"""Claims about smoothing: creases go, what is smooth stays, and flows that feed use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from open_vessels import CELLS, ends, solver_of, tube, volumes
+
+from haloscope.solvers.blood.membrane_folds import triangle_normals
+from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
+from haloscope.solvers.blood.membrane_smoothing import smoothed
+
+
+@pytest.mark.parametrize("mesh", [red_cell(642), red_cell(162), sphere(42, 1.0)], ids=["642", "162", "42"])
+def test_a_smooth_cell_stays_as_it_is(mesh):
+    stretched = mesh.vertices * (1.5, 0.8, 0.8)
+    for x in (mesh.vertices, stretched):
+        assert np.array_equal(smoothed(x, mesh), x)
+
+
+@pytest.mark.parametrize("vertex", [0, 5, 40, 100])
+def test_creases_go_and_the_rest_of_the_cell_stays(vertex):
+    mesh = red_cell(162)
+    x = mesh.vertices.copy()
+    centre = x.mean(axis=0)
+    # Through the membrane on the other side.
+    x[vertex] = centre - 1.2 * (x[vertex] - centre)
+    found = smoothed(x, mesh)
+    normals, area = triangle_normals(found, mesh.triangles)
+    folds = (normals[:, None] * normals[mesh.neighbours]).sum(axis=2)
+    assert folds.min() > -0.3
+    corners = found[mesh.triangles]
+    sides = ((corners - np.roll(corners, 1, axis=1)) ** 2).sum(axis=(1, 2))
+    assert (4 * np.sqrt(3) * area / sides).min() >= 0.25
+    moved = np.linalg.norm(found - x, axis=1) > 0
+    assert moved[vertex]
+    assert moved.sum() < 60
+    assert volumes(found[None], mesh.triangles) == pytest.approx(mesh.volume(), rel=0.1)
+    assert np.array_equal(x[~moved], mesh.vertices[~moved])
+
+
+def test_what_feeds_a_vessel_is_kept_smooth_and_says_so():
+    solver = solver_of(**tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}]))
+    (feeder,) = solver.traffic.feeders.values()
+    given = feeder._cells.kinds[0]
+    m = given.membranes
+    cell = m.positions.reshape(3, m.capacity, m.vertices)[:, 1]
+    one, other = m.mesh.edges[50]
+    cell[:, one] = 0.95 * cell[:, other] + 0.05 * cell[:, one]
+    assert m.shapes(given.count).quality[1] < 0.15
+    feeder._smooth()
+    assert feeder.smoothed == 1
+    assert m.shapes(given.count).quality.min() > 0.15
+    assert given.ids.tolist() == list(range(given.total))
+    told = solver.finish(None, {})
+    assert told.summary["feeders"]["inlet"]["smoothed"] == 1
+    assert any(
+        "creases were smoothed 1 time out of the cells before it" in line for line in told.lines
+    )
+    # It goes on, and restarts with the count.
+    solver.advance(20)
+    other = solver_of(**tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}]))
+    other.restore(solver.step, solver.scalars(), solver.owned)
+    other.restore_extras({key: np.array(value) for key, value in solver.extras().items()})
+    assert next(iter(other.traffic.feeders.values())).smoothed == 1
