@@ -36,6 +36,9 @@ _LIKE_A_RED_CELL = {"shear_modulus_un_m": (0.25, 25.0), "bending_modulus_j": (2e
 _FEWEST_ACROSS = 8
 # Of the modulus of dilation: explicit steps of crowds bore 1.6 with two points at a relaxation time of 2, 2.1 broke them.
 _MOST_STIFFNESS = 0.8
+# Of the modulus that holds the volume, in units of the pressure: crowds bore 0.5 at relaxation times of 0.7 to 2, and
+# 1 not at 0.7, 2.3 not at 2.
+_MOST_FIRMNESS = 0.5
 # Of springs in series with viscosity, by the smoothed delta function: the fewer points share a vertex's
 # force, the more its speed answers within a step. Crowds of red cells bear less than single ones: of 642
 # vertices at 0.8 um, a hematocrit of 0.3 and relaxation times of 0.6 and 1 they went wrong with 0.02 (linear)
@@ -403,6 +406,14 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
                 f"the membranes of {kind.name} are stiff for this step: K dt / (mu dx) is "
                 f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give blood.time_step_us = "
                 f"{units.time_step * _MOST_STIFFNESS / ratio / MICRO:.3g} or less, or a smaller modulus"
+            )
+        firm = kind.volume_modulus_pa / units.pressure
+        if firm > _MOST_FIRMNESS:
+            step = units.time_step * math.sqrt(_MOST_FIRMNESS / firm) / MICRO
+            lines.append(
+                f"the volume of {kind.name} is held too firmly for this step: kappa dt^2 / (rho dx^2) is "
+                f"{firm:.2g}, sound below {_MOST_FIRMNESS:g}; give blood.time_step_us = {step:.3g} or less, or "
+                f"volume_modulus_pa = {_MOST_FIRMNESS * units.pressure:.3g} or less"
             )
         lines += _on_viscosity(table, kind, found.shear)
         lines += _unlike_others(table, kind)
