@@ -11,7 +11,9 @@ from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
 from haloscope.solvers.blood.membrane_smoothing import smoothed
 
 
-@pytest.mark.parametrize("mesh", [red_cell(642), red_cell(162), sphere(42, 1.0)], ids=["642", "162", "42"])
+@pytest.mark.parametrize(
+    "mesh", [red_cell(642), red_cell(162), sphere(42, 1.0)], ids=["642", "162", "42"]
+)
 def test_a_smooth_cell_stays_as_it_is(mesh):
     stretched = mesh.vertices * (1.5, 0.8, 0.8)
     for x in (mesh.vertices, stretched):

@@ -21,8 +21,8 @@ The Reynolds number of the flow stays below 1.
 _FLOW = 2e-3
 """Mean velocity in m/s at which plasma would flow: 100 diameters a second in the wider tube, faster than
 where aggregation matters, or than where cells tumble."""
-_VERTICES = 252
-"""Of a cell: 1.4 spacings apart. The fluid hardly feels how nearer ones move against each other."""
+_VERTICES = {0.5: 252, 0.4: 362}
+"""Of a cell by the spacing: 1.4 spacings apart. The fluid hardly feels how nearer ones move against each other."""
 _DELTA = "linear"
 """Membranes that come nearer than half its support move as one, so that the narrowest is the least too
 viscous (at 0.5 um, 4 points give 1.5 times, 3 points 1.2 times what is published for 10 um)."""
@@ -64,7 +64,7 @@ class Tube:
             walls={"kind": "interpolated"},
             pressure_gradient_pa_m=[self.gradient, 0.0, 0.0],
             delta=_DELTA,
-            cells=[{"hematocrit": self.hematocrit, "vertices": _VERTICES}],
+            cells=[{"hematocrit": self.hematocrit, "vertices": _VERTICES[self.spacing]}],
         )
         data["blood"]["density_kg_m3"] = _DENSITY
         steps = self.steps(self.settling)

@@ -245,7 +245,9 @@ def viscosity_check(
     """Apparent viscosity in a tube at the hematocrit at which blood leaves it."""
     found = {}
     for hematocrit in hematocrits:
-        tube = apparent_viscosity.Tube(diameter, 2 * diameter, hematocrit)
+        # In the wider tube a crowd is 11 % too viscous at 0.5 um, more than is allowed, and 8 % at 0.4 um.
+        spacing = 0.5 if diameter < 15 else 0.4
+        tube = apparent_viscosity.Tube(diameter, 2 * diameter, hematocrit, spacing)
         measured = apparent_viscosity.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
         reference = exact.blood_in_tube(diameter, measured.discharged)
@@ -354,7 +356,7 @@ CHECKS = (
             f"apparent viscosity in a tube of {diameter} um at two hematocrits",
             "A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770",
             True,
-            partial(viscosity_check, float(diameter), (0.2, 0.35 if diameter == 10 else 0.345)),
+            partial(viscosity_check, float(diameter), (0.2, 0.35)),
         )
         for diameter in (10, 20)
     ),
