@@ -167,7 +167,7 @@ _ON_RANKS = textwrap.dedent(
         solver.advance(5)
     found = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
              for name in ("f03", "f16", "u")]
-    for kind in range(2):
+    for kind in range(len(solver.suspension.kinds)):
         found += solver.suspension.table(kind)
     if world.is_root:
         bits = zlib.crc32(b"".join(np.ascontiguousarray(a).tobytes() for a in found))
@@ -192,18 +192,20 @@ def _bits_on_ranks(
     streaming: str = "auto",
     *,
     apart: bool = False,
+    name: str = "suspension",
+    steps: int = 60,
 ) -> tuple[str, str]:
-    """Bits of the suspension's state after some steps, and the transport that was used.
+    """Bits of a case's state after some steps, and the transport that was used.
 
     Ranks share a GPU, or have one each where they are to be apart.
     """
     data = {
         "solver": "blood",
-        "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **_CASES["suspension"]},
+        "blood": {"spacing_um": 1.0, "relaxation_time": 1.5, **_CASES[name]},
         "machine": {"transport": transport, "overlap": overlap},
     }
     data["blood"] |= {"cell_interval": 10, "streaming": streaming}
-    arguments = ["-c", _ON_RANKS, json.dumps(data), device, "60"]
+    arguments = ["-c", _ON_RANKS, json.dumps(data), device, str(steps)]
     arguments.append("apart" if apart else "together")
     printed = run_ranks(ranks, arguments, timeout=200).stdout
     ((bits, used),) = re.findall(r"bits ([0-9a-f]{8}) with (\S*)\.", printed)
@@ -225,6 +227,18 @@ def test_two_ranks_share_a_gpu_and_agree(gpu):
         ("repacked", True, "auto"),
     ):
         assert _bits_on_ranks(2, "cuda", transport, overlap, streaming) == (alone, transport)
+
+
+def test_a_vessel_that_is_fed_has_the_same_bits_on_ranks_that_share_a_gpu(gpu):
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    fed: dict[str, Any] = {"name": "open tube", "steps": 175}
+    try:
+        alone, _ = _bits_on_ranks(1, "cuda", "auto", overlap=True, **fed)
+    except MachineError as error:
+        pytest.skip(f"ranks cannot be started here: {error}")
+    for transport in ("staged", "peer"):
+        found = _bits_on_ranks(2, "cuda", transport, overlap=True, **fed)
+        assert found == (alone, transport)
 
 
 @pytest.mark.parametrize("transport", ["peer", "nccl", "staged", "repacked", "mpi"])
