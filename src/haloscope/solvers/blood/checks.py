@@ -15,6 +15,7 @@ from haloscope.solvers.blood import (
     apparent_viscosity,
     cells_in_shear,
     exact,
+    fed_tube,
     sphere_drag,
     spreading,
     stretching,
@@ -46,6 +47,9 @@ _ANGLES = 0.125
 _STEADY = 0.3
 """Change of a tank-treading red cell's deformation: it swings and breathes as its dimples pass."""
 _STILL = 0.05
+_PASSED_WITHIN = 0.15
+_FED_WITHIN = 0.05
+"""The end of a tube at which cells leave as a whole has less of them."""
 
 _POISEUILLE = "exact solution: H. Lamb, Hydrodynamics, 6th ed. (1932), articles 330 and 331"
 _SHEAR = {
@@ -258,6 +262,17 @@ def viscosity_check(
     return found
 
 
+def feeding_check(hematocrit: float, solve: Solve) -> dict[str, Comparison]:
+    """Cells come in at the hematocrit asked for, and none is lost."""
+    found = fed_tube.measure(hematocrit, solve)
+    return {
+        "hematocrit of the tube": _relative(found.hematocrit, hematocrit, _FED_WITHIN),
+        "cells missing": _below(float(found.missing), 0.5),
+        "cells that left over those that came in": _relative(found.passed, 1.0, _PASSED_WITHIN),
+        "flow out over flow in": _relative(found.flow, 1.0, _FED_WITHIN),
+    }
+
+
 CHECKS = (
     Check(
         "blood-channel",
@@ -359,5 +374,12 @@ CHECKS = (
             partial(viscosity_check, float(diameter), (0.2, 0.35)),
         )
         for diameter in (10, 20)
+    ),
+    Check(
+        "blood-feeding",
+        "red cells come into an open tube of 16 um at a hematocrit of 0.42",
+        "conservation of cells and of volume",
+        True,
+        partial(feeding_check, 0.42),
     ),
 )

@@ -45,8 +45,8 @@ class Traffic:
 
     Attributes
     ----------
-    left, entered
-        Cells of each kind that went out and came in.
+    started, left, entered
+        Cells of each kind that were there at step 0, that went out and that came in.
     left_through
         The first by opening, (openings, kinds).
     feeders
@@ -66,7 +66,8 @@ class Traffic:
         self._world, self._suspension = world, medium.suspension
         self._lattice = medium.lattice
         self._names = [table.name for table in openings]
-        self._next = [given.total for given in self._suspension.kinds]
+        self.started = [given.total for given in self._suspension.kinds]
+        self._next = list(self.started)
         self._kinds = [kind.name for kind in case.blood.cells]
         self.left, self.entered = [0] * len(self._kinds), [0] * len(self._kinds)
         self.left_through = np.zeros((len(openings), len(self._kinds)), np.int64)
