@@ -122,7 +122,7 @@ _RUN = textwrap.dedent(
     if world.is_root:
         _, old, new = np.intersect1d(started, cells[0][0], return_indices=True)
         places = before[old, 0], cells[0][1][new, 0]
-        moved = np.abs(places[1] - places[0]).max()
+        moved = np.abs(places[1] - places[0]).max(initial=0.0)
         crossed = np.not_equal(*(solver.suspension.owners(each) for each in places)).sum()
     different = copies_that_differ(solver.suspension, cells)
     told = json.dumps(solver.finish(None, {}).summary.get("profile")).encode()
@@ -190,6 +190,19 @@ def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, 
     # Some are on their way in when it is restarted.
     assert _bits(run_ranks, 2, tmp_path / "other", 300, table=table)[0] != one[0]
     assert _bits(run_ranks, 3, tmp_path / "other", 500, "restart", table=table)[0] == one[0]
+
+
+def test_cells_that_come_into_an_empty_vessel_are_those_of_one_rank(run_ranks, tmp_path):
+    (cell,) = _TUBE["cells"]
+    table = {
+        **_TUBE,
+        "tube": {**_TUBE["tube"], "length_um": 30.0},
+        "cells": [{**cell, "hematocrit": 0.006}],
+        "cell_interval": 50,
+    }
+    one = _bits(run_ranks, 1, tmp_path / "one", 900, table=table)
+    assert one[2] > 0
+    assert _bits(run_ranks, 2, tmp_path / "two", 900, table=table)[0] == one[0]
 
 
 @pytest.mark.slow

@@ -188,6 +188,74 @@ def test_velocities_at_the_inlet_are_those_of_the_segment_and_others_where_asked
         assert abs(share) < 0.1 * velocity[0].mean()
 
 
+def test_an_inlet_that_feeds_flows_backwards_where_its_signal_says_so():
+    for profile in ("parabolic", "uniform"):
+        entry = ends(feeds=True, profile=profile, signal="cos(6.3e3*t)")
+        solver = solver_of(**tube(openings=entry, cells=[FED]))
+        feeder = feeder_of(solver)
+        points = len(solver.vessel.lattice.openings[0].numbers)
+        flows = []
+        for _ in range(9):
+            solver.advance(200)
+            now = solver._drive.inflow()["inlet"]
+            flows.append(now)
+            flow = solver.diagnostics()["flow_inlet"]
+            assert flow == pytest.approx(now * points * solver.units.spacing**2, rel=1e-9)
+            if now < -0.5 * SPEED:
+                # The segment waits, and what was on its way in is gone.
+                assert abs(feeder._drive.speed()) < 0.02 * SPEED / solver.units.velocity
+                assert not len(feeder.entering[0].ids)
+        assert min(flows) < -0.5 * SPEED
+        assert solver.traffic.left_through[0, 0] > 0
+
+
+def test_cells_on_their_way_in_wait_where_the_flow_stands_still():
+    entry = ends(feeds=True, signal="0.5 + 0.5*tanh(3e6*(2.5e-4 - t))")
+    solver = solver_of(**tube(openings=entry, cells=[{**CELLS, "hematocrit": 0.3}]))
+    feeder = feeder_of(solver)
+    solver.advance(940)
+    waiting = feeder.entering[0].ids.tolist()
+    assert waiting
+    solver.advance(200)
+    assert solver._drive.inflow()["inlet"] == 0.0
+    assert feeder.entering[0].ids.tolist() == waiting
+    assert solver.traffic.left_through[0].tolist() == [0]
+
+
+def test_cells_are_handed_over_anew_when_one_comes_in(monkeypatch):
+    # It may be faster than those that were there when it was last found out for how long they may wait.
+    handed: list[int] = []
+    solver = solver_of(**tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.3}]))
+    real = solver.suspension.hand_over
+
+    def hand_over() -> None:
+        handed.append(solver.step)
+        real()
+
+    monkeypatch.setattr(solver.suspension, "hand_over", hand_over)
+    came = []
+    for _ in range(60):
+        before = solver.traffic.entered[0]
+        solver.advance(10)
+        if solver.traffic.entered[0] > before:
+            came.append(solver.step)
+    assert came
+    assert set(came) <= set(handed)
+
+
+def test_after_a_restart_the_inlet_has_the_velocities_that_it_had():
+    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.3}])
+    one, two = solver_of(**given), solver_of(**given)
+    one.advance(130)
+    two.restore(one.step, one.scalars(), one.owned)
+    two.restore_extras({key: np.array(value) for key, value in one.extras().items()})
+    assert np.array_equal(two._moments(), one._moments())
+    one.follow()
+    for solver in (one, two):
+        solver.advance(1)
+    assert two.follow() == one.follow()
+
+
 def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
     def refuse(*given: Any, **more: Any) -> None:
         raise InputError("hematocrit = 0.12 is beyond packing")

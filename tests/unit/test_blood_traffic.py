@@ -141,6 +141,7 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
         ({"feeder inlet points": None}, "no feeder 'inlet'"),
         ({"feeder inlet drive": np.zeros(3)}, "'feeder inlet drive' has the shape"),
         ({"feeder inlet entering 0": np.full((2, 1), 99)}, "names cells that are not there"),
+        ({"feeder inlet entering 0": np.zeros((2, 2))}, "or one twice"),
     ):
         changed = {key: value for key, value in (state | change).items() if value is not None}
         with pytest.raises(InputError, match=words):
@@ -200,6 +201,7 @@ def test_no_cell_is_lost_where_vessels_part(vessel, outlets, steps):
 
 # What may be any number.
 SIGNED = {
+    "feeder inlet inlet",
     "sphere vertices",
     "feeder inlet sphere vertices",
     "feeder inlet points",

@@ -84,11 +84,13 @@ class EnteringCells:
         self.ids: Integers = np.zeros(0, np.int64)
         self.sources: Integers = np.zeros(0, np.int64)
         self._listed: tuple[Held, Integers] | None = None
+        self._times_made = 0
         self._make_room(_ROOM)
 
     def _make_room(self, room: int) -> None:
         device, vertices = self._device, self._given.membranes.vertices
         self.room = room
+        self._times_made += 1
         self.led: Array = device.zeros((3 * room * vertices,), "f8")
         self._lists = {
             part: tuple(device.zeros((size,), np.int32) for size in (room, room, 1))
@@ -130,7 +132,7 @@ class EnteringCells:
     @property
     def bound_to(self) -> tuple[object, ...]:
         """What launches depend on; others are needed where it differs."""
-        return (self._device.address(self.led), len(self.ids) > 0)
+        return (self._times_made, len(self.ids) > 0)
 
     def fetch(self, cells: Membranes) -> None:
         """Take over the velocities of their sources, all of which are cells of this rank by number."""

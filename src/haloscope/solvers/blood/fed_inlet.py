@@ -66,6 +66,8 @@ class FedInlet:
         )
         places = self._section if alone else np.arange(points)
         given = vessel.fluid.opening_velocities
+        # Points of the opening that are this rank's, and where they are among its own in openings.
+        self._given, self._mine, self._places = given, np.flatnonzero(to >= 0), to[to >= 0]
         constants = {"real": str(vessel.fluid.constants["real"])}
         self._set = device.kernel(SOURCE, "set_inlet", constants).bind(
             *(*velocities, device.from_host(places.astype(np.int32)), points),
@@ -87,6 +89,18 @@ class FedInlet:
     def gathered(self, velocities: Floats) -> None:
         """Take over the sum of what all ranks knew."""
         self._gathered[...] = self._device.from_host(np.ascontiguousarray(velocities).ravel())
+
+    def given(self) -> Floats:
+        """Velocities of the opening's points that are this rank's, 0 of others, on the host, (3, points)."""
+        found = np.zeros((3, len(self._section)))
+        found[:, self._mine] = self._device.to_host(self._given)[:, self._places]
+        return found
+
+    def give(self, velocities: Floats) -> None:
+        """Let the opening have the sum of what :meth:`given` told on all ranks."""
+        host = self._device.to_host(self._given).copy()
+        host[:, self._places] = velocities[:, self._mine]
+        self._given[...] = self._device.from_host(host)
 
     def set(self, inflow: float) -> None:
         """Set the velocities of the opening for the next step, with a mean into the vessel in lattice units."""

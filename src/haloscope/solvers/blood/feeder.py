@@ -8,7 +8,7 @@ vessel, the rest as the cell does that it was made of, until all of it is in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -160,9 +160,13 @@ class Feeder:
         self.medium.start()
         self._turns = [self._fronts(kind)[1] for kind in range(len(self.entering))]
 
+    def _inward(self, inflow: float) -> float:
+        """Mean speed into the vessel in spacings a step, for a value of the opening in m/s."""
+        return inflow * self._mean / self._table.units.velocity
+
     def _wanted(self, inflow: float) -> float:
-        """Mean speed towards the vessel in spacings a step, for a value of the opening in m/s."""
-        return max(0.0, inflow * self._mean / self._table.units.velocity)
+        """That of the segment, which stands still while the flow goes the other way."""
+        return max(0.0, self._inward(inflow))
 
     # Steps
 
@@ -194,7 +198,7 @@ class Feeder:
         for cells in self.entering:
             cells.list()
         if self._inlet is not None:
-            self._inlet.set(self._wanted(inflow))
+            self._inlet.set(self._inward(inflow))
 
     def _gather(self) -> None:
         """Let all ranks have what one of them knows, through their hosts."""
@@ -236,9 +240,12 @@ class Feeder:
             states = self._states(kind, creased)
             for state in states:
                 state[0] = smoothed(state[0], m.mesh)
+            # Springs in series with a viscosity begin at rest.
+            states[:, 2:] = m.settled(states[:, 0])[:, 2:]
             self._cells.remove(kind, given.ids[worst])
             mine = self._cells.owners(states[:, 0]) == self._world.rank
             self._cells.place_states(kind, creased[mine], states[mine])
+            self._cells.hand_over()
             self._cells.put_forces()
             self.smoothed += len(creased)
 
@@ -338,6 +345,8 @@ class Feeder:
         found = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
         found[self._key("points")] = self.medium.points()
         found[self._key("drive")] = self._drive.state()
+        if self._inlet is not None:
+            found[self._key("inlet")] = self._world.sum(self._inlet.given())
         found[self._key("due")] = self._due.copy()
         found[self._key("smoothed")] = np.array([float(self.smoothed)])
         for kind, cells in enumerate(self.entering):
@@ -345,8 +354,8 @@ class Feeder:
             found[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
         return found
 
-    def restore(self, state: Mapping[str, np.ndarray], step: int) -> None:
-        """Take over on every rank what :meth:`state` gave.
+    def restore(self, state: Mapping[str, np.ndarray], step: int, next_ids: Sequence[int]) -> None:
+        """Take over on every rank what :meth:`state` gave after a step, with numbers of cells below the next ones.
 
         Raises
         ------
@@ -373,10 +382,11 @@ class Feeder:
             key = self._key(f"turns {kind}")
             turns.append(saved_counts(named, key, (given.total,), least=-_FAR, most=_FAR))
             pairs = saved_counts(named, self._key(f"entering {kind}"), (2, None))
-            if (pairs[1] >= given.total).any():
+            alone = len(np.unique(pairs[0])) == pairs.shape[1]
+            if not alone or ((next_ids[kind], given.total) <= pairs.T).any():
                 raise InputError(
                     f"the checkpoint is damaged: {self._key(f'entering {kind}')!r} names cells that are not "
-                    "there; restart from an earlier one"
+                    "there, or one twice; restart from an earlier one"
                 )
             entering.append(pairs)
             numbers = saved_counts(named, self._key(f"{given.kind.name} numbers"), (given.total,))
@@ -386,6 +396,11 @@ class Feeder:
                     "an earlier one"
                 )
         self._cells.restore(own)
+        if self._inlet is not None:
+            shape = (3, len(self.opening.numbers))
+            self._inlet.give(
+                saved_numbers(named, self._key("inlet"), shape, least=-_FAR, most=_FAR)
+            )
         self.medium.restore_points(points)
         self._due, self._turns, self._step = due, turns, step
         self.smoothed = int(count)

@@ -31,6 +31,7 @@ from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import (
+    REFUSED_MACH,
     check_mach,
     check_pressure,
     report,
@@ -153,6 +154,7 @@ class BloodSolver:
             self._starting_pressures(),
             set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
         )
+        self._look_each = self._steps_between_looks()
         self._set_drive(0)
         self._set_initial()
         self._set_cells()
@@ -228,18 +230,19 @@ class BloodSolver:
         fastest = (
             _PEAK * max((abs(each.value) for each in given), default=0.0) / self.units.velocity
         )
+        if not all(each.time_signal().steady for each in self.vessel.openings):
+            # How far a signal goes is not known for all times: beyond this no run goes on.
+            fastest = max(fastest, REFUSED_MACH * SOUND_SPEED)
         most = max(1, min(_LOOK_EVERY, self._table.cell_interval // _LOOKS))
         return most if most * fastest <= 1.0 else max(1, int(1.0 / fastest))
 
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
-        if (
-            self.traffic is None
-            or self.suspension is None
-            or self.step % self._steps_between_looks()
-        ):
+        if self.traffic is None or self.suspension is None or self.step % self._look_each:
             return
         if self.traffic.look(self._drive.inflow()):
+            # Those that have come may be faster than the ones that were there when others were last handed over.
+            self.suspension.hand_over()
             # Cells that have gone push no more in the next step, and those that have come do, as after a
             # restart from here.
             self.suspension.put_forces()

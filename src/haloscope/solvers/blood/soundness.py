@@ -20,7 +20,7 @@ from haloscope.solvers.blood.vessels import Vessel, relative_velocities
 _SOUND_TAU = (0.51, 2.0)
 # Below a flow is near instability, above walls are inaccurate.
 _MOST_MACH = 0.1
-_REFUSED_MACH = 0.4
+REFUSED_MACH = 0.4
 # Change of the density that a pressure is, as a share: the equation of state is that of an ideal gas.
 _MOST_CHANGE = 0.05
 _REFUSED_CHANGE = 0.3
@@ -76,11 +76,11 @@ def check_mach(table: BloodTable, speed: float, what: str) -> float:
         It is beyond what the method bears; says the longest time step.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
-    if mach > _REFUSED_MACH:
+    if mach > REFUSED_MACH:
         shorter = table.units.time_step * _MOST_MACH / mach
         raise InputError(
             f"{what} of {speed:.3g} m/s is Mach {mach:.3g} on the lattice; allowed is at most "
-            f"{_REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give blood.time_step_us = "
+            f"{REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give blood.time_step_us = "
             f"{shorter / MICRO:.3g} or less"
         )
     return mach
@@ -120,10 +120,10 @@ def require_bearable(table: BloodTable, speed: float) -> None:
         Says how fast it has become.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
-    if math.isfinite(mach) and mach > _REFUSED_MACH:
+    if math.isfinite(mach) and mach > REFUSED_MACH:
         raise SolutionError(
             f"the flow has reached {speed:.3g} m/s, Mach {mach:.3g} on the lattice, where the method "
-            f"fails; at most {_REFUSED_MACH:g} is allowed, sound is below {_MOST_MACH:g}"
+            f"fails; at most {REFUSED_MACH:g} is allowed, sound is below {_MOST_MACH:g}"
         )
 
 

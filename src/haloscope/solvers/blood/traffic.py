@@ -143,7 +143,8 @@ class Traffic:
         speeds = np.asarray(self._suspension.device.to_host(moving.mean(axis=2)))
         openings = zip(self._names, lattice.openings, strict=True)
         for number, (name, opening) in enumerate(openings):
-            if inflow.get(name, 0.0) > 0.0:
+            # Nor where it stands still, as between two beats of a heart.
+            if inflow.get(name, -1.0) >= 0.0:
                 continue
             axis, plane = opening.axis, opening.plane
             ahead = high[axis] - plane if opening.direction > 0 else plane - low[axis]
@@ -230,4 +231,11 @@ class Traffic:
             )
         self.left_through = saved_counts({"traffic out": out}, "traffic out", out.shape)
         for feeder in self.feeders.values():
-            feeder.restore(state, step)
+            feeder.restore(state, step, self._next)
+        for kind in range(len(self._kinds)):
+            ids = [feeder.entering[kind].ids for feeder in self.feeders.values()]
+            every = np.concatenate([np.zeros(0, np.int64), *ids])
+            if len(np.unique(every)) != len(every):
+                raise InputError(
+                    "the checkpoint is damaged: one of its cells comes in at two inlets; restart from an earlier one"
+                )
