@@ -12,6 +12,7 @@ from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, tube, volum
 from haloscope.domain.blocks import SIDES
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import estimate
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
 from haloscope.solvers.blood.d3q19 import OPPOSITE
@@ -254,6 +255,31 @@ def test_after_a_restart_the_inlet_has_the_velocities_that_it_had():
     for solver in (one, two):
         solver.advance(1)
     assert two.follow() == one.follow()
+
+
+@pytest.mark.parametrize(
+    "vessel",
+    [
+        tube(openings=ends(feeds=True)),
+        {
+            "channel": {"size_um": [24.0, 10.0, 12.0], "open": ["x"], "periodic": ["z"]},
+            "openings": ends("x_low", "x_high", feeds=True),
+        },
+    ],
+    ids=["tube", "channel"],
+)
+def test_what_a_feeder_takes_is_counted_before_a_run(vessel):
+    solver = solver_of(**vessel, cells=[FED])
+    table = solver._table
+    memory = []
+    for feeds in (True, False):
+        openings = (table.openings[0].model_copy(update={"feeds": feeds}), table.openings[1])
+        blood = table.model_copy(update={"openings": openings})
+        memory.append(estimate(solver._case.model_copy(update={"blood": blood}))["memory_bytes"])
+    points = table.vessel.points(table.spacing)
+    counted = points * (memory[0] / memory[1] - 1)
+    # Segments have three to four times the length of a cell, and no point on a wall.
+    assert 0.6 * counted < feeder_of(solver).medium.lattice.count < 1.05 * counted
 
 
 def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):

@@ -315,6 +315,8 @@ class BloodTable(Table):
         return max(1, math.ceil(self.end_time_ms * 1e-3 / self.units.time_step * (1 - 1e-12)))
 
 
+# Of a periodic flow before an inlet, at most, over the diameter of the widest cell.
+_SEGMENT = 4.0
 _SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
 
 
@@ -350,6 +352,22 @@ FLOPS_A_POINT = {"bgk": 250, "trt": 290}
 """Operations of a point and step, counted in the kernel's collision."""
 
 
+def _points_before_inlets(table: BloodTable) -> float:
+    """About how many points the periodic flows have that feed cells; of a file's inlets it is not known."""
+    vessel, found = table.vessel, 0.0
+    widest = max((2 * kind.radius_um for kind in table.cells if kind.hematocrit), default=0.0)
+    for opening in table.openings:
+        if not opening.feeds or isinstance(vessel, SurfaceFile):
+            continue
+        if isinstance(vessel, Channel):
+            along = "xyz".find(opening.name[0])
+            area = math.prod(size for axis, size in enumerate(vessel.size_um) if axis != along)
+        else:
+            area = math.pi * vessel.radius_um**2
+        found += area * _SEGMENT * widest * (MICRO / table.spacing) ** 3
+    return found
+
+
 def estimate(case: BloodCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
@@ -361,7 +379,7 @@ def estimate(case: BloodCase) -> dict[str, float]:
         ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
     """
     table = case.blood
-    points = table.vessel.points(table.spacing)
+    points = table.vessel.points(table.spacing) + _points_before_inlets(table)
     buffers = 2 if table.streaming in ("two buffers", "push") else 1
     memory = points * buffers * DIRECTIONS * table.stored_bytes
     memory += bytes_beside_populations(table, points)
