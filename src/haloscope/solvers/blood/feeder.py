@@ -122,9 +122,8 @@ class Feeder:
         assert self.medium.suspension is not None
         assert vessel.suspension is not None
         self._cells, self._there = self.medium.suspension, vessel.suspension
-        lattice = vessel.lattice
-        self._mean = float(relative_velocities(table, opening, lattice).mean())
-        self._profile = developed_profile(opening, lattice)
+        self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
+        self._profile = developed_profile(opening, vessel.lattice)
         self._drive = FeederDrive(device, world, segment, self.medium)
         self._inlet: FedInlet | None = None
         if table.profile == "parabolic":
