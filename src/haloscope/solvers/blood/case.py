@@ -315,8 +315,8 @@ class BloodTable(Table):
         return max(1, math.ceil(self.end_time_ms * 1e-3 / self.units.time_step * (1 - 1e-12)))
 
 
-# Of a periodic flow before an inlet, at most, over the diameter of the widest cell.
-_SEGMENT = 4.0
+LONGEST_SEGMENT = 4.0
+"""Most length of a periodic flow before an inlet over the diameter of the widest cell."""
 _SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
 
 
@@ -364,7 +364,7 @@ def _points_before_inlets(table: BloodTable) -> float:
             area = math.prod(size for axis, size in enumerate(vessel.size_um) if axis != along)
         else:
             area = math.pi * vessel.radius_um**2
-        found += area * _SEGMENT * widest * (MICRO / table.spacing) ** 3
+        found += area * LONGEST_SEGMENT * widest * (MICRO / table.spacing) ** 3
     return found
 
 

@@ -15,6 +15,7 @@ from haloscope.domain.openings import Opening
 from haloscope.domain.shapes import Grid
 from haloscope.domain.voxels import Lattice
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.case import LONGEST_SEGMENT
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
 from haloscope.solvers.blood.lumen import distance_from_points
@@ -22,7 +23,7 @@ from haloscope.solvers.blood.lumen import distance_from_points
 Floats = NDArray[np.float64]
 
 # Lengths of a segment over the diameter of the widest cell, of which the best is taken.
-_LEAST, _MOST = 3.0, 4.0
+_LEAST, _MOST = 3.0, LONGEST_SEGMENT
 # By how much a number of cells may be a whole one only by rounding.
 _WHOLE = 1e-9
 
