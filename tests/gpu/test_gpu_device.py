@@ -103,6 +103,25 @@ def test_a_replayed_graph_equals_the_launches_one_by_one(gpu):
         np.testing.assert_array_equal(gpu.to_host(a), gpu.to_host(b))
 
 
+def test_a_graph_beside_the_main_stream_follows_it_and_is_followed(gpu):
+    start = np.random.default_rng(3).random(1_000_000)
+    direct, beside = ([gpu.from_host(start), gpu.zeros(start.shape, "f8")] for _ in range(2))
+    chain, pieces = _chain(gpu, *direct), _chain(gpu, *beside)
+    graph = gpu.graph(lambda: [launch() for launch in pieces])
+    for _ in range(20):
+        direct[0] += 1.0
+        for launch in chain:
+            launch()
+        direct[0] *= 0.5
+        beside[0] += 1.0
+        gpu.fork(gpu.beside)
+        graph.replay(gpu.beside)
+        gpu.join(gpu.beside)
+        beside[0] *= 0.5
+    for a, b in zip(direct, beside, strict=True):
+        np.testing.assert_array_equal(gpu.to_host(a), gpu.to_host(b))
+
+
 def test_kernels_of_the_side_stream_come_first_in_graphs(gpu):
     """Though the main stream's kernel was launched before, and has blocks for many times the GPU."""
     tickets = gpu.kernel(

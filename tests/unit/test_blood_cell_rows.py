@@ -45,6 +45,7 @@ def test_outlines_are_those_of_the_vertices_for_any_threads():
     assert np.array_equal(found.high, state[:, :3].max(axis=2))
     assert np.array_equal(found.fastest, np.abs(state[:, 3:]).max(axis=(1, 2)))
     assert found.centre == pytest.approx(state[:, :3].mean(axis=2), abs=1e-12)
+    assert found.velocity == pytest.approx(state[:, 3:6].mean(axis=2), abs=1e-12)
     assert found.finite.all()
 
 

@@ -160,6 +160,20 @@ def test_as_much_flows_in_the_segment_as_into_the_vessel():
         assert flow == pytest.approx(asked, rel=2e-2)
 
 
+def test_the_mean_velocity_of_a_segment_is_that_of_its_points():
+    feeder = feeder_of(fed_channel(SIDES[0]))
+    fluid, axis = feeder.medium.fluid, feeder.segment.axis
+    along = fluid.velocity.reshape(3, fluid.stride)[axis, : fluid.owned]
+    values = np.random.default_rng(4).uniform(-0.2, 0.3, fluid.owned)
+    for bad, counts_as in ((0.1, 0.1), (np.nan, 0.0), (7.0, 1.0), (-np.inf, -1.0)):
+        along[:] = values
+        along[17] = bad
+        values[17] = counts_as
+        assert feeder._drive.speed() == pytest.approx(
+            feeder.segment.sign * values.mean(), rel=1e-12
+        )
+
+
 def test_velocities_at_the_inlet_are_those_of_the_segment_and_others_where_asked():
     for profile, blunt in (("parabolic", True), ("uniform", False)):
         entry = ends(feeds=True, profile=profile)

@@ -96,7 +96,7 @@ class _AbsentKernel:
 
 
 class _AbsentGraph:
-    def replay(self) -> None:
+    def replay(self, stream: Any = None) -> None:
         pass
 
 
@@ -128,6 +128,7 @@ class AbsentDevice:
     )
     stream = None
     side = None
+    beside = None
 
     def __init__(self, target: str, *, tell: Callable[[CompiledFile], None] | None = None) -> None:
         self.target = target
@@ -193,10 +194,10 @@ class AbsentDevice:
         """A place that is no null pointer, where nothing is."""
         return _SOMEWHERE
 
-    def fork(self) -> None:
+    def fork(self, stream: Any = None) -> None:
         """Nothing to do."""
 
-    def join(self) -> None:
+    def join(self, stream: Any = None) -> None:
         """Nothing to do."""
 
     def note(self, stream: Any = None) -> Callable[[], None]:

@@ -128,7 +128,7 @@ class CpuGraph:
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
 
-    def replay(self) -> None:
+    def replay(self, stream: Any = None) -> None:
         """Do the work again."""
         self._work()
 
@@ -149,6 +149,7 @@ class CpuDevice:
     cache_bytes = 0
     stream = None
     side = None
+    beside = None
 
     def __init__(self, threads: int | None = None) -> None:
         if threads is None:
@@ -220,10 +221,10 @@ class CpuDevice:
         """Where an array begins."""
         return int(array.ctypes.data)
 
-    def fork(self) -> None:
+    def fork(self, stream: Any = None) -> None:
         """Nothing to do: there is one stream."""
 
-    def join(self) -> None:
+    def join(self, stream: Any = None) -> None:
         """Nothing to do: there is one stream."""
 
     def note(self, stream: Any = None) -> Callable[[], None]:

@@ -211,9 +211,9 @@ class CudaGraph:
         # At the end of the process the driver does it.
         weakref.finalize(self, runtime.graphExecDestroy, self._address).atexit = False
 
-    def replay(self) -> None:
-        """Launch the graph on its stream."""
-        self._runtime.graphLaunch(self._address, self._stream.ptr)
+    def replay(self, stream: Any = None) -> None:
+        """Launch the graph on a stream, or on its own."""
+        self._runtime.graphLaunch(self._address, (stream or self._stream).ptr)
 
 
 _FIRST = -100  # a priority above all that GPUs know: the driver takes the highest that there is
@@ -222,10 +222,10 @@ _REGION_UNIT = 2 << 20  # of the driver's own allocations: a region shares its p
 
 
 @functools.cache
-def _streams(index: int) -> tuple[Any, Any]:
-    """The main stream of a GPU in this process, and the side one.
+def _streams(index: int) -> tuple[Any, Any, Any]:
+    """The main stream of a GPU in this process, the side one, and the one beside them.
 
-    One pair for all devices opened on it: CuPy works on the stream that was taken into use last,
+    The same for all devices opened on it: CuPy works on the stream that was taken into use last,
     and the kernels of a device opened before must stay in order with that.
     """
     import cupy
@@ -234,7 +234,8 @@ def _streams(index: int) -> tuple[Any, Any]:
     # Entered for good. After a mere use() CuPy goes back to the null stream whenever it has worked
     # on another one, as it does to copy an array with gaps, and all order is lost.
     main.__enter__()
-    return main, cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
+    side, beside = (cupy.cuda.Stream(non_blocking=True, priority=each) for each in (_FIRST, 0))
+    return main, side, beside
 
 
 class _Region:
@@ -310,7 +311,7 @@ class CudaDevice:
         self.block_memory = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self.architecture = f"sm_{self._device.compute_capability}"
         self.identity = f"{platform.node()} {cupy.cuda.runtime.deviceGetPCIBusId(self.index)}"
-        self.stream, self.side = _streams(self.index)
+        self.stream, self.side, self.beside = _streams(self.index)
         self.stream.use()
         self._forked, self._joined = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
         self._modules: dict[tuple[Path, str], Any] = {}
@@ -343,14 +344,14 @@ class CudaDevice:
         """Where an array begins in the GPU's memory."""
         return int(array.data.ptr)
 
-    def fork(self) -> None:
-        """Let the side stream wait for what the main one holds."""
+    def fork(self, stream: Any = None) -> None:
+        """Let a stream wait for what the main one holds."""
         self._forked.record(self.stream)
-        self.side.wait_event(self._forked)
+        (stream or self.side).wait_event(self._forked)
 
-    def join(self) -> None:
-        """Let the main stream wait for what the side one holds."""
-        self._joined.record(self.side)
+    def join(self, stream: Any = None) -> None:
+        """Let the main stream wait for what another one holds."""
+        self._joined.record(stream or self.side)
         self.stream.wait_event(self._joined)
 
     def note(self, stream: Any = None) -> Callable[[], None]:

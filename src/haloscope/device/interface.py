@@ -87,8 +87,8 @@ class Kernel(Protocol):
 class Graph(Protocol):
     """Work recorded once and replayed as a whole."""
 
-    def replay(self) -> None:
-        """Do the recorded work again."""
+    def replay(self, stream: Any = None) -> None:
+        """Do the recorded work again, on one of the device's own streams; None: the main one."""
 
 
 class Device(Protocol):
@@ -148,11 +148,15 @@ class Device(Protocol):
     def side(self) -> Any:
         """A second stream whose kernels go first; None on cores."""
 
-    def fork(self) -> None:
-        """Let the side stream wait for what the main one holds."""
+    @property
+    def beside(self) -> Any:
+        """A third stream, for graphs that need nothing of what the main one does meanwhile; None on cores."""
 
-    def join(self) -> None:
-        """Let the main stream wait for what the side one holds."""
+    def fork(self, stream: Any = None) -> None:
+        """Let a stream wait for what the main one holds; None: the side one."""
+
+    def join(self, stream: Any = None) -> None:
+        """Let the main stream wait for what another one holds; None: the side one."""
 
     def note(self, stream: Any = None) -> Callable[[], None]:
         """Note what a stream holds now; the function that is returned waits for that."""

@@ -7,29 +7,34 @@
 #define LOW 0
 #define HIGH 3
 #define SUM 6
-#define FASTEST 9
-#define FINITE 10
-#define QUANTITIES 11
+#define SPEED 9
+#define FASTEST 12
+#define FINITE 13
+#define QUANTITIES 14
 #define FAR 1e300
 
-// outlines[q * count + c]: lowest and highest position along x, y, z, mean position, largest
+// outlines[q * count + c]: lowest and highest position along x, y, z, mean position, mean velocity, largest
 // component of a velocity, and 1 where all of these are finite, else 0. Sums run in a fixed order.
 KERNEL outline(const real *positions, const real *velocities, long room, long V, long count,
                real *outlines) {
   BLOCKS(c, count) {
     SHARED(real, parts[QUANTITIES], LANES);
     THREADS(i, LANES) {
-      for (int d = 0; d < 3; d++) parts[LOW + d][i] = FAR, parts[HIGH + d][i] = -FAR, parts[SUM + d][i] = 0;
+      for (int d = 0; d < 3; d++) {
+        parts[LOW + d][i] = FAR, parts[HIGH + d][i] = -FAR;
+        parts[SUM + d][i] = parts[SPEED + d][i] = 0;
+      }
       parts[FASTEST][i] = 0, parts[FINITE][i] = 1;
     }
     for (int d = 0; d < 3; d++) {
       const real *x = positions + (d * room + c) * V, *u = velocities + (d * room + c) * V;
       for (long first = 0; first < V; first += LANES)
         THREADS(i, smaller((long)LANES, V - first)) {
-          const real at = x[first + i], speed = absolute(u[first + i]);
+          const real at = x[first + i], along = u[first + i], speed = absolute(along);
           parts[LOW + d][i] = smaller(parts[LOW + d][i], at);
           parts[HIGH + d][i] = larger(parts[HIGH + d][i], at);
           parts[SUM + d][i] += at;
+          parts[SPEED + d][i] += along;
           parts[FASTEST][i] = larger(parts[FASTEST][i], speed);
           // Neither infinities nor NaN are 0 less themselves.
           parts[FINITE][i] = at - at == 0 && speed - speed == 0 ? parts[FINITE][i] : 0;

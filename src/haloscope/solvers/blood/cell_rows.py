@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 
 # As in cell_rows.cpp.
-_QUANTITIES = 11
+_QUANTITIES = 14
 _OUTLINE_BLOCK, _ROWS_BLOCK = 32, 128
 
 
@@ -31,6 +31,8 @@ class Outlines:
     ----------
     low, high, centre
         (n, 3) corners of their bounding boxes, and means of their vertices; not wrapped.
+    velocity
+        (n, 3) means of their vertices' velocities.
     fastest
         (n,) largest component of a vertex' velocity.
     finite
@@ -40,6 +42,7 @@ class Outlines:
     low: Floats
     high: Floats
     centre: Floats
+    velocity: Floats
     fastest: Floats
     finite: NDArray[np.bool_]
 
@@ -75,7 +78,8 @@ class CellRows:
                 block=(_OUTLINE_BLOCK,),
             )()
         table = self._device.to_host(found).reshape(_QUANTITIES, count)
-        return Outlines(table[:3].T, table[3:6].T, table[6:9].T, table[9], table[10] == 1)
+        low, high, centre, velocity = (table[first : first + 3].T for first in (0, 3, 6, 9))
+        return Outlines(low, high, centre, velocity, table[12], table[13] == 1)
 
     def states(self, cells: Membranes, rows: Rows) -> Floats:
         """States (n, fields, V) of the cells in n rows, on the host: 3 of each array of the state."""

@@ -1,10 +1,34 @@
-// What a periodic flow before an inlet hands over to the vessel: velocities of the inlet's points, and of vertices.
+// What a periodic flow before an inlet hands over to the vessel: velocities of the inlet's points, and of vertices;
+// and what flows in it.
 //
 // positions, velocities: component d of vertex v of cell c at (d * capacity + c) * V + v.
 // led [3][room][V]: velocities of the vertices of cells on their way in, of which there are count[0].
 // Constants: real.
 
 #define LANES 256
+#define PIECES 64
+
+// sums[b], b below PIECES: of every PIECES-th run of LANES values of u, in whole parts of 1 / scale, which add up to
+// the same whatever their order. Values beyond 1 count as 1, what is no number as 0.
+KERNEL sum_along(const double *u, long count, double scale, long *sums) {
+  BLOCKS(b, PIECES) {
+    SHARED(long, parts, LANES);
+    THREADS(t, LANES) {
+      parts[t] = 0;
+      for (long i = b * LANES + t; i < count; i += PIECES * LANES) {
+        const double value = u[i] == u[i] ? smaller(larger(u[i], -1.0), 1.0) * scale : 0;
+        parts[t] += (long)(value < 0 ? value - 0.5 : value + 0.5);
+      }
+    }
+    BARRIER();
+    for (long half = LANES / 2; half; half /= 2) {
+      THREADS(t, half) parts[t] += parts[t + half];
+      BARRIER();
+    }
+    THREADS(only, 1) sums[b] = parts[0];
+    BARRIER();
+  }
+}
 
 // Cell k of `led` has the velocities of the cell in row rows[k].
 KERNEL fetch(const double *velocities, long capacity, long V, const int *rows, const int *count, double *led,

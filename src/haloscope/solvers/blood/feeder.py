@@ -142,6 +142,8 @@ class Feeder:
         self._due = np.zeros(len(self.entering))
         self.smoothed = 0
         self._step = 0
+        # Whether the next step was begun, beside the one of the vessel. Ranks wait for each other in all.
+        self._begun, self._alone = False, world.size == 1
 
     @property
     def cells(self) -> int:
@@ -169,15 +171,30 @@ class Feeder:
 
     # Steps
 
-    def before_step(self, inflow: float) -> None:
-        """Take a step of the segment, and tell the vessel what goes into it in its next step."""
+    def before_step(self, inflow: float, *, another: bool) -> None:
+        """Take a step of the segment, and tell the vessel what goes into it in its next step.
+
+        Parameters
+        ----------
+        inflow
+            Of the opening in m/s.
+        another
+            Whether nothing but the vessel's step comes before this is called again: a GPU takes the
+            segment's next one meanwhile.
+        """
         with _STEP, self._named():
-            self.medium.take()
+            if not self._begun:
+                self.medium.begin()
+            self.medium.end()
+            self._begun = False
             self._step += 1
             self._drive.steps += 1
             if self._step % self._table.inside_interval == 0:
                 self.medium.mark_inside()
             self._tell(inflow)
+            if another and self._alone:
+                self.medium.begin()
+                self._begun = True
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -252,13 +269,10 @@ class Feeder:
         """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
         given, segment = self._cells.kinds[kind], self.segment
         found = np.zeros(given.total)
-        if given.count:
-            m = given.membranes
-            along = m.positions.reshape(3, m.capacity, m.vertices)[segment.axis, : given.count]
-            foremost = along.max(axis=1) if segment.sign > 0 else along.min(axis=1)
-            ahead = self._device.to_host(foremost) + segment.offset[segment.axis]
-            own = given.own
-            found[given.ids[own]] = segment.sign * (ahead[own] - self.opening.plane)
+        outlines, own = self._cells.outlines(kind), given.own
+        foremost = outlines.high if segment.sign > 0 else outlines.low
+        ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
+        found[given.ids[own]] = segment.sign * (ahead - self.opening.plane)
         # What is no number is found by those who look at cells.
         fronts = np.nan_to_num(self._world.sum(found), nan=0.0, posinf=0.0, neginf=0.0)
         return fronts, np.floor(fronts / segment.length).astype(np.int64)
@@ -318,11 +332,9 @@ class Feeder:
             here = np.flatnonzero(np.isin(cells.ids, given.ids[given.own]))
             if here.size:
                 rows = np.searchsorted(given.ids, cells.ids[here])
-                m = given.membranes
-                along = m.positions.reshape(3, m.capacity, m.vertices)[self.segment.axis]
-                some = self._device.to_host(along[self._device.from_host(rows)])
-                at = cells.threshold
-                least = (at.sign * (some - at.plane)).min(axis=1)
+                outlines, at = self._there.outlines(kind), cells.threshold
+                hindmost = outlines.low if at.sign > 0 else outlines.high
+                least = at.sign * (hindmost[rows, at.axis] - at.plane)
                 found[0, here], found[1, here] = 1, least >= at.deep + at.fade
             there, within = self._world.sum(found)
             stay = (there > 0) & (within == 0)
@@ -341,6 +353,9 @@ class Feeder:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
+        if self._begun:
+            # The vessel broke: what is kept is one step further here.
+            self._device.join(self._device.beside)
         found = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
         found[self._key("points")] = self.medium.points()
         found[self._key("drive")] = self._drive.state()

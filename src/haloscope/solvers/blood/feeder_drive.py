@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
+from haloscope.solvers.blood.entering import SOURCE
 from haloscope.solvers.blood.feeder_segment import Segment
 from haloscope.solvers.blood.lattice_flow import permeability
 from haloscope.solvers.blood.medium import Medium
@@ -17,6 +18,8 @@ Floats = NDArray[np.float64]
 _CATCHING_UP = 20
 # Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
 _BITS = 62
+# As in entering.cpp.
+_PIECES, _LANES = 64, 256
 
 
 class FeederDrive:
@@ -35,6 +38,15 @@ class FeederDrive:
         self._segment, self._medium = segment, medium
         self.steps = 0
         self._force, self._before, self._wanted = 0.0, 0.0, 0.0
+        fluid, count = medium.fluid, segment.lattice.count
+        self._scale = 2.0 ** (_BITS - count.bit_length())
+        self._sums = device.zeros((_PIECES,), np.int64)
+        along = fluid.velocity.reshape(3, fluid.stride)[segment.axis]
+        self._sum = device.kernel(SOURCE, "sum_along", {"real": "double"}).bind(
+            *(along, fluid.owned, self._scale, self._sums),
+            extent=(_PIECES * _LANES,),
+            block=(_LANES,),
+        )
 
     def start(self, speed: float, profile: Floats, tau: float) -> None:
         """Let fluid alone flow as it does for good.
@@ -83,14 +95,12 @@ class FeederDrive:
 
     def speed(self) -> float:
         """Mean velocity, the same bits for any number of ranks; all of them call this."""
-        fluid, xp = self._medium.fluid, self._device.xp
-        count = self._segment.lattice.count
-        scale = 2.0 ** (_BITS - count.bit_length())
-        along = fluid.velocity.reshape(3, fluid.stride)[self._segment.axis, : fluid.owned]
+        self._sum()
         # What is no number is found by those who look at cells.
-        total = xp.rint(xp.nan_to_num(along.clip(-1.0, 1.0)) * scale).astype(xp.int64).sum()
-        sums = self._world.sum(np.array([int(total)], np.int64))
-        speed: float = self._segment.sign * float(sums[0]) / scale / count
+        sums = self._world.sum(self._device.to_host(self._sums).sum(keepdims=True))
+        speed: float = (
+            self._segment.sign * float(sums[0]) / self._scale / self._segment.lattice.count
+        )
         return speed
 
     def state(self) -> Floats:

@@ -89,6 +89,10 @@ class Holders:
         state = np.moveaxis(values, 3, 2).reshape(len(ids), fields_of(cells), cells.vertices)
         self._arrange(given, Arrival(there, rows, state))
 
+    def outlines(self, given: Present) -> Outlines:
+        """Where cells of a kind are that are present."""
+        return self._rows.outlines(given.membranes, given.count)
+
     def look(self, kinds: Sequence[Present]) -> tuple[list[Outlines], float]:
         """Where cells are, and the largest speed on any rank; all ranks call this.
 
@@ -97,7 +101,7 @@ class Holders:
         SolutionError
             An own cell has a vertex without a place or speed, or a cell is lost; the same on every rank.
         """
-        found = [self._rows.outlines(given.membranes, given.count) for given in kinds]
+        found = [self.outlines(given) for given in kinds]
         fastest, fault = 0.0, ""
         for given, outlines in zip(kinds, found, strict=True):
             fastest = max(fastest, float(outlines.fastest[given.own].max(initial=0.0)))

@@ -197,6 +197,14 @@ class Medium:
         """Take steps; how many; see :meth:`Stepping.take`."""
         return self.stepping.take(at_most)
 
+    def begin(self) -> None:
+        """Begin a step, on several ranks in order with all else; see :meth:`Stepping.begin`."""
+        self.stepping.begin(beside=self._world.size == 1)
+
+    def end(self) -> None:
+        """Let what comes follow the step that was begun, if one was."""
+        self.stepping.end()
+
     @property
     def points_shape(self) -> tuple[int, int]:
         """Of what :meth:`points` gives: a row for each population, and one of flags where cells are viscous."""

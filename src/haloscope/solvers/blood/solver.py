@@ -264,7 +264,9 @@ class BloodSolver:
         while self.step < end:
             self._set_drive(self.step)
             if self.traffic is not None:
-                self.traffic.before_step(self._drive.inflow())
+                after = self.step + 1
+                another = after < end and bool(after % self._look_each)
+                self.traffic.before_step(self._drive.inflow(), another=another)
             self.step += self.medium.take(self._undisturbed(end))
             if self.suspension is not None:
                 self._see_to_cells()

@@ -38,6 +38,7 @@ class Stepping:
         self._launched: set[int] = set()
         self._cells: tuple[object, ...] = ()
         self._wanted = graphs and device.kind != "cpu" and flow.capturable
+        self._beside, self._counted = False, True
 
     def take(self, at_most: int = 1) -> int:
         """Advance fluid and cells.
@@ -51,6 +52,26 @@ class Stepping:
         -------
         int
             Steps that were taken.
+        """
+        count = self.begin(at_most)
+        self.end()
+        return count
+
+    def begin(self, at_most: int = 1, *, beside: bool = False) -> int:
+        """Do what :meth:`take` does but for what :meth:`end` does.
+
+        Parameters
+        ----------
+        at_most
+            As :meth:`take` has it.
+        beside
+            Until :meth:`end` the device may do other things meanwhile, where the step is a graph; nothing
+            may be asked of the flow and the cells.
+
+        Returns
+        -------
+        int
+            Steps that were begun.
         """
         if not self._wanted or (self._suspension is not None and self._suspension.due):
             self._flow.step()
@@ -70,12 +91,21 @@ class Stepping:
             count = 1
         else:
             count = MANY if self._suspension is None and at_most >= MANY else 1
-            self._replay(phase, count)
-        if self._suspension is not None:
-            self._suspension.count_step()
+            self._replay(phase, count, beside)
+        self._counted = False
         return count
 
-    def _replay(self, phase: int, count: int) -> None:
+    def end(self) -> None:
+        """Let what comes follow the steps that were begun, and look at cells when it is time."""
+        if self._beside:
+            self._beside = False
+            self._device.join(self._device.beside)
+        if not self._counted:
+            self._counted = True
+            if self._suspension is not None:
+                self._suspension.count_step()
+
+    def _replay(self, phase: int, count: int, beside: bool) -> None:
         """Take steps that begin with one of a kind that was launched before."""
         graph = self._captured.get((phase, count))
         if graph is None:
@@ -88,7 +118,12 @@ class Stepping:
         else:
             for _ in range(count):
                 self._flow.fluid.skip_step()
-        graph.replay()
+        if beside:
+            self._beside = True
+            self._device.fork(self._device.beside)
+            graph.replay(self._device.beside)
+        else:
+            graph.replay()
 
     def _launch(self) -> None:
         self._flow.step()

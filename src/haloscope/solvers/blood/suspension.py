@@ -14,6 +14,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.shared_rows import SharedRows
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.cell_rows import Outlines
 from haloscope.solvers.blood.cell_timetable import CellTimetable
 from haloscope.solvers.blood.cells import Held, Region
 from haloscope.solvers.blood.coupling import Coupling, OwnBox, SomeCells
@@ -124,6 +125,8 @@ class Suspension:
         self.entering: list[EnteringCells] = []
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
+        # By kind, for the cells that were present and the step.
+        self._outlines: dict[int, tuple[Held, int, Outlines]] = {}
 
     # Cells come and go
 
@@ -207,6 +210,15 @@ class Suspension:
         cells = self._repelling_cells()
         for between in self._between_cells:
             between.grow(cells)
+
+    def outlines(self, kind: int) -> Outlines:
+        """Where the cells of a kind are that are present; of others' copies only what is near here counts."""
+        given = self.kinds[kind]
+        held, step, found = self._outlines.get(kind, (None, -1, None))
+        if found is None or held is not given.held or step != self._step:
+            found = self._holders.outlines(given)
+            self._outlines[kind] = given.held, self._step, found
+        return found
 
     def complete(self) -> None:
         """Put copies of others' cells where these are, as a whole; all ranks call this."""

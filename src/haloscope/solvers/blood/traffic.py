@@ -15,7 +15,6 @@ from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.medium import Medium
-from haloscope.solvers.blood.present_cells import Present
 from haloscope.solvers.interface import Results
 from haloscope.solvers.saved_arrays import saved_counts
 
@@ -92,10 +91,18 @@ class Traffic:
         for name, feeder in self.feeders.items():
             feeder.start(inflow[name])
 
-    def before_step(self, inflow: Mapping[str, float]) -> None:
-        """Let the flows that feed take the step that the vessel takes next."""
+    def before_step(self, inflow: Mapping[str, float], *, another: bool) -> None:
+        """Let the flows that feed take the step that the vessel takes next.
+
+        Parameters
+        ----------
+        inflow
+            Velocities into the vessel in m/s where they are given, by opening.
+        another
+            Whether nothing but that step comes before this is called again.
+        """
         for name, feeder in self.feeders.items():
-            feeder.before_step(inflow[name])
+            feeder.before_step(inflow[name], another=another)
 
     def look(self, inflow: Mapping[str, float]) -> bool:
         """Let cells out and in.
@@ -112,7 +119,7 @@ class Traffic:
         """
         before = *self.left, *self.entered
         for number, given in enumerate(self._suspension.kinds):
-            through = self._going(given, inflow)
+            through = self._going(number, inflow)
             gone = through >= 0
             if self._world.any(bool(gone.any())):
                 counts = np.bincount(through[gone], minlength=len(self._names)).astype(np.int64)
@@ -123,24 +130,17 @@ class Traffic:
             self.entered = [a + b for a, b in zip(self.entered, came, strict=True)]
         return before != (*self.left, *self.entered)
 
-    def _going(self, given: Present, inflow: Mapping[str, float]) -> np.ndarray:
-        """By cell the opening whose plane it touches from within and to which it moves.
+    def _going(self, kind: int, inflow: Mapping[str, float]) -> np.ndarray:
+        """By cell of a kind the opening whose plane it touches from within and to which it moves.
 
         None goes where the case says that the flow comes in.
 
         -1: none, or it is another rank's.
         """
-        m, lattice = given.membranes, self._lattice
+        given, lattice = self._suspension.kinds[kind], self._lattice
         through = np.full(given.count, -1)
-        if not given.count:
-            return through
-        cells = m.positions.reshape(3, m.capacity, m.vertices)[:, : given.count]
-        low, high = (
-            np.asarray(self._suspension.device.to_host(found))
-            for found in (cells.min(axis=2), cells.max(axis=2))
-        )
-        moving = m.velocities.reshape(3, m.capacity, m.vertices)[:, : given.count]
-        speeds = np.asarray(self._suspension.device.to_host(moving.mean(axis=2)))
+        found = self._suspension.outlines(kind)
+        low, high, speeds = found.low.T, found.high.T, found.velocity.T
         openings = zip(self._names, lattice.openings, strict=True)
         for number, (name, opening) in enumerate(openings):
             # Nor where it stands still, as between two beats of a heart.
