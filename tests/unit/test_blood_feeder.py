@@ -160,6 +160,22 @@ def test_as_much_flows_in_the_segment_as_into_the_vessel():
         assert flow == pytest.approx(asked, rel=2e-2)
 
 
+def test_a_slow_segment_whose_force_is_set_rarely_flows_as_the_vessel_does():
+    given = tube(openings=ends(feeds=True, value=SPEED / 10), cells=[{**CELLS, "hematocrit": 0.3}])
+    solver = solver_of(**given)
+    assert solver._look_each == 50
+    feeder = feeder_of(solver)
+    found = []
+    for _ in range(30):
+        solver.advance(50)
+        found.append(feeder._drive.speed() * solver.units.velocity / (SPEED / 10))
+    # At first the fluid flows as it would without cells; these hold it back four times as much.
+    assert np.allclose(found[:4], 1.0, atol=0.25)
+    assert np.allclose(found[4:], 1.0, atol=0.15)
+    assert np.allclose(found[-10:], 1.0, atol=0.04)
+    assert max(np.abs(np.diff(found[4:]))) < 0.04
+
+
 def test_the_mean_velocity_of_a_segment_is_that_of_its_points():
     feeder = feeder_of(fed_channel(SIDES[0]))
     fluid, axis = feeder.medium.fluid, feeder.segment.axis
@@ -248,9 +264,9 @@ def test_cells_are_handed_over_anew_when_one_comes_in(monkeypatch):
 
     monkeypatch.setattr(solver.suspension, "hand_over", hand_over)
     came = []
-    for _ in range(60):
+    for _ in range(40):
         before = solver.traffic.entered[0]
-        solver.advance(10)
+        solver.advance(solver._look_each)
         if solver.traffic.entered[0] > before:
             came.append(solver.step)
     assert came

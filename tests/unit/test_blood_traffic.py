@@ -96,6 +96,28 @@ def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what, ra
         two.advance(7)
 
 
+@pytest.mark.parametrize(
+    ("inlet", "more", "steps"),
+    [
+        ({"value": SPEED / 100}, {}, 50),
+        ({"value": SPEED / 100}, {"cell_interval": 200}, 200),
+        ({"value": SPEED}, {}, 14),
+        ({"value": SPEED / 5}, {}, 50),
+        ({"value": SPEED / 5, "profile": "5"}, {}, 29),
+        # A spacing in so many steps.
+        ({"value": 8 * SPEED}, {}, 7),
+        # What flows then is not known before.
+        ({"value": SPEED / 100}, {"pressure_gradient_pa_m": [1e3, 0.0, 0.0]}, 10),
+        ({"kind": "pressure", "value": 20.0}, {}, 10),
+        ({"kind": "pressure", "value": 20.0}, {"cell_interval": 20}, 4),
+        ({"value": SPEED / 100, "signal": "1 + sin(t)"}, {}, 4),
+    ],
+)
+def test_openings_are_looked_at_before_cells_have_gone_far(inlet, more, steps):
+    solver = solver_of(**tube(openings=ends(**inlet), cells=[CELLS | {"hematocrit": 0.1}], **more))
+    assert solver._look_each == steps
+
+
 def test_no_cell_leaves_where_the_fluid_comes_in_by_a_pressure():
     openings = [
         {"name": "inlet", "kind": "pressure", "value": 200.0},

@@ -162,7 +162,8 @@ class BloodTable(Table):
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
     """Most steps between two looks at cells: whether all have places, and when to hand them over to
     other ranks, which also counts them. Openings are looked at five times as often, and every ten steps
-    or more often."""
+    or more often; at most so many steps apart while nothing goes further than a quarter of a spacing,
+    where velocities of openings drive all of the flow."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
     """Steps between two times at which it is found which points lie inside cells, where these are
     more viscous."""

@@ -124,7 +124,7 @@ class Feeder:
         self._cells, self._there = self.medium.suspension, vessel.suspension
         self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
         self._profile = developed_profile(opening, vessel.lattice)
-        self._drive = FeederDrive(device, world, segment, self.medium)
+        self._drive = FeederDrive(device, world, segment, self.medium, blood.tau)
         self._inlet: FedInlet | None = None
         if table.profile == "parabolic":
             both = (device, segment, self.medium, vessel, number, self._profile)
@@ -157,7 +157,7 @@ class Feeder:
 
     def start(self, inflow: float) -> None:
         """Let the segment flow as fluid alone would at a mean inflow in m/s; cells that cross its end stay."""
-        self._drive.start(self._wanted(inflow), self._profile, self._table.tau)
+        self._drive.start(self._wanted(inflow), self._profile)
         self.medium.start()
         self._turns = [self._fronts(kind)[1] for kind in range(len(self.entering))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +16,11 @@ from haloscope.solvers.blood.medium import Medium
 
 Floats = NDArray[np.float64]
 
-# Steps in which what a mean velocity lacks is made up for.
+# Least steps in which what a mean velocity lacks is made up for.
 _CATCHING_UP = 20
+# Drag that is sure to be there, over that of the fluid alone. Cells may add more than as much again, and a
+# stress of their own, both of which show late: with all that is found in it the flow swings.
+_DRAG = 1.5
 # Of sums of velocities in whole numbers, which do not depend on who adds what: bits.
 _BITS = 62
 # As in entering.cpp.
@@ -31,13 +36,20 @@ class FeederDrive:
         Where to compute, and the ranks.
     segment, medium
         The points, and what flows there.
+    tau
+        Relaxation time.
     """
 
-    def __init__(self, device: Device, world: World, segment: Segment, medium: Medium) -> None:
+    def __init__(
+        self, device: Device, world: World, segment: Segment, medium: Medium, tau: float
+    ) -> None:
         self._device, self._world = device, world
         self._segment, self._medium = segment, medium
         self.steps = 0
         self._force, self._before, self._wanted = 0.0, 0.0, 0.0
+        thinness = permeability(segment.lattice, segment.axis) / segment.lattice.spacing**2
+        # Of the fluid alone: force over mean velocity.
+        self._drag = (tau - 0.5) / 3.0 / thinness
         fluid, count = medium.fluid, segment.lattice.count
         self._scale = 2.0 ** (_BITS - count.bit_length())
         self._sums = device.zeros((_PIECES,), np.int64)
@@ -48,7 +60,7 @@ class FeederDrive:
             block=(_LANES,),
         )
 
-    def start(self, speed: float, profile: Floats, tau: float) -> None:
+    def start(self, speed: float, profile: Floats) -> None:
         """Let fluid alone flow as it does for good.
 
         Parameters
@@ -57,8 +69,6 @@ class FeederDrive:
             Mean velocity.
         profile
             Velocities at the section's points over that, in their order.
-        tau
-            Relaxation time.
         """
         part, segment = self._medium.part, self._segment
         coordinates = np.array(part.coordinates[: part.owned])
@@ -72,20 +82,23 @@ class FeederDrive:
         velocity[segment.axis] = segment.sign * speed * along
         self._medium.fluid.set_equilibrium(np.ones(part.owned), velocity)
         self._before = self._wanted = speed
-        thinness = permeability(segment.lattice, segment.axis) / segment.lattice.spacing**2
-        self._push((tau - 0.5) / 3.0 * speed / thinness)
+        self._push(self._drag * speed)
 
     def keep_up(self, wanted: float) -> None:
         """Set the force for a mean velocity, some `steps` after the last time; all ranks call this.
 
-        What held the flow back since then is made up for, with what the velocity lacks, and what is
-        wanted is followed.
+        By du/dt = F - k u - c, with the c that held the flow back since then: the velocity that is wanted next,
+        if it goes on to change as it does but not backwards, is reached as many steps from now.
         """
         speed, steps = self.speed(), max(1, self.steps)
-        held_back = self._force - (speed - self._before) / steps
-        following = (wanted - self._wanted) / steps
+        drag = _DRAG * self._drag
+        held_back = (
+            self._force - (speed - self._before) / steps - drag * 0.5 * (speed + self._before)
+        )
+        ahead = max(steps, _CATCHING_UP)
+        aim = max(0.0, wanted + (wanted - self._wanted) * ahead / steps)
         self._before, self._wanted, self.steps = speed, wanted, 0
-        self._push(held_back + following + (wanted - speed) / _CATCHING_UP)
+        self._push(held_back + drag * (speed + (speed - aim) / math.expm1(-drag * ahead)))
 
     def _push(self, force: float) -> None:
         self._force = force

@@ -45,6 +45,7 @@ from haloscope.solvers.blood.vessels import (
     distances_from_walls,
     fluid_openings,
     open_vessel,
+    relative_velocities,
     wall_links,
 )
 from haloscope.solvers.interface import Field, Followed, Results, Work
@@ -57,14 +58,14 @@ Floats = NDArray[np.float64]
 _SETUP = TimedRegion("set-up")
 _NAMES = ("u", "v", "w", "p")
 _INSIDE = "inside"
-# Work of a vertex over that of a point.
-_POINTS_A_VERTEX = 40
 # Relative difference of time steps that are one: a step that was copied in another unit differs by rounding.
 _SAME_STEP = 1e-12
 # Looks at openings within the longest time between two counts of cells.
 _LOOKS = 5
-# Most steps between them, and the largest velocity of an opening over the mean.
+# Most steps between them, and the largest velocity of an opening over what the case gives, or more.
 _LOOK_EVERY, _PEAK = 10, 2.0
+# Spacings that cells go between two looks where more steps are taken.
+_LITTLE = 0.25
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
 
 
@@ -226,15 +227,26 @@ class BloodSolver:
 
     def _steps_between_looks(self) -> int:
         """Steps in which no cell goes far at an opening, where the flow is as fast as the case says."""
-        given = (each for each in self.vessel.openings if each.kind == "velocity")
-        fastest = (
-            _PEAK * max((abs(each.value) for each in given), default=0.0) / self.units.velocity
-        )
+        lattice, fastest = self.vessel.lattice, 0.0
+        for points, table in zip(lattice.openings, self.vessel.openings, strict=True):
+            if table.kind == "velocity":
+                peak = np.abs(relative_velocities(table, points, lattice)).max(initial=_PEAK)
+                fastest = max(fastest, peak * abs(table.value) / self.units.velocity)
         if not all(each.time_signal().steady for each in self.vessel.openings):
             # How far a signal goes is not known for all times: beyond this no run goes on.
             fastest = max(fastest, REFUSED_MACH * SOUND_SPEED)
-        most = max(1, min(_LOOK_EVERY, self._table.cell_interval // _LOOKS))
-        return most if most * fastest <= 1.0 else max(1, int(1.0 / fastest))
+        interval = self._table.cell_interval
+        most = max(1, min(_LOOK_EVERY, interval // _LOOKS))
+        if most * fastest > 1.0:
+            return max(1, int(1.0 / fastest))
+        if not fastest or self._driven_by_pressures():
+            return most
+        return max(most, min(interval, int(_LITTLE / fastest)))
+
+    def _driven_by_pressures(self) -> bool:
+        """Whether fluid may flow that does not come in at a given velocity."""
+        pressures = {each.value for each in self.vessel.openings if each.kind == "pressure"}
+        return len(pressures) > 1 or any(self._table.pressure_gradient_pa_m)
 
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
