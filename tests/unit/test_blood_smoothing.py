@@ -37,7 +37,10 @@ def test_creases_go_and_the_rest_of_the_cell_stays(vertex):
     moved = np.linalg.norm(found - x, axis=1) > 0
     assert moved[vertex]
     assert moved.sum() < 60
-    assert volumes(found[None], mesh.triangles) == pytest.approx(mesh.volume(), rel=0.1)
+    # Far more than a crease takes; the volume stays all the same.
+    assert volumes(found[None], mesh.triangles) == pytest.approx(
+        volumes(x[None], mesh.triangles), rel=2e-3
+    )
     assert np.array_equal(x[~moved], mesh.vertices[~moved])
 
 

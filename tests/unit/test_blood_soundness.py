@@ -68,7 +68,7 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
         ({"relaxation_time": 2.5}, "outside the sound range"),
         ({"density_kg_m3": 1e6, "cells": [_CELL]}, "stiff for this step"),
         (
-            {"density_kg_m3": 1e5, "cells": [_CELL]},
+            {"density_kg_m3": 1e5, "cells": [{**_CELL, "volume_modulus_pa": 2000.0}]},
             "held too firmly for this step: kappa dt^2 / (rho dx^2) is",
         ),
         (
@@ -85,6 +85,10 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
         ({"spacing_um": 1.0, "cells": [_CELL]}, "crease"),
         ({"cells": [{**_CELL, "viscosity_ratio": 5.0}]}, "inside cells"),
         ({"pressure_gradient_pa_m": [6e7, 0.0, 0.0]}, "errors of compressibility"),
+        (
+            {"pressure_gradient_pa_m": [1.2e6, 0.0, 0.0], "cells": [_CELL]},
+            "red-cell is drawn out at the walls by a capillary number of 9.4: above 5",
+        ),
     ],
 )
 def test_what_is_not_sound_is_told(changes, words):
@@ -300,6 +304,17 @@ def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):
         lines = [line for line in report(table) if "connected with in:" in line]
         assert len(lines) == told
         assert all("normals of blood.openings point out of the vessel" in line for line in lines)
+
+
+@pytest.mark.parametrize("density", [1025.0, 1e5])
+def test_volumes_are_held_as_firmly_as_the_fluid_is_unless_told(density):
+    table = _table(
+        density_kg_m3=density, cells=[_CELL, {"name": "other", "volume_modulus_pa": 10.0}]
+    )
+    alone, told = table.cells
+    assert alone.firmness(table.units) == pytest.approx(1 / 3)
+    assert told.firmness(table.units) == pytest.approx(10.0 / table.units.pressure)
+    assert not [line for line in report(table) if "held too firmly" in line]
 
 
 def test_openings_that_feed_need_cells_and_fluid_that_comes_in():

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case import Position, Table
+from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
 _LARGEST = 1e30
 MICRO = 1e-6
@@ -80,8 +81,9 @@ class CellsTable(Table):
     """Helfrich's bending modulus; 0: none."""
     spontaneous_curvature: Literal["rest", "none"] = "rest"
     """rest: the shape at rest is free of bending moments; none: flat membranes are."""
-    volume_modulus_pa: NotNegative = 2000.0
-    """Holds the volume: energy kappa (V - V0)^2 / (2 V0)."""
+    volume_modulus_pa: NotNegative | None = None
+    """Holds the volume: energy kappa (V - V0)^2 / (2 V0); by default as firmly as the fluid resists being
+    compressed on the lattice, rho c_s^2."""
     area_modulus_un_m: NotNegative = 100.0
     """Holds the whole area: energy kappa (A - A0)^2 / (2 A0)."""
     membrane_viscosity_un_s_m: NotNegative = 0.0
@@ -127,6 +129,12 @@ class CellsTable(Table):
                 f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
             )
         return self
+
+    def firmness(self, units: LatticeUnits) -> float:
+        """Volume modulus in lattice units: kappa dt^2 / (rho dx^2)."""
+        if self.volume_modulus_pa is None:
+            return SOUND_SPEED**2
+        return self.volume_modulus_pa / units.pressure
 
     @property
     def volume(self) -> float:

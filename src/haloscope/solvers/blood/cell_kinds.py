@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
+from haloscope.domain.lattice_runs import raster
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
@@ -26,6 +27,8 @@ from haloscope.solvers.blood.units import LatticeUnits
 
 Floats = NDArray[np.float64]
 
+# Layers of points before openings in which no cell starts: where one would leave at once, and one more.
+_CLEAR = 3
 # Least distance of centres over the least radius, from which on overlaps are seen by their depth.
 _LEAST_APART = 0.1
 
@@ -64,7 +67,7 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
             table.bending_modulus_j / units.energy,
             "reference" if table.spontaneous_curvature == "rest" else 0.0,
             table.area_modulus_un_m * 1e-6 / units.surface_modulus,
-            table.volume_modulus_pa / units.pressure,
+            table.firmness(units),
             table.membrane_viscosity_un_s_m * 1e-6 / units.surface_viscosity,
             table.viscous_stiffness,
             table.fold_guard,
@@ -79,10 +82,26 @@ def on_cores(device: Device) -> Device:
     return device if device.kind == "cpu" else CpuDevice()
 
 
-def lumen_of(lattice: Lattice, reach: float) -> Lumen:
-    """The vessel as packing sees it, in um; `reach` in um."""
+def lumen_of(lattice: Lattice, reach: float, *, clear: int = 0) -> Lumen:
+    """The vessel as packing sees it, in um.
+
+    Parameters
+    ----------
+    lattice
+        Its points.
+    reach
+        To how far from walls distances are known, in um.
+    clear
+        Layers of points before openings that do not count as inside.
+    """
     inside = np.zeros(math.prod(lattice.shape), bool)
     inside[lattice.runs.numbers()] = True
+    for opening in lattice.openings:
+        places = lattice.coordinates(opening.numbers)
+        for layer in range(min(clear, lattice.shape[opening.axis])):
+            before = places.copy()
+            before[:, opening.axis] -= opening.direction * layer
+            inside[raster(lattice.shape, before)] = False
     spacing = lattice.spacing / MICRO
     return Lumen.from_points(
         inside.reshape(lattice.shape[::-1]),
@@ -131,10 +150,11 @@ def _starting_cells(
 ) -> Cells:
     shapes = [shape_of(table) for table in tables]
     widest = max(table.radius_um for table in tables)
-    lumen = lumen_of(lattice, 2 * widest)
+    full = any(table.hematocrit for table in tables)
+    lumen = lumen_of(lattice, 2 * widest, clear=_CLEAR if full else 0)
     fillings = [filling_of(table) for table in tables]
     placed = _placed(tables)
-    if any(table.hematocrit for table in tables):
+    if full:
         if placed.count:
             raise InputError(
                 "some kinds of blood.cells have a hematocrit and others cells at given places; "

@@ -22,9 +22,10 @@ def smoothed(x: Floats, mesh: MembraneMesh) -> Floats:
     """The cell at x, (V, 3), without thin or folded triangles.
 
     Vertices of such triangles, and those around them, go to the middle of their neighbours until none is
-    left, or for so many rounds; all others stay.
+    left, or for so many rounds, and outward or inward so that the volume stays; all others stay.
     """
     x = x.copy()
+    volume = _volume(x, mesh)
     triangles, vertices = mesh.triangles, len(x)
     start, end = np.concatenate([mesh.edges, mesh.edges[:, ::-1]]).T
     count = np.bincount(start, minlength=vertices)
@@ -38,7 +39,20 @@ def smoothed(x: Floats, mesh: MembraneMesh) -> Floats:
         around = np.stack([np.bincount(start, x[end, d], vertices) for d in range(3)], axis=1)
         middle = around / count[:, None]
         x[chosen] += _PART * (middle - x)[chosen]
+        # To first order in how far they go.
+        normals, area = triangle_normals(x, triangles)
+        outward = np.zeros_like(x)
+        np.add.at(outward, triangles, (normals * area[:, None] / 3)[:, None])
+        outward *= chosen[:, None]
+        size = float((outward**2).sum())
+        if size > 0.0:
+            x += (volume - _volume(x, mesh)) / size * outward
     return x
+
+
+def _volume(x: Floats, mesh: MembraneMesh) -> float:
+    a, b, c = (x[mesh.triangles[:, k]] - x[0] for k in range(3))
+    return float((a * np.cross(b, c)).sum()) / 6
 
 
 def _bad_triangles(x: Floats, mesh: MembraneMesh) -> NDArray[np.bool_]:
