@@ -151,7 +151,18 @@ def test_what_the_others_change_is_right_otherwise(run):
                 "first at (2.66468, -2.7454, -5.31637) um; ",
             ],
         ),
-        ("blood.surface.file=nothing.stl", ["nothing.stl", "not there"]),
+        (
+            "blood.surface.file=nothing.stl",
+            ["nothing.stl is not there in /", ", where the command runs; give its path from there"],
+        ),
+        (
+            "blood.surface.scale_um=1e10",
+            [
+                "the surface in whole.stl is ",
+                " um with blood.surface.scale_um = 1e+10, about ",
+                "lattice points at blood.spacing_um = 1; at most 1e+12 are taken: check scale_um",
+            ],
+        ),
         ("blood.surface.file=vessel.toml", ["unknown ending", ".stl and .obj"]),
         ("blood.surface.scale_um=1.0", ["no point of the lattice", "unit"]),
         ("blood.spacing_um=2.2", ["too coarse", "points across at (", "use at most about"]),
@@ -169,6 +180,13 @@ def test_a_surface_that_does_not_do_is_told(refusal, setting, words):
         (
             'name="entry"',
             ["the surface in whole.stl has no group 'entry'", "wall, inlet, outlet-1, outlet-2"],
+        ),
+        (
+            'name="wall"',
+            [
+                "opening 'wall': that group of the surface in whole.stl is no flat end of a vessel",
+                "give one of the groups that are flat (inlet, outlet-1, outlet-2), or a position and",
+            ],
         ),
         (
             'name="inlet", position_um=[500.0, 0.0, 0.0], normal=[-1.0, 0.0, 0.0]',
@@ -248,7 +266,16 @@ def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["blood.relaxation_time=0.5"], ["blood.relaxation_time = 0.5", "0.5005"]),
+        *(
+            (
+                [f"blood.relaxation_time={given}"],
+                [
+                    f"blood.relaxation_time = {given}: allowed are 0.5005 to 5 steps, sound 0.51 to 2; give",
+                    "or leave it out and give blood.time_step_us",
+                ],
+            )
+            for given in ("0.5", "50.0", "-1.0", "nan")
+        ),
         (['blood.storage="half"'], ['blood.storage = "half"', 'precision = "single", too']),
         (['blood.streaming="two buffers"'], ["is for GPUs", 'stream "in place"']),
         (['blood.streaming="push"'], ['"push" is for GPUs', 'stream "in place"']),
@@ -258,7 +285,11 @@ def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
         (["blood.relaxation_time=1.0", "blood.time_step_us=0.1"], ["both given"]),
         (
             [_OPEN, _openings(_IN.replace("1e-3", "30.0"), _OUT)],
-            ["inflow x_low of 60 m/s is Mach 14.8", "at most 0.4", "give blood.time_step_us"],
+            [
+                "inflow x_low of 30 m/s, 60 m/s in the middle of the vessel, is Mach 14.8",
+                "at most 0.4",
+                "give blood.time_step_us",
+            ],
         ),
         (
             ["blood.walls.velocity_m_s={y_high=[3.0, 0.0, 0.0]}"],
@@ -414,12 +445,19 @@ def test_cells_that_cannot_be_are_told(refusal, settings, words):
         ("volume_modulus_pa=1e12", "0 or 0.001 to 1e+09 Pa"),
         ("area_modulus_un_m=1e-7", "0 or 0.001 to 1e+09 uN/m"),
         ("membrane_viscosity_un_s_m=1e9", "0 or 1e-06 to 1000 uN s/m"),
+        ("shear_modulus_un_m=-2.0", "0.001 to 1e+06 uN/m; a red cell's is 2.4 to 2.75"),
+        ("bending_modulus_j=-1.0", "0 or 1e-24 to 1e-12 J; a red cell's is 2e-19"),
+        ("volume_modulus_pa=-1.0", "0 or 0.001 to 1e+09 Pa; left out"),
+        ("area_modulus_un_m=-1.0", "0 or 0.001 to 1e+09 uN/m; 100 holds"),
+        ("membrane_viscosity_un_s_m=-0.5", "0 or 1e-06 to 1000 uN s/m; a red cell's is about 0.5"),
     ],
 )
 def test_a_modulus_of_zero_or_of_another_unit_is_told_with_the_unit(refusal, modulus, allowed):
     message = refusal("channel", _cells(f"{_MIDDLE}, {modulus}"))
     assert modulus.split("=")[0] in message
     assert f"allowed are {allowed}" in message
+    assert "check the unit" in message
+    assert ("and the sign" in message) == ("=-" in modulus)
 
 
 def test_a_membrane_may_have_no_bending_and_hold_neither_area_nor_volume(folder):
@@ -432,7 +470,11 @@ def test_a_membrane_may_have_no_bending_and_hold_neither_area_nor_volume(folder)
 def test_a_hematocrit_beyond_packing_says_what_can_be_reached(refusal):
     size = "blood.channel.size_um=[7.0, 7.0, 7.0]"
     message = refusal("channel", size, _cells("hematocrit=0.65"))
-    assert "hematocrit = 0.65 is beyond packing: cells jammed at 0.4" in message
+    told = (
+        "hematocrit = 0.65 (4 cells) is beyond packing: this attempt jammed when cells filled 0.4"
+    )
+    assert told in message
+    assert "no sharp limit; try somewhat less, another blood.seed, or a wider vessel" in message
 
 
 def test_vessels_from_stl_and_obj_files_run_alike(run, folder):

@@ -13,7 +13,7 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.membrane_folds import fold_onset
+from haloscope.solvers.blood.membrane_folds import fault, fold_onset
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh, platelet, red_cell
 from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
 
@@ -178,3 +178,15 @@ def test_crowded_cells_crease_without_the_guard_and_go_on_with_it():
     shapes = kind.membranes.shapes(kind.count)
     assert shapes.volume == pytest.approx(kind.membranes.mesh.volume(), rel=0.005)
     assert kind.membranes.energies(kind.count)["folds"].max() > 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_vertex_beyond_all_bounds_is_told_without_warnings():
+    mesh = red_cell(162)
+    for far in (1e160, 1e300, np.inf, np.nan):
+        x = mesh.vertices.copy()
+        x[3] = far
+        assert "a vertex is no number" in fault(x, mesh)
+    x = mesh.vertices.copy()
+    x[3] = 1e6
+    assert "times its area at rest" in fault(x, mesh)

@@ -244,10 +244,19 @@ def test_many_cells_come_from_tiles(device, monkeypatch, hematocrit):
 
 def test_a_hematocrit_beyond_packing_is_told(device):
     lumen = Lumen.box(np.array([9.0, 9.0, 9.0]))
-    with pytest.raises(InputError, match=r"hematocrit = 0.68 is beyond packing: cells jammed at"):
+    said = r"hematocrit = 0.68 \(5 cells\) is beyond packing: .* no sharp limit; try somewhat less"
+    with pytest.raises(InputError, match=said):
         fill(device, lumen, [Filling(RED, 0.68)], 1)
-    with pytest.raises(InputError, match=r"hematocrits of 0.4 \+ 0.28 = 0.68 are beyond packing"):
+    said = r"hematocrits of 0.4 \+ 0.28 = 0.68 \(5 cells\) are beyond packing"
+    with pytest.raises(InputError, match=said):
         fill(device, lumen, [Filling(RED, 0.4), Filling(RED, 0.28)], 1)
+
+
+def test_a_hematocrit_that_whole_cells_make_is_not_told_as_one_that_was_given(device):
+    lumen = Lumen.box(np.array([9.0, 9.0, 9.0]))
+    said = "^5 cells, a hematocrit of 0.645 in whole cells, are beyond packing: this attempt jammed"
+    with pytest.raises(InputError, match=said):
+        fill(device, lumen, [Filling(RED, 5 * RED.volume / lumen.volume)], 1)
 
 
 def test_distances_from_lattice_points_are_those_of_a_search_through_all():

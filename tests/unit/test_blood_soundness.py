@@ -103,10 +103,128 @@ def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
         {"name": "inlet", "kind": "velocity", "value": 3.0},
         {"name": "outlet", "kind": "pressure"},
     ]
-    with pytest.raises(InputError, match="the inflow inlet of 6 m/s is Mach") as told:
+    with pytest.raises(
+        InputError, match="inflow inlet of 3 m/s, 6 m/s in the middle of the vessel, is Mach"
+    ) as told:
         report(_table(tube=tube, openings=openings))
     step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
     report(_table(tube=tube, openings=openings, time_step_us=step))
+
+
+def _number(key, message):
+    return float(re.search(rf"{key} = ([0-9.e-]+)", message).group(1))
+
+
+def _fast(speed, **changes):
+    none = [0.0, 0.0, 0.0]
+    moving = {"y_high": [speed, 0.0, 0.0]}
+    channel = {"size_um": [10.0, 10.0, 10.0], "periodic": ["x", "z"]}
+    return _table(
+        **{
+            "tube": None,
+            "channel": channel,
+            "walls": {"velocity_m_s": moving},
+            "pressure_gradient_pa_m": none,
+            **changes,
+        }
+    )
+
+
+def test_where_a_relaxation_time_is_given_another_is_told_that_does():
+    with pytest.raises(InputError, match="sound below 0.1: give blood.relaxation_time = ") as told:
+        report(_fast(6.0, relaxation_time=1.0))
+    assert "time_step_us" not in str(told.value)
+    tau = _number("relaxation_time", str(told.value))
+    assert 0.51 < tau < 1.0
+    lines = report(_fast(6.0, relaxation_time=tau))
+    assert not any("compressibility" in line for line in lines)
+    slower = float(re.search(r"or at most ([0-9.e-]+) m/s", str(told.value)).group(1))
+    lines = report(_fast(slower, relaxation_time=1.0))
+    assert not any("compressibility" in line for line in lines)
+    lines = report(_fast(1.6, relaxation_time=1.0))
+    (line,) = (line for line in lines if "compressibility" in line)
+    report(_fast(1.6, relaxation_time=_number("relaxation_time", line)))
+
+
+def test_where_a_relaxation_time_is_given_pressures_and_membranes_are_told_another():
+    with pytest.raises(
+        InputError, match="changes the density .*: give blood.relaxation_time"
+    ) as told:
+        report(_pressed(6e4, 6e4, relaxation_time=1.0))
+    report(_pressed(6e4, 6e4, relaxation_time=_number("relaxation_time", str(told.value))))
+    less = float(re.search(r"or at most ([0-9.e+]+) Pa", str(told.value)).group(1))
+    report(_pressed(less, less, relaxation_time=1.0))
+    stiff = {**_CELL, "shear_modulus_un_m": 2e3, "volume_modulus_pa": 2e6}
+    lines = report(_table(cells=[stiff], relaxation_time=1.0))
+    for words in ("stiff for this step", "held too firmly"):
+        (line,) = (line for line in lines if words in line)
+        assert "time_step_us" not in line
+        better = _table(cells=[stiff], relaxation_time=_number("relaxation_time", line))
+        assert not any(words in each for each in report(better))
+
+
+@pytest.mark.parametrize("given", [{"relaxation_time": 1.0}, {"time_step_us": 0.05}, {}])
+def test_where_no_allowed_step_is_short_enough_a_spacing_or_a_slower_flow_is_told(given):
+    with pytest.raises(InputError, match="give at most .* m/s, or blood.spacing_um = ") as told:
+        report(_fast(5e3, **given))
+    message = str(told.value)
+    assert "no step that is allowed at this spacing is short enough" in message
+    assert ("in place of blood.time_step_us" in message) == ("time_step_us" in given)
+    spacing, tau = _number("spacing_um", message), _number("relaxation_time", message)
+    # Without the lattice, which would be large.
+    soundness.check_mach(_fast(5e3, spacing_um=spacing, relaxation_time=tau), 5e3, "it")
+    slower = float(re.search(r"give at most ([0-9.e-]+) m/s", message).group(1))
+    report(_fast(slower, **given))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"relaxation_time": 3.0}, "3 steps is outside the sound range 0.51 to 2: give blood.rel"),
+        (
+            {"relaxation_time": 0.505},
+            "0.505 steps is outside the sound range 0.51 to 2: give blood.rel",
+        ),
+        ({"time_step_us": 0.2}, "2: give blood.time_step_us = 0.000712 to 0.106"),
+        (
+            {"relaxation_time": 1.5, "cells": [{**_CELL, "viscosity_ratio": 5.0}]},
+            "5.5 steps inside cells is outside the sound range 0.51 to 2: give blood.relaxation_time = 0.51 to 0.8",
+        ),
+    ],
+)
+def test_a_relaxation_time_that_is_not_sound_is_told_with_what_is(changes, words):
+    (line,) = (line for line in report(_table(**changes)) if "outside the sound range" in line)
+    assert words in line
+    key, low, high = re.search(r"give blood\.(\w+) = ([0-9.e-]+) to ([0-9.e-]+)", line).groups()
+    for number in (low, high):
+        lines = report(_table(**{**changes, key: float(number)}))
+        assert not any("outside the sound range" in each for each in lines)
+
+
+@pytest.mark.parametrize(
+    ("tau", "ratio", "said"),
+    [
+        (
+            5.0,
+            100.0,
+            "viscosity_ratio = 100 of blood.cells gives a relaxation time of 450.5 steps inside",
+        ),
+        (
+            0.5005,
+            0.1,
+            "viscosity_ratio = 0.1 of blood.cells gives a relaxation time of 0.50005 steps inside",
+        ),
+    ],
+)
+def test_a_relaxation_time_inside_cells_is_refused_as_one_at_rest_is(tau, ratio, said):
+    cell = {**_CELL, "viscosity_ratio": ratio}
+    with pytest.raises(InputError, match=re.escape(said)) as told:
+        report(_table(relaxation_time=tau, cells=[cell]))
+    assert "allowed are 0.5005 to 200, sound 0.51 to 2: give blood.relaxation_time = " in str(
+        told.value
+    )
+    better = _table(relaxation_time=_number("relaxation_time", str(told.value)), cells=[cell])
+    assert not any("outside the sound range" in line for line in report(better))
 
 
 def test_signals_count_with_their_largest_value():
@@ -117,7 +235,10 @@ def test_signals_count_with_their_largest_value():
     ]
     table = _table(tube=tube, openings=openings)
     assert scales(table).speed == pytest.approx(0.2)
-    with pytest.raises(InputError, match="inlet, where its signal is largest, of 10 m/s is Mach"):
+    with pytest.raises(
+        InputError,
+        match="inlet of 0.1 m/s, 10 m/s in the middle of the vessel where its signal is largest, is Mach",
+    ):
         report(table, 0.01)
     driven = scales(_table(drive="1 + 2e3*t"), 1e-3)
     assert driven.speed == pytest.approx(3 * 1.2e5 * 1e-10 / 4 / 1.2e-3)
@@ -160,20 +281,26 @@ def test_profiles_count_with_their_largest_velocity_times_the_peak_of_the_signal
 @pytest.mark.parametrize("kind", ["expression", "table"])
 def test_a_profile_whose_largest_velocity_is_beyond_the_method_is_refused(kind, tmp_path):
     profile = _jet(kind, tmp_path)
-    with pytest.raises(InputError, match="inflow inlet, where its profile is largest, of ") as told:
+    with pytest.raises(
+        InputError, match="inflow inlet of 0.4 m/s, .* m/s where its profile is largest, is Mach"
+    ) as told:
         report(_inflow(profile, 0.4))
     step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
     assert "\n" not in str(told.value)
     sound = _inflow(profile, 0.4).model_copy(update={"time_step_us": step})
     report(sound)
-    with pytest.raises(InputError, match="where its profile and its signal are largest, of "):
+    with pytest.raises(
+        InputError, match="m/s where its profile and its signal are largest, is Mach"
+    ):
         report(_inflow(profile, 0.04, signal="1 + 9*sin(1e3*t)**2"), 0.01)
 
 
 def test_a_flat_profile_counts_as_the_parabola_that_it_becomes():
     assert scales(_inflow("1 + 0*y")).speed == pytest.approx(0.2)
     assert scales(_inflow("uniform")).speed == pytest.approx(0.2)
-    with pytest.raises(InputError, match="the inflow inlet of 6 m/s is Mach"):
+    with pytest.raises(
+        InputError, match="inflow inlet of 3 m/s, 6 m/s in the middle of the vessel, is Mach"
+    ):
         report(_inflow("1 + 0*y", 3.0))
 
 
@@ -257,9 +384,15 @@ def test_viscosity_at_rest_counts():
         "a relaxation time of 23.83 steps at rest (blood.carreau) is outside"
     )
     with pytest.raises(
-        InputError, match=r"zero_shear_mpa_s = 1e\+06 .* at most 200, which is 479 mPa s"
+        InputError,
+        match=r"zero_shear_mpa_s = 1e\+06 .* at most 200, which is 478 mPa s: give less$",
     ):
         report(_table(carreau={"zero_shear_mpa_s": 1e6}))
+    report(_table(carreau={"zero_shear_mpa_s": 478.0}))
+    with pytest.raises(InputError, match="give less, or blood.relaxation_time = ") as told:
+        report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=1.0))
+    tau = _number("relaxation_time", str(told.value))
+    report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=tau))
     with pytest.raises(
         InputError, match="zero_shear_mpa_s = 1 is below infinite_shear_mpa_s = 3.45"
     ):
@@ -338,11 +471,11 @@ def test_openings_that_feed_need_cells_and_fluid_that_comes_in():
         ),
         (
             {"volume_modulus_pa": 1e-9},
-            "volume_modulus_pa = 1e-09 is out of range; allowed are 0 or 0.001",
+            "volume_modulus_pa = 1e-09: out of range; allowed are 0 or 0.001",
         ),
         (
             {"shear_modulus_un_m": 0.0},
-            "shear_modulus_un_m = 0 is out of range; allowed are 0.001 to",
+            "shear_modulus_un_m = 0.0: out of range; allowed are 0.001 to",
         ),
     ],
 )

@@ -157,8 +157,15 @@ def test_damaged_files_are_refused_in_one_line(
 
 
 def test_missing_files_and_wrong_scales_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="none.stl is not there; give the path of a file$"):
         read_surface(tmp_path / "none.stl")
+    with pytest.raises(
+        InputError, match="none.stl is not there in /.*, where the command runs; give"
+    ):
+        read_surface("none.stl")
+    (tmp_path / "some.stl").mkdir()
+    with pytest.raises(InputError, match="some.stl is a folder; give the path of a file in it"):
+        read_surface(tmp_path / "some.stl")
     with pytest.raises(InputError, match="scale = 0"):
         read_surface(tmp_path / "none.stl", scale=0.0)
 

@@ -297,7 +297,14 @@ _TUBE = tube(1.0, 4.0)
         (lambda: voxelise(_without(_TUBE, "inlet"), 0.1), "the surface leaks: .* the first at"),
         (lambda: voxelise(_TUBE, 0.1, ("inflow",)), "no group 'inflow'"),
         (lambda: voxelise(_TUBE, 0.1, ("inlet", "inlet")), "'inlet' is given twice"),
-        (lambda: voxelise(_TUBE, 0.1, ("wall",)), "opening 'wall'"),
+        (
+            lambda: voxelise(_TUBE, 0.1, ("inlet", "wall")),
+            r"opening 'wall': that group .* no flat end of a vessel.* flat \(inlet, outlet\), or a position",
+        ),
+        (
+            lambda: voxelise(sphere(2), 0.1, ("wall",)),
+            "no flat end of a vessel, .*; none of its groups is, so save it with a group for each",
+        ),
         (
             lambda: voxelise(moved(_TUBE, random_turn(3)), 0.1, ("inlet",)),
             "only normals along x, y or z are supported: turn the geometry",
@@ -335,6 +342,37 @@ def test_wrong_requests_are_refused_in_one_line(make: Callable[[], object], said
     with pytest.raises(InputError, match=said) as error:
         make()
     assert "\n" not in str(error.value)
+
+
+_ENDS = ("inlet", "outlet")
+_FORKED = ("inlet", "outlet-1", "outlet-2")
+
+
+@pytest.mark.parametrize(
+    ("surface", "openings", "width"),
+    [
+        (tube(6.0, 30.0), _ENDS, 12.0),
+        (moved(tube(6.0, 30.0), random_turn(2)), (), 12.0),
+        (bifurcation(6.0, 30.0, 50.0, step=1.5), _FORKED, 9.5),
+    ],
+)
+def test_the_spacing_that_is_told_for_a_coarse_one_does(surface, openings, width) -> None:
+    for spacing in (20.0, 6.66, 5.0, 4.0, 3.0):
+        with pytest.raises(InputError, match="too coarse.*use at most about ") as told:
+            voxelise(surface, spacing, openings)
+        given = re.search(r"at most about ([0-9.]+) m$", str(told.value))
+        assert given is not None
+        enough = float(given[1])
+        # Neither too coarse nor much finer than need be.
+        assert voxelise(surface, enough, openings).count > 0
+        assert voxelise(surface, 0.9 * enough, openings).count > 0
+        assert width / 6 < enough < width / 4.5
+
+
+def test_where_to_try_is_too_much_work_a_guess_is_told_as_such(monkeypatch) -> None:
+    monkeypatch.setattr("haloscope.domain.voxels._MOST_TRIED", 1e2)
+    with pytest.raises(InputError, match="use about 2 m or less, as far as can be told from this"):
+        voxelise(tube(6.0, 30.0), 3.0, _ENDS)
 
 
 def test_the_least_width_is_told_apart_from_what_is_finer() -> None:

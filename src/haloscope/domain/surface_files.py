@@ -59,7 +59,11 @@ def read_surface(
     if reader is None:
         raise InputError(f"surface file {path} has an unknown ending; .stl and .obj are read")
     if not path.is_file():
-        raise InputError(f"surface file {path} is not there; give the path of a file")
+        if path.is_dir():
+            raise InputError(f"surface file {path} is a folder; give the path of a file in it")
+        looked = "" if path.is_absolute() else f" in {Path.cwd()}, where the command runs"
+        remedy = "the path of a file" if path.is_absolute() else "its path from there, or all of it"
+        raise InputError(f"surface file {path} is not there{looked}; give {remedy}")
     try:
         corners, groups, names = reader(path)
     except OSError as error:

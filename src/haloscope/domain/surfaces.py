@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +22,9 @@ Integers = NDArray[np.int64]
 MERGE_TOLERANCE = 1e-6
 # A triangle is degenerate if its height is below this share of its longest side.
 _FLATTEST = 1e-9
+# A group is flat if normals of its triangles make up this share of its area, and meant to be if they make up the other.
+_FLAT, _FLAT_MEANT = 0.999, 0.9
+_MOST_NAMED = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,3 +313,35 @@ def require_closed(surface: Surface) -> None:
     leaks = check(surface).leaks
     if leaks:
         raise InputError(f"the surface{surface.of_file} leaks: " + "; ".join(leaks))
+
+
+def require_ends(surface: Surface, names: Sequence[str]) -> None:
+    """Refuse as openings groups that go around a vessel, as its wall does, instead of across it.
+
+    Raises
+    ------
+    InputError
+        Names such a group, and those that are flat.
+    """
+    for name in names:
+        if _flatness(surface, name) >= _FLAT_MEANT:
+            continue
+        flat = [other for other in surface.names if _flatness(surface, other) >= _FLAT]
+        if len(flat) > _MOST_NAMED:
+            flat = [*flat[:_MOST_NAMED], "..."]
+        advice = (
+            f"give one of the groups that are flat ({', '.join(flat)})"
+            if flat
+            else "none of its groups is, so save it with a group for each flat end"
+        )
+        raise InputError(
+            f"opening '{name}': that group of the surface{surface.of_file} is no flat end of a vessel, its "
+            f"triangles face many ways; {advice}, or a position and a normal of a plane that cuts the vessel"
+        )
+
+
+def _flatness(surface: Surface, name: str) -> float:
+    """Length of the sum of a group's normals over its area: 1 where it is flat, 0 where it is closed."""
+    normals = surface.normals[surface.group(name)]
+    area = float(np.linalg.norm(normals, axis=1).sum())
+    return float(np.linalg.norm(normals.sum(axis=0))) / area if area > 0.0 else 0.0

@@ -7,6 +7,7 @@ listed only for the slab that is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from haloscope.domain.narrow_places import narrow_place
 from haloscope.domain.openings import Opening, OpeningPlane, cut_openings, grid_of
 from haloscope.domain.scan_conversion import crossings
 from haloscope.domain.shapes import Grid, Shape
-from haloscope.domain.surfaces import Surface, check, require_closed
+from haloscope.domain.surfaces import Surface, check, require_closed, require_ends
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 
@@ -37,6 +38,8 @@ _MOST_ROWS = 2**31
 _TOUCHING = 1e-6
 # Points of a shape that are tested at a time.
 _CHUNK = 2**21
+# Of a spacing that is too coarse, for one that may do; and most points of a box in which that is tried.
+_FINER, _MOST_TRIED = 0.95, 3e7
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +223,7 @@ def _require_no_overlap(depths: Integers, grid: Grid, surface: Surface, world: W
     count = int(sums.sum())
     if not count:
         return
-    place = grid.origin + grid.spacing * unraster(grid.shape, [middles[lengths.argmax()]])[0]
+    place = _place(grid, int(middles[lengths.argmax()]))
     raise InputError(
         f"the surface{surface.of_file} overlaps itself: {counted(count, 'point')} of the lattice "
         f"{'lies' if count == 1 else 'lie'} in two or more of its parts, as at "
@@ -240,6 +243,7 @@ def _from_surface(
     require_closed(surface)
     found = check(surface)
     notices = [*surface.notices, *found.faults]
+    require_ends(surface, [each for each in openings if isinstance(each, str)])
     grid = grid_of(surface, spacing, openings)
     _require_rows(grid)
     slab = _slab(grid, world)
@@ -257,11 +261,15 @@ def _from_surface(
         runs, cut = cut_openings(runs, grid, surface, openings)
     except InputError:
         # Of a lattice that is too coarse openings meet; then that is what to say.
-        _require_width(runs, grid, (), slab, least_across, world, unit)
-        raise
+        narrow = _narrowest(runs, grid, (), slab, least_across, world)
+        if narrow is None:
+            raise
+        raise _too_coarse(narrow, surface, grid, openings, least_across, world) from None
     runs, said = _connected(runs, grid, cut, unit)
     notices += said
-    _require_width(runs, grid, cut, slab, least_across, world, unit)
+    narrow = _narrowest(runs, grid, cut, slab, least_across, world)
+    if narrow is not None:
+        raise _too_coarse(narrow, surface, grid, openings, least_across, world)
     return Lattice(grid, runs, cut, slab, tuple(notices))
 
 
@@ -344,36 +352,104 @@ def _connected(
     notices = []
     if not keep.all():
         why = "without an opening" if openings else "apart from the largest"
-        place = grid.origin + grid.spacing * unraster(grid.shape, runs.first[~keep[part]][:1])
+        place = _place(grid, int(runs.first[~keep[part]][0]))
         notices.append(
             f"left out {counted((~keep).sum(), 'part')} of the fluid {why}, with "
             f"{int(sizes[~keep].sum())} of {int(sizes.sum())} points, the first at "
-            f"{unit.place(place[0])}"
+            f"{unit.place(place)}"
         )
     if keep.sum() > 1:
         notices.append(f"the fluid consists of {int(keep.sum())} parts that are not connected")
     return runs.chosen(keep[part]), notices
 
 
-def _require_width(
+def _place(grid: Grid, number: int) -> Floats:
+    """Position in m of a raster number, for messages: without what rounding makes of 0."""
+    place = grid.origin + grid.spacing * unraster(grid.shape, [number])[0]
+    return np.where(np.abs(place) < _TOUCHING * grid.spacing, 0.0, place)
+
+
+def _narrowest(
     runs: Runs,
     grid: Grid,
     openings: tuple[Opening, ...],
     slab: tuple[int, int],
     least_across: int,
     world: World,
-    unit: LengthUnit,
-) -> None:
-    """Refuse vessels with fewer points across than asked for."""
+) -> tuple[int, int] | None:
+    """Points across the narrowest vessel, and a raster number in it; None where all have enough."""
     mine = narrow_place(runs, grid.shape, openings, slab, least_across)
     packed = np.array([-1, 0] if mine is None else mine, np.int64)
     found = [(int(points), int(number)) for number, points in _everyones(world, packed)]
-    found = [(points, number) for points, number in found if number >= 0]
-    if found:
-        points, number = min(found)
-        place = grid.origin + grid.spacing * unraster(grid.shape, [number])[0]
-        raise InputError(
-            f"spacing = {unit.length(grid.spacing)} is too coarse: a vessel is only about {points} points "
-            f"across at {unit.place(place)} and at least {least_across} are needed; use at most about "
-            f"{unit.length(float(f'{grid.spacing * points / (least_across + 1):.3g}'))}"
-        )
+    return min(((points, number) for points, number in found if number >= 0), default=None)
+
+
+def _too_coarse(
+    narrow: tuple[int, int],
+    surface: Surface,
+    grid: Grid,
+    openings: Sequence[str | OpeningPlane],
+    least_across: int,
+    world: World,
+) -> InputError:
+    """The refusal of vessels with fewer points across than asked for. Collective over the ranks."""
+    points, number = narrow
+    unit = surface.unit
+    enough = _fine_enough(surface, grid.spacing, points, openings, least_across, world)
+    if enough is None:
+        guess = float(f"{grid.spacing * points / (least_across + 1):.3g}")
+        remedy = f"use about {unit.length(guess)} or less, as far as can be told from this spacing"
+    else:
+        remedy = f"use at most about {unit.length(enough)}"
+    return InputError(
+        f"spacing = {unit.length(grid.spacing)} is too coarse: a vessel is only about {points} points "
+        f"across at {unit.place(_place(grid, number))} and at least {least_across} are needed; {remedy}"
+    )
+
+
+def _fine_enough(
+    surface: Surface,
+    spacing: float,
+    points: int,
+    openings: Sequence[str | OpeningPlane],
+    least_across: int,
+    world: World,
+) -> float | None:
+    """A spacing that gives vessels enough points, of three digits; None where to try is too much work.
+
+    What is across depends a little on how points happen to lie, so a somewhat coarser one does, too.
+    """
+    box = float(np.prod(np.ptp(surface.bounds, axis=0)))
+    before = False
+    while True:
+        # A vessel of n points across is narrower than n + 1 spacings.
+        share = _FINER if not points else min(_FINER, (points + 1) / least_across)
+        spacing = float(f"{spacing * share:.3g}")
+        if box / spacing**3 > _MOST_TRIED:
+            return None
+        points = _points_across(surface, spacing, openings, least_across, world)
+        if before and not points:
+            return spacing
+        before = not points
+
+
+def _points_across(
+    surface: Surface,
+    spacing: float,
+    openings: Sequence[str | OpeningPlane],
+    least_across: int,
+    world: World,
+) -> int:
+    """Points across the narrowest vessel of a lattice; 0 where all have enough."""
+    grid = grid_of(surface, spacing, openings)
+    slab = _slab(grid, world)
+    runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
+    if not runs.points:
+        return 1
+    cut: tuple[Opening, ...] = ()
+    # What is wrong with openings on a finer lattice is told when it is asked for.
+    with contextlib.suppress(InputError):
+        runs, cut = cut_openings(runs, grid, surface, openings)
+    runs, _ = _connected(runs, grid, cut, surface.unit)
+    narrow = _narrowest(runs, grid, cut, slab, least_across, world)
+    return 0 if narrow is None else narrow[0]

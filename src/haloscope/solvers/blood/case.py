@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case import CaseTable, Table
 from haloscope.errors import InputError
@@ -35,11 +35,29 @@ from haloscope.solvers.blood.units import LatticeUnits
 
 _LARGEST = 1e30
 MICRO = 1e-6
-_LEAST_TAU, _MOST_TAU = 0.5005, 5.0
+LEAST_SPACING_UM = 1e-3
+LEAST_TAU, MOST_TAU = 0.5005, 5.0
+SOUND_TAU = (0.51, 2.0)
+"""Relaxation times in steps: below a flow is near instability, above walls are inaccurate."""
+# Of a surface: what no machine holds comes of a wrong unit.
+_MOST_POINTS = 1e12
 DIRECTIONS = 19
 
 Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
 Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+
+
+def _relaxing(value: Any) -> Any:
+    """Refuse a relaxation time out of range with all of the range."""
+    if type(value) in (int, float) and not LEAST_TAU <= value <= MOST_TAU:
+        raise ValueError(
+            f"allowed are {LEAST_TAU:g} to {MOST_TAU:g} steps, sound {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g}; "
+            "give one of these, such as 1, or leave it out and give blood.time_step_us"
+        )
+    return value
+
+
+RelaxationTime = Annotated[float, BeforeValidator(_relaxing), Field(ge=LEAST_TAU, le=MOST_TAU)]
 Shape = Channel | Tube | Bifurcation | Tree | SurfaceFile
 
 
@@ -101,13 +119,13 @@ class Profile(Table):
 class BloodTable(Table):
     """Plasma and cells in a vessel."""
 
-    spacing_um: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
+    spacing_um: Annotated[float, Field(ge=LEAST_SPACING_UM, le=1e6)] = 0.5
     """Distance of lattice points in um; a red cell is 7.8 um wide."""
     viscosity_mpa_s: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.2
     """Dynamic viscosity of the fluid (plasma)."""
     density_kg_m3: Annotated[float, Field(ge=1e-3, le=1e6)] = 1025.0
     """Density of the fluid, and of what is inside cells."""
-    relaxation_time: Annotated[float, Field(ge=_LEAST_TAU, le=_MOST_TAU)] | None = None
+    relaxation_time: RelaxationTime | None = None
     """Relaxation time of the fluid in steps, which sets the time step; 1.0 when neither this nor
     time_step_us is given."""
     time_step_us: Positive | None = None
@@ -188,11 +206,11 @@ class BloodTable(Table):
             raise ValueError(
                 "blood.relaxation_time and blood.time_step_us are both given; give one of them"
             )
-        if not _LEAST_TAU <= self.tau <= _MOST_TAU:
+        if not LEAST_TAU <= self.tau <= MOST_TAU:
             raise ValueError(
                 f"blood.time_step_us = {self.time_step_us:g} gives a relaxation time of "
-                f"{self.tau:.4g} steps; allowed are {_LEAST_TAU:g} to {_MOST_TAU:g}, which is "
-                f"{self._step_of(_LEAST_TAU) / MICRO:.3g} to {self._step_of(_MOST_TAU) / MICRO:.3g} us"
+                f"{self.tau:.4g} steps; allowed are {LEAST_TAU:g} to {MOST_TAU:g}, which is "
+                f"{self._step_of(LEAST_TAU) / MICRO:.3g} to {self._step_of(MOST_TAU) / MICRO:.3g} us"
             )
         if self.carreau is not None and self.cells:
             raise ValueError(
@@ -369,6 +387,17 @@ def _points_before_inlets(table: BloodTable) -> float:
     return found
 
 
+def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
+    from haloscope.solvers.blood.vessels import size_of_file
+
+    size = " x ".join(f"{length / MICRO:.6g}" for length in size_of_file(surface))
+    return (
+        f"the surface in {surface.file} is {size} um with blood.surface.scale_um = {surface.scale_um:g}, about "
+        f"{points:.2g} lattice points at blood.spacing_um = {table.spacing_um:g}; at most {_MOST_POINTS:.0e} are "
+        "taken: check scale_um, which is 1 for a file in um and 1000 for one in mm, or give a larger spacing"
+    )
+
+
 def estimate(case: BloodCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
@@ -378,9 +407,16 @@ def estimate(case: BloodCase) -> dict[str, float]:
     -------
     dict
         ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
+
+    Raises
+    ------
+    InputError
+        A surface is so large that its unit must be wrong.
     """
     table = case.blood
     points = table.vessel.points(table.spacing) + _points_before_inlets(table)
+    if isinstance(table.vessel, SurfaceFile) and points > _MOST_POINTS:
+        raise InputError(_too_large(table, table.vessel, points))
     buffers = 2 if table.streaming in ("two buffers", "push") else 1
     memory = points * buffers * DIRECTIONS * table.stored_bytes
     memory += bytes_beside_populations(table, points)
@@ -389,7 +425,7 @@ def estimate(case: BloodCase) -> dict[str, float]:
     return {"memory_bytes": memory, "bytes_per_step": points * bytes_a_step(table)}
 
 
-def partition(case: BloodCase, ranks: int) -> Any:
+def check_ranks(case: BloodCase, ranks: int) -> Any:
     """Refuse more ranks than the vessel has room for.
 
     Raises

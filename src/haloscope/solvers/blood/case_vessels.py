@@ -122,7 +122,7 @@ class SurfaceFile(Table):
     """
 
     file: Name
-    """Path of an STL or OBJ file."""
+    """Path of an STL or OBJ file, from the folder in which the command runs."""
     scale_um: Positive = 1.0
     """From the file's unit of length to micrometres: 1000 for millimetres."""
 

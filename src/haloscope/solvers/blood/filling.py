@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.device.interface import Device
 from haloscope.domain.hexes import point_text
 from haloscope.errors import InputError
@@ -38,6 +39,8 @@ _SHRUNK = 0.8
 _LONE = 0.6
 """Size at which a single cell begins to grow, where it has nothing to get hooked in."""
 _SLIGHT = 0.005
+# By how much a number of cells may be a whole one only by rounding.
+_WHOLE = 1e-6
 _TRIED_ORIENTATIONS = 3
 _SHRINKAGE, _STEPS_AFTER = 0.01, 200
 
@@ -120,14 +123,7 @@ def fill(
         cells = scattered(random, lumen, shapes, counts)
     packing = Packing(device, lumen, shapes, cells)
     if not packing.settled(packing.grow(1.0)):
-        given = [filling.hematocrit for filling in fillings if filling.hematocrit]
-        asked, size = sum(given), _largest_size(packing)
-        told = f"hematocrit = {asked:g} is"
-        if len(given) > 1:
-            told = f"hematocrits of {' + '.join(f'{each:g}' for each in given)} = {asked:g} are"
-        raise InputError(
-            f"{told} beyond packing: cells jammed at {asked * size**3:.2g}; give less, or a wider vessel"
-        )
+        raise InputError(_jammed(lumen, fillings, counts, _largest_size(packing)))
     return packing.cells
 
 
@@ -204,6 +200,27 @@ def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
         f"a cell {2 * radius:.3g} wide and {2 * half:.3g} thick fits nowhere in a vessel "
         f"about {2 * lumen.widest:.3g} across at its widest; a round one needs "
         f"{2 * radius + packing.gap:.3g}, a flat one {2 * half + packing.gap:.3g}"
+    )
+
+
+def _jammed(lumen: Lumen, fillings: Sequence[Filling], counts: Sequence[int], size: float) -> str:
+    """That cells jammed before they had grown to their full size, and what to try."""
+    given = [filling.hematocrit for filling in fillings if filling.hematocrit]
+    asked, cells = sum(given), counted(sum(counts), "cell")
+    wanted = [filling.hematocrit * lumen.volume / filling.volume for filling in fillings]
+    verb = "is" if sum(counts) == 1 else "are"
+    if np.allclose(wanted, counts, rtol=0.0, atol=_WHOLE):
+        # As before an inlet, where what the case gives is rounded up to them.
+        told = f"{cells}, a hematocrit of {asked:.3g} in whole cells, {verb}"
+    elif len(given) > 1:
+        told = (
+            f"hematocrits of {' + '.join(f'{each:g}' for each in given)} = {asked:g} ({cells}) are"
+        )
+    else:
+        told = f"hematocrit = {asked:g} ({cells}) is"
+    return (
+        f"{told} beyond packing: this attempt jammed when cells filled {asked * size**3:.2g} of the vessel, "
+        "which is no sharp limit; try somewhat less, another blood.seed, or a wider vessel"
     )
 
 

@@ -15,6 +15,8 @@ Floats = NDArray[np.float64]
 _ONSET, _BEYOND_REST, _LATEST = math.pi / 2, math.pi / 6, 0.95 * math.pi
 # Triangles have more than this of their area at rest only after an unstable step.
 _TORN = 10.0
+# In spacings: beyond all vessels.
+_FARTHEST = 1e30
 
 
 def fold_onset(mesh: MembraneMesh) -> float:
@@ -30,9 +32,13 @@ def fold_onset(mesh: MembraneMesh) -> float:
 
 def fault(x: Floats, mesh: MembraneMesh) -> str:
     """What is wrong with a cell at x, (V, 3), that has an inverted element, and what to do."""
+    none = "a vertex is no number; smaller moduli bear it longer"
+    # Of what has gone that far squares are no numbers, either.
+    if not (np.abs(x) <= _FARTHEST).all():
+        return none
     normals, area = triangle_normals(x, mesh.triangles)
     if not np.isfinite(normals).all():
-        return "a vertex is no number; smaller moduli bear it longer"
+        return none
     ratio = float((area / triangle_normals(mesh.vertices, mesh.triangles)[1]).max())
     if ratio > _TORN:
         return (

@@ -117,8 +117,12 @@ def scattered(
 
     Parameters
     ----------
-    counts
-        Cells of each kind.
+    random
+        Where the cells begin, and how they are turned.
+    lumen
+        Where there is room.
+    shapes, counts
+        Of each kind.
     """
     kinds = np.repeat(np.arange(len(shapes)), counts)
     reaches = SMALLEST * np.array([shape.reach for shape in shapes])[kinds]
@@ -381,6 +385,8 @@ def pack_tile(
 
     Parameters
     ----------
+    device
+        Cores.
     sides
         Of the box, (3,).
     shapes, counts

@@ -11,14 +11,12 @@ from haloscope.counted import counted
 from haloscope.domain.openings import Opening
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
-from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels import Vessel, relative_velocities
 
-_SOUND_TAU = (0.51, 2.0)
-# Below a flow is near instability, above walls are inaccurate.
 _MOST_MACH = 0.1
 REFUSED_MACH = 0.4
 # Change of the density that a pressure is, as a share: the equation of state is that of an ideal gas.
@@ -69,21 +67,36 @@ class Scales:
     shear: float
 
 
-def check_mach(table: BloodTable, speed: float, what: str) -> float:
+def check_mach(
+    table: BloodTable, speed: float, what: str, given: float | None = None, reached: str = ""
+) -> float:
     """Mach number of a speed in m/s on the lattice.
+
+    Parameters
+    ----------
+    table
+        The case's.
+    speed
+        In m/s.
+    what
+        Has it; messages begin with this.
+    given, reached
+        Where the case gives another speed in m/s: that, and where it comes to this one.
 
     Raises
     ------
     InputError
-        It is beyond what the method bears; says the longest time step.
+        It is beyond what the method bears; says how short a step, or how slow a flow, is sound.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if mach > REFUSED_MACH:
-        shorter = table.units.time_step * _MOST_MACH / mach
+        share = _MOST_MACH / mach
+        told = f"{speed:.3g} m/s" if given is None else f"{given:g} m/s, {speed:.3g} m/s {reached},"
+        slow = _down(share * (speed if given is None else abs(given)))
         raise InputError(
-            f"{what} of {speed:.3g} m/s is Mach {mach:.3g} on the lattice; allowed is at most "
-            f"{REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give blood.time_step_us = "
-            f"{shorter / MICRO:.3g} or less"
+            f"{what} of {told} is Mach {mach:.3g} on the lattice; allowed is at most "
+            f"{REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give "
+            f"{_shorter_or(table, share, f'at most {slow:.3g} m/s')}"
         )
     return mach
 
@@ -94,16 +107,74 @@ def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
     Raises
     ------
     InputError
-        It is beyond what the method bears; says the longest time step.
+        It is beyond what the method bears; says how short a step, or how low a pressure, is sound.
     """
     change = abs(pressure) / table.units.pressure / SOUND_SPEED**2
     if change > _REFUSED_CHANGE:
-        shorter = table.units.time_step * math.sqrt(_MOST_CHANGE / change)
+        share = _MOST_CHANGE / change
+        less = f"at most {_down(share * abs(pressure)):.3g} Pa"
         raise InputError(
             f"{what} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
             f"allowed is at most {_REFUSED_CHANGE:g}, sound below {_MOST_CHANGE:g}: give "
-            f"blood.time_step_us = {shorter / MICRO:.3g} or less"
+            f"{_shorter_or(table, math.sqrt(share), less)}"
         )
+
+
+def _down(value: float) -> float:
+    """A number above 0 with three digits, rounded down: what is below a limit stays so."""
+    if not 0.0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.floor(value / unit * (1 + 1e-12)) * unit
+
+
+def _up(value: float) -> float:
+    """The same rounded up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(value / unit * (1 - 1e-12)) * unit
+
+
+def _step(table: BloodTable, beyond_half: float, *, least: bool = False) -> str:
+    """The number for a step whose relaxation time is so much beyond a half, in the unit of the case's key."""
+    rounded = _up if least else _down
+    if table.relaxation_time is not None:
+        return f"{0.5 + rounded(beyond_half):.10g}"
+    step = table.units.time_step * beyond_half / (table.tau - 0.5)
+    return f"{rounded(step / MICRO):.3g}"
+
+
+def _key(table: BloodTable) -> str:
+    """What sets the time step."""
+    return "blood.time_step_us" if table.relaxation_time is None else "blood.relaxation_time"
+
+
+def _shorter_or(table: BloodTable, share: float, other: str, power: float = 1.0) -> str:
+    """What to give: for a step that is this share of the case's, or in its place.
+
+    Where no such step is allowed, first the other, then a spacing with which that comes to the same which
+    goes as the relaxation time beyond a half times the spacing to the power of 1 / `power`.
+    """
+    beyond_half = share * (table.tau - 0.5)
+    if 0.5 + beyond_half >= LEAST_TAU:
+        return f"{_key(table)} = {_step(table, beyond_half)} or less, or {other}"
+    low = SOUND_TAU[0]
+    spacing = _down(table.spacing_um * (beyond_half / (low - 0.5)) ** power)
+    if spacing < LEAST_SPACING_UM:
+        return other
+    instead = "" if table.time_step_us is None else " in place of blood.time_step_us"
+    return (
+        f"{other}, or blood.spacing_um = {spacing:.3g} or less with blood.relaxation_time = {low:g}{instead} "
+        "(no step that is allowed at this spacing is short enough)"
+    )
+
+
+def _sound_steps(table: BloodTable, ratio: float = 1.0) -> str:
+    """What to give so that relaxation times are sound, of the fluid and of one with this ratio of viscosities."""
+    low, high = (tau - 0.5 for tau in SOUND_TAU)
+    least, most = max(low, low / ratio), min(high, high / ratio)
+    if least > most:
+        return "give viscosities that are nearer to each other"
+    return f"give {_key(table)} = {_step(table, least, least=True)} to {_step(table, most)}"
 
 
 def require_bearable(table: BloodTable, speed: float) -> None:
@@ -211,9 +282,11 @@ def _inflow(
     signal = opening.time_signal()
     largest_are += [] if signal.steady else ["its signal"]
     verb = "is" if len(largest_are) == 1 else "are"
-    where = f", where {' and '.join(largest_are)} {verb} largest," if largest_are else ""
+    where = f"where {' and '.join(largest_are)} {verb} largest" if largest_are else ""
+    if "its profile" not in largest_are:
+        where = f"in the middle of the vessel {where}".rstrip()
     speed = relative * abs(opening.value) * signal.largest(until)
-    check_mach(table, speed, f"the inflow {opening.name}{where}")
+    check_mach(table, speed, f"the inflow {opening.name}", opening.value, where)
     return speed
 
 
@@ -249,11 +322,12 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
     wanted = kind.viscous_stiffness * late * shear / _MOST_LATE
     if late * shear > _MOST_LATE:
         line += f", {late * shear:.2g} of the time in which the flow strains it by 1: give "
-        # The unit of stiffness goes as 1 over the step squared.
-        step = table.units.time_step * math.sqrt(most / wanted) / MICRO
         enough = wanted <= most
         line += f"viscous_stiffness = {wanted:.2g}" if enough else f"viscous_stiffness = {most:g}"
-        line += "" if enough else f" and blood.time_step_us = {step:.2g}, or another blood.delta"
+        if not enough:
+            # The unit of stiffness goes as the spacing over the square of tau - 1/2.
+            share = math.sqrt(most / wanted)
+            line += f" and {_shorter_or(table, share, 'another blood.delta', power=2.0)}"
     lines.append(line)
     if kind.viscous_stiffness > most:
         lines.append(
@@ -343,20 +417,35 @@ def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
 
 
 def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
-    """Relaxation times in steps, and of what they are."""
+    """Relaxation times in steps, and of what they are.
+
+    Raises
+    ------
+    InputError
+        One of another viscosity than that of the fluid is out of range.
+    """
     found = [(table.tau, "")]
-    if table.inside_tau is not None:
-        found.append((table.inside_tau, " inside cells"))
+    inside = table.inside_tau
+    if inside is not None:
+        ratio = (inside - 0.5) / (table.tau - 0.5)
+        if not LEAST_TAU <= inside <= _REFUSED_TAU:
+            raise InputError(
+                f"viscosity_ratio = {ratio:g} of blood.cells gives a relaxation time of {inside:.6g} steps "
+                f"inside cells; allowed are {LEAST_TAU:g} to {_REFUSED_TAU:g}, sound {SOUND_TAU[0]:g} to "
+                f"{SOUND_TAU[1]:g}: {_sound_steps(table, ratio)}, or a ratio nearer to 1"
+            )
+        found.append((inside, " inside cells"))
     if table.carreau is not None:
         at_rest = table.units.relaxation_time(table.carreau.zero_shear_mpa_s * 1e-3)
         if at_rest > _REFUSED_TAU:
-            units = table.units
-            kinematic = (_REFUSED_TAU - 0.5) / 3 * units.spacing**2 / units.time_step
-            most = 1e3 * kinematic * units.density
+            share = (_REFUSED_TAU - 0.5) / (at_rest - 0.5)
+            beyond_half = share * (table.tau - 0.5)
+            shorter = f", or {_key(table)} = {_step(table, beyond_half)} or less"
             raise InputError(
                 f"blood.carreau.zero_shear_mpa_s = {table.carreau.zero_shear_mpa_s:g} gives a relaxation "
                 f"time of {at_rest:.4g} steps at rest; allowed are at most {_REFUSED_TAU:g}, which is "
-                f"{most:.3g} mPa s: give less, or a shorter blood.time_step_us"
+                f"{_down(share * table.carreau.zero_shear_mpa_s):.3g} mPa s: give less"
+                + (shorter if 0.5 + beyond_half >= LEAST_TAU else "")
             )
         found.append((at_rest, " at rest (blood.carreau)"))
     return found
@@ -392,12 +481,13 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
             if numbers:
                 line += f", capillary number {', '.join(numbers)}"
     lines = [line]
-    low, high = _SOUND_TAU
+    low, high = SOUND_TAU
     for tau, where in _relaxation_times(table):
         if not low <= tau <= high:
+            ratio = (tau - 0.5) / (table.tau - 0.5)
             lines.append(
                 f"a relaxation time of {tau:.4g} steps{where} is outside the sound range {low:g} to "
-                f"{high:g}: change blood.spacing_um or blood.time_step_us"
+                f"{high:g}: {_sound_steps(table, ratio)}"
             )
     for kind in table.cells:
         # How far a membrane's stress moves its vertices in a step, over its strain.
@@ -407,16 +497,16 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
         if ratio > _MOST_STIFFNESS:
             lines.append(
                 f"the membranes of {kind.name} are stiff for this step: K dt / (mu dx) is "
-                f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give blood.time_step_us = "
-                f"{units.time_step * _MOST_STIFFNESS / ratio / MICRO:.3g} or less, or a smaller modulus"
+                f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give "
+                f"{_shorter_or(table, _MOST_STIFFNESS / ratio, 'a smaller modulus')}"
             )
         firm = kind.firmness(units)
         if firm > _MOST_FIRMNESS:
-            step = units.time_step * math.sqrt(_MOST_FIRMNESS / firm) / MICRO
+            softer = f"volume_modulus_pa = {_MOST_FIRMNESS * units.pressure:.3g} or less"
             lines.append(
                 f"the volume of {kind.name} is held too firmly for this step: kappa dt^2 / (rho dx^2) is "
-                f"{firm:.2g}, sound below {_MOST_FIRMNESS:g}; give blood.time_step_us = {step:.3g} or less, or "
-                f"volume_modulus_pa = {_MOST_FIRMNESS * units.pressure:.3g} or less"
+                f"{firm:.2g}, sound below {_MOST_FIRMNESS:g}; give "
+                f"{_shorter_or(table, math.sqrt(_MOST_FIRMNESS / firm), softer)}"
             )
         pull = _capillary(table, kind, found.shear)
         if pull > _MOST_CAPILLARY:
@@ -431,7 +521,6 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     if mach > _MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {_MOST_MACH:g}: errors of compressibility grow "
-            f"with its square; a step of {units.time_step * _MOST_MACH / mach / MICRO:.3g} us would "
-            "be sound"
+            f"with its square; give {_shorter_or(table, _MOST_MACH / mach, 'a slower flow')}"
         )
     return lines

@@ -7,7 +7,7 @@ from typing import Any
 
 from haloscope.case import check
 from haloscope.errors import InputError
-from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase, partition
+from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase, check_ranks
 from haloscope.solvers.blood.case_vessels import Channel, Tube
 from haloscope.solvers.sweeping import (
     Column,
@@ -82,7 +82,7 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
     if growth == "type1":
         _enlarge(case.blood.vessel, data["blood"], ranks)
         case = _checked(data)
-    partition(case, ranks)
+    check_ranks(case, ranks)
     table = case.blood
     points = round(table.vessel.points(table.spacing))
     hematocrit = sum(kind.hematocrit for kind in table.cells)

@@ -60,6 +60,12 @@ def volume_of_file(table: keys.SurfaceFile) -> float:
     return abs(_surface_of(table).volume)
 
 
+def size_of_file(table: keys.SurfaceFile) -> tuple[float, float, float]:
+    """Lengths along x, y, z of the box around a surface of a file, m."""
+    x, y, z = np.ptp(_surface_of(table).bounds, axis=0).tolist()
+    return x, y, z
+
+
 def open_vessel(table: BloodTable, world: World) -> Vessel:
     """Make the lattice of a case; all ranks call this.
 
@@ -329,6 +335,8 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
 
     Parameters
     ----------
+    vessel, part
+        The vessel, and this rank's points.
     reach
         In spacings; what is farther is infinite.
 
