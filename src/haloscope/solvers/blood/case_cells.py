@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from haloscope.case import Position, Table
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
@@ -27,8 +27,8 @@ MOST_HEMATOCRIT = 0.7
 _MODULI = {
     "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
     "bending_modulus_j": (1e-24, 1e-12, "J; a red cell's is 2e-19"),
-    "volume_modulus_pa": (1e-3, 1e9, "Pa"),
-    "area_modulus_un_m": (1e-3, 1e9, "uN/m"),
+    "volume_modulus_pa": (1e-3, 1e9, "Pa; left out, a cell is as firm as the fluid"),
+    "area_modulus_un_m": (1e-3, 1e9, "uN/m; 100 holds a red cell's area"),
     "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m; a red cell's is about 0.5"),
 }
 
@@ -41,6 +41,22 @@ def _share(value: Any) -> Any:
             "cells pack to about 0.5"
         )
     return value
+
+
+def _modulus(value: Any, info: ValidationInfo) -> Any:
+    """Refuse a modulus that is negative or in another unit, with the unit and what is usual."""
+    name = str(info.field_name)
+    least, most, unit = _MODULI[name]
+    none = name != "shear_modulus_un_m"
+    if type(value) in (int, float) and not (least <= value <= most or (none and value == 0)):
+        raise ValueError(
+            f"out of range; allowed are {'0 or ' if none else ''}{least:g} to {most:g} {unit}; check the "
+            f"unit{' and the sign' if value < 0 else ''}"
+        )
+    return value
+
+
+Modulus = Annotated[float, BeforeValidator(_modulus), Field(ge=0.0, le=_LARGEST)]
 
 
 class Placed(Table):
@@ -71,28 +87,28 @@ class CellsTable(Table):
     """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""
     law: Literal["skalak", "neo-hookean"] = "skalak"
     """Of the membrane in its plane."""
-    shear_modulus_un_m: NotNegative = 2.5
+    shear_modulus_un_m: Modulus = 2.5
     """Elastic shear modulus G of the membrane, above 0."""
     area_ratio: Annotated[float, Field(ge=0.0, le=1e6)] = 10.0
     """C of the Skalak law: resistance to dilation, K = G (1 + 2 C)."""
     elements: Literal["loop", "linear"] = "loop"
     """loop: subdivision surfaces, as published; linear: flat triangles, cheaper."""
-    bending_modulus_j: NotNegative = 2e-19
+    bending_modulus_j: Modulus = 2e-19
     """Helfrich's bending modulus; 0: none."""
     spontaneous_curvature: Literal["rest", "none"] = "rest"
     """rest: the shape at rest is free of bending moments; none: flat membranes are."""
-    volume_modulus_pa: NotNegative | None = None
+    volume_modulus_pa: Modulus | None = None
     """Holds the volume: energy kappa (V - V0)^2 / (2 V0); by default as firmly as the fluid resists being
     compressed on the lattice, rho c_s^2."""
-    area_modulus_un_m: NotNegative = 100.0
+    area_modulus_un_m: Modulus = 100.0
     """Holds the whole area: energy kappa (A - A0)^2 / (2 A0)."""
-    membrane_viscosity_un_s_m: NotNegative = 0.0
+    membrane_viscosity_un_s_m: Modulus = 0.0
     """Surface shear viscosity of the membrane; 0: none. Its tension follows changes with a delay of this
     over viscous_stiffness, which a run tells."""
     viscous_stiffness: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005
     """Of springs in series with the membrane's viscosity, in rho dx^3 / dt^2: what steps have to bear
     in place of the viscosity itself."""
-    fold_guard: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    fold_guard: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
     """Stiffness against folds and collapsed triangles of the mesh, in rho dx^3 / dt^2; 0: none."""
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
     """Viscosity inside over that outside; about 5 for a red cell."""
@@ -110,14 +126,6 @@ class CellsTable(Table):
                 f"vertices = {self.vertices} is no refined icosahedron (10 n^2 + 2); the nearest "
                 f"are {near[0]} and {near[1]}"
             )
-        for name, (least, most, unit) in _MODULI.items():
-            value = getattr(self, name)
-            given = value or name == "shear_modulus_un_m"
-            if given and not least <= value <= most:
-                none = "" if name == "shear_modulus_un_m" else "0 or "
-                raise ValueError(
-                    f"{name} = {value:g} is out of range; allowed are {none}{least:g} to {most:g} {unit}"
-                )
         if self.hematocrit and self.placed:
             raise ValueError("hematocrit and placed are both given; give one of them")
         if self.law == "neo-hookean" and self._is_given("area_ratio"):

@@ -274,7 +274,7 @@ class Feeder:
         ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
         found[given.ids[own]] = segment.sign * (ahead - self.opening.plane)
         # What is no number is found by those who look at cells.
-        fronts = np.nan_to_num(self._world.sum(found), nan=0.0, posinf=0.0, neginf=0.0)
+        fronts = np.nan_to_num(self._world.sum(found), nan=0.0).clip(-_FAR, _FAR)
         return fronts, np.floor(fronts / segment.length).astype(np.int64)
 
     def _let_in(self, kind: int, next_ids: list[int]) -> int:
