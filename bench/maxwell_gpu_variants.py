@@ -21,7 +21,7 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.domain.hex_generators import box
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import STORED, TRILINEAR, Shape, Way, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping

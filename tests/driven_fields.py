@@ -10,7 +10,7 @@ import numpy as np
 from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import take
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "mpi"))
 from measuring import definitions_of, flavour, haloscope, run, told_by
 from program_catalogue import Program, catalogue
 
-from haloscope.scope.analyze import analyse
+from haloscope.scope.analyze import result_of
 from haloscope.scope.measurement import Measurement, open_measurement
 from haloscope.scope.result import Result
 
@@ -269,7 +269,7 @@ def check(program: Program, ranks: int, rounds: int, keep: Path) -> Findings:
     traced: Pairs = {}
     for mode in ("trace", "profile"):
         opened = open_measurement(keep / mode)
-        result = analyse(opened)
+        result = result_of(opened)
         found.wrong += [f"{mode}: {text}" for text in result.about.get("warnings", [])]
         found.off_by[mode] = off_by(opened, result)
         if not found.off_by[mode] <= _OFF_BY:

@@ -46,6 +46,21 @@ _KINDS = [
     ("cavity.rescale_pressure=step", "cavity.gravity=[0.0, -7.0, -7.0]"),
     ("cavity.dimensions=2", "cavity.nodes=40", "cavity.size=0.05"),
 ]
+_FLOW = """
+solver = "flow"
+[flow]
+box = {cells = [4, 2, 2]}
+fluid = {density = 1.0, viscosity = 0.1}
+shear = {}
+[flow.boundaries]
+x_low = {velocity = [1.0, 0.0, 0.0]}
+x_high = {pressure = 0.0}
+y_low = "no-slip"
+y_high = "no-slip"
+z_low = "no-slip"
+z_high = "no-slip"
+"""
+_STEPS = ('scheme = "steady"', 'scheme = "space-time"\ntime_step = 0.1\nend = 0.1')
 _LARGE_ENOUGH_FOR_TILES = ("cavity.nodes=70", "cavity.size=0.05")
 
 
@@ -213,6 +228,26 @@ def test_two_ranks_on_cores_compile_nothing_after_a_build(tmp_path, folder):
     assert sorted(folder.iterdir()) == built
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("steps", _STEPS)
+def test_two_ranks_of_a_flow_on_cores_compile_nothing_after_a_build(steps, tmp_path, folder):
+    pytest.importorskip("mpi4py")
+    path = tmp_path / "flow.toml"
+    path.write_text(f"{_FLOW}[flow.time]\n{steps}\n")
+    result = build(read_case(path, (), registry.case_model), device="cpu", ranks=2)
+    assert "gather_scatter.cpp" in result["kernels"]
+    built = sorted(folder.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-m", "haloscope", "run", str(path), "--ranks", "2", "--steps", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done
+    assert sorted(folder.iterdir()) == built
+
+
 @_needs_nvrtc
 @pytest.mark.parametrize("settings", [*_KINDS, _LARGE_ENOUGH_FOR_TILES])
 def test_a_gpu_finds_all_that_it_asks_for_after_a_build(settings, nothing_more):
@@ -258,6 +293,19 @@ def test_one_rank_needs_no_exchange():
         "reduce.cpp",
         "ceilings.cpp",
     }
+
+
+@_needs_nvrtc
+@pytest.mark.usefixtures("shared_folder")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_flow_on_several_gpus_is_built_with_its_exchange(ranks, tmp_path):
+    path = tmp_path / "flow.toml"
+    path.write_text(_FLOW)
+    case = read_case(path, (), registry.case_model)
+    result = build(case, architectures=["sm_90"], ranks=ranks)
+    added = {"gather_scatter.cpp": ["gather", "meet"], "rank_sums.cpp": ["add_over_ranks"]}
+    found = {file: names for file, names in result["kernels"].items() if file in added}
+    assert found == (added if ranks > 1 else {})
 
 
 @_needs_nvrtc

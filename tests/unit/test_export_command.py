@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from haloscope.scope.analyze import analyse
+from haloscope.scope.analyze import result_of
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.result import Result
 from haloscope.scope.synthetic import write_synthetic
@@ -44,8 +44,8 @@ def test_a_trace_through_otf2_analyses_the_same(tmp_path: Path, call: Call) -> N
     assert (code, error) == (0, "")
     assert json.loads(read)["events"] == json.loads(written)["events"]
     assert json.loads(read)["left_out"] == {}
-    before = analyse(open_measurement(tmp_path / "trace"))
-    after = analyse(open_measurement(tmp_path / "again"))
+    before = result_of(open_measurement(tmp_path / "trace"))
+    after = result_of(open_measurement(tmp_path / "again"))
     assert set(before.values) == set(after.values)
     assert before.total("late_sender") > 0
     for name in before.values:
@@ -57,7 +57,7 @@ def test_a_trace_through_otf2_analyses_the_same(tmp_path: Path, call: Call) -> N
 
 
 def test_defaults_are_files_in_the_measurement(folder: Path, call: Call) -> None:
-    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    result_of(open_measurement(folder)).save(folder / "analysis.h5")
     for option, name in (("--perfetto", "timeline.json.gz"), ("--cubex", "report.cubex")):
         code, told, error = call("export", folder, option)
         assert (code, error) == (0, "")
@@ -80,7 +80,7 @@ def test_a_run_folder_stands_for_the_measurement_in_it(folder: Path, call: Call)
 def test_an_export_writes_through_no_link_that_others_have_laid(
     folder: Path, tmp_path: Path, call: Call, option: str
 ) -> None:
-    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    result_of(open_measurement(folder)).save(folder / "analysis.h5")
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".out.part").symlink_to(victim)
@@ -91,7 +91,7 @@ def test_an_export_writes_through_no_link_that_others_have_laid(
 
 @pytest.mark.parametrize("option", ["--perfetto", "--cubex"])
 def test_an_export_replaces_no_pipe(folder: Path, tmp_path: Path, call: Call, option: str) -> None:
-    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    result_of(open_measurement(folder)).save(folder / "analysis.h5")
     os.mkfifo(tmp_path / "pipe")
     code, _, error = call("export", folder, option, "--out", tmp_path / "pipe")
     assert code == 2
@@ -191,7 +191,7 @@ def test_without_the_package_the_error_names_it(folder: Path) -> None:
 
 
 def test_what_goes_to_standard_output_is_followed_by_nothing(folder: Path) -> None:
-    analyse(open_measurement(folder)).save(folder / "analysis.h5")
+    result_of(open_measurement(folder)).save(folder / "analysis.h5")
     command = [sys.executable, "-m", "haloscope", "export", str(folder), "--perfetto"]
     done = subprocess.run([*command, "--out", "/dev/stdout"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

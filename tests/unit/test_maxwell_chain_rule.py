@@ -15,7 +15,7 @@ from haloscope.device.jit import find_compiler, source_text
 from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 from haloscope.solvers.maxwell.studies import warped_energy

@@ -12,7 +12,7 @@ from haloscope.device import open_device
 from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import (
     AFFINE,
     COORDINATES,

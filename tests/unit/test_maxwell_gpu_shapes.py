@@ -16,7 +16,7 @@ from haloscope.domain.hex_generators import box
 from haloscope.errors import InputError
 from haloscope.numerics.basis import derivative_matrix, gll_nodes
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import (
     STORED,

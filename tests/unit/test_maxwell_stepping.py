@@ -18,7 +18,7 @@ from haloscope.domain.hex_generators import box
 from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping

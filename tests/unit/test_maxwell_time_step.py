@@ -10,8 +10,8 @@ from haloscope.domain.hex_generators import box, cylinder
 from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
 from haloscope.numerics.element_geometry import nodes
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.numerics.stability import is_stable, stability_polynomial, step_limits
-from haloscope.numerics.timestep import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import (
@@ -23,7 +23,7 @@ from haloscope.solvers.maxwell.time_step import (
     require_stable,
 )
 
-# Bounds over h / c on cubes: shared knowledge of this discretization with LSERK4.
+# Bounds over h / c on cubes: shared knowledge of this discretisation with LSERK4.
 CUBES = {1: 0.809, 2: 0.322, 3: 0.179, 4: 0.114, 5: 0.0776, 7: 0.0416, 14: 0.0111}
 
 

@@ -40,6 +40,14 @@ def test_a_name_has_one_number_for_ever():
     assert regions.names()[second.number] == "another name"
 
 
+def test_a_name_moves_data_if_one_region_of_it_does():
+    for movement in (False, True, False):
+        Region("moves at times", movement=movement)
+    Region("never moves")
+    assert "moves at times" in regions.movement()
+    assert "never moves" not in regions.movement()
+
+
 def test_a_listener_is_told_of_every_entry_and_exit_in_order():
     outer, inner = Region("outer"), Region("inner")
     told: list[tuple[str, int]] = []

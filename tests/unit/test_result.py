@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.scope.analyze import analyse
+from haloscope.scope.analyze import result_of
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.result import FILE, Result
 from haloscope.scope.synthetic import write_synthetic
@@ -27,7 +27,7 @@ REFUSED = "is not a result that this version reads"
 def path(tmp_path: Path) -> Path:
     write_synthetic(tmp_path / "trace", 3, 20, pattern="halo", imbalance=0.5)
     path = tmp_path / "trace" / FILE
-    analyse(open_measurement(tmp_path / "trace")).save(path)
+    result_of(open_measurement(tmp_path / "trace")).save(path)
     return path
 
 

@@ -9,9 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from haloscope.device import open_device
+from haloscope.exchange.sharing import find_sharing
 from haloscope.exchange.world import World
+from haloscope.numerics.shared_node_messages import open_node_sums
 from haloscope.scope.regions import Region
 from haloscope.study import phases
 from haloscope.study.campaign import plan, scale
@@ -142,10 +146,10 @@ def test_a_study_tells_its_phases_in_its_report_and_in_a_table(study, tmp_path):
     assert line.split(" | ")[2] == "0.0 %"
 
 
-def test_data_movement_is_the_sum_of_the_phases_of_exchanges(study):
+def test_data_movement_is_the_sum_of_the_phases_that_moved_data(study):
     (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
     told = {"spread": 0.5, "repack": 0.25, "MPI": 0.2, "walls": 0.05 - 0.004, "rest": 0.004}
-    text = phases.describe([row], {row.point.id: {"phases": told}})
+    text = phases.describe([row], {row.point.id: {"phases": told, "movement": ["MPI", "repack"]}})
     lines = [line for line in text.splitlines() if line.startswith("|")]
     # The rest is below 1 %.
     assert lines == [
@@ -154,6 +158,34 @@ def test_data_movement_is_the_sum_of_the_phases_of_exchanges(study):
         "| a, 1 rank | 1000 | 45.0 % | 50.0 % | 25.0 % | 20.0 % | 4.6 % |",
     ]
     assert phases.describe([row], {}) == ""
+    # Points of an older version have phases only.
+    assert "| 1000 | not noted | 50.0 % |" in phases.describe(
+        [row], {row.point.id: {"phases": told}}
+    )
+
+
+def test_all_that_flow_exchanges_moves_data_and_is_counted_once(study):
+    device = open_device("cpu")
+    sums = open_node_sums(World(), device, find_sharing(World(), np.array([1, 2, 2])), 1)
+    values = device.from_host(np.array([1.0, 2.0, 3.0]))
+
+    def advance(steps: int) -> None:
+        with _OUTER:
+            sums.start(values)
+            sums.finish(values)
+            sums.gather(values)
+
+    found = phases.measure(World(), lambda: None, advance, 1)
+    parts = ("pack", "exchange", "add")
+    names = {way: {way, *(f"{way} {part}" for part in parts)} for way in ("scatter", "gather")}
+    assert set(phases.moving(found)) == names["scatter"] | names["gather"]
+    assert set(found) == {*phases.moving(found), _OUTER.name, phases.REST}
+    (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
+    text = phases.describe(
+        [row], {row.point.id: {"phases": found, "movement": phases.moving(found)}}
+    )
+    moved = sum(found.values()) - found[_OUTER.name] - found[phases.REST]
+    assert f" | {100 * moved / sum(found.values()):.1f} % | " in text.splitlines()[-1]
 
 
 def test_energy_is_measured_only_where_it_is_wanted(study, monkeypatch):
@@ -165,6 +197,7 @@ def test_energy_is_measured_only_where_it_is_wanted(study, monkeypatch):
     record = run_point(row.point, World())
     assert record["joules_per_step"] is None
     assert record["phases"]
+    assert record["movement"] == []
 
 
 def test_without_steps_of_a_check_nothing_is_set_up_twice_or_compared(study, tmp_path):

@@ -16,7 +16,6 @@ from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
 Ends = Literal["walls", "open", "periodic"]
-ENDS: tuple[Ends, ...] = ("walls", "open", "periodic")
 
 # Share of a spacing by which a length may miss a whole number of spacings.
 _WHOLE = 1e-6

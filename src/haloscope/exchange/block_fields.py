@@ -33,8 +33,6 @@ class BlockFields:
         Distances of nodes in m.
     """
 
-    unit = "cell"
-
     def __init__(self, world: World, blocks: Blocks, spacing: tuple[float, float, float]) -> None:
         self._world, self._blocks, self._spacing = world, blocks, spacing
         nx, ny, nz = blocks.nodes

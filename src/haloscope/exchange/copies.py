@@ -17,11 +17,11 @@ from haloscope.exchange.transports import Slot, Transport
 from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
-_GATHER = Region("gather")
-_SEND = Region("exchange send")
+_GATHER = Region("gather", movement=True)
+_SEND = Region("exchange send", movement=True)
 _WITHIN = Region("gather-scatter within")
-_WAIT = Region("exchange wait")
-_SCATTER = Region("scatter")
+_WAIT = Region("exchange wait", movement=True)
+_SCATTER = Region("scatter", movement=True)
 
 BLOCK = 256
 """Threads of a GPU block, which packs or unpacks a chunk of a message."""

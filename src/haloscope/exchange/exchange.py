@@ -14,10 +14,10 @@ from haloscope.exchange.transports import Slot, Transport
 from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("pack.cpp")
-_PACK = Region("pack")
-_SEND = Region("exchange send")
-_WAIT = Region("exchange wait")
-_UNPACK = Region("unpack")
+_PACK = Region("pack", movement=True)
+_SEND = Region("exchange send", movement=True)
+_WAIT = Region("exchange wait", movement=True)
+_UNPACK = Region("unpack", movement=True)
 
 _BLOCK = 256
 _BLOCKS_A_MULTIPROCESSOR = 2

@@ -178,6 +178,8 @@ class Pairing(Copies):
 
     Parameters
     ----------
+    device, sharing, order, fields, placement, dtype, transport, stream
+        As for :class:`haloscope.exchange.copies.Copies`.
     across_only
         Leave pairs within this rank to a caller who reads the other copy directly
         (:attr:`Sharing.partners`).

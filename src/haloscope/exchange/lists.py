@@ -27,10 +27,10 @@ from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
-_GATHER = Region("gather")
-_SEND = Region("exchange send")
-_WAIT = Region("exchange wait")
-_SCATTER = Region("scatter")
+_GATHER = Region("gather", movement=True)
+_SEND = Region("exchange send", movement=True)
+_WAIT = Region("exchange wait", movement=True)
+_SCATTER = Region("scatter", movement=True)
 _LARGEST_INT = 2**31 - 1
 # Values are moved, and half precision as bits: not all compilers and no MPI know it.
 _TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
@@ -202,6 +202,8 @@ class ListExchange:
         Owners' values to all copies.
     backward
         Copies' values to their owners; None where it was not asked for.
+    settings
+        What it was opened with.
     """
 
     forward: OneWay

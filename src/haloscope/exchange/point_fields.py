@@ -58,8 +58,6 @@ class PointFields:
         A point is on two ranks; the same on every rank.
     """
 
-    unit = "point"
-
     def __init__(
         self,
         world: World,

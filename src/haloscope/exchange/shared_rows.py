@@ -27,10 +27,10 @@ from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("shared_rows.cpp")
-_GATHER = Region("gather")
-_SEND = Region("exchange send")
-_WAIT = Region("exchange wait")
-_SCATTER = Region("scatter")
+_GATHER = Region("gather", movement=True)
+_SEND = Region("exchange send", movement=True)
+_WAIT = Region("exchange wait", movement=True)
+_SCATTER = Region("scatter", movement=True)
 
 Rows = NDArray[np.int64]
 Rooms = Mapping[int, int]

@@ -20,9 +20,9 @@ from haloscope.exchange.transports import TransportUnavailable
 from haloscope.exchange.world import MpiWorld, World
 from haloscope.scope.regions import Region
 
-_COPY = Region("copy planes")
-_SEND = Region("exchange send")
-_WAIT = Region("exchange wait")
+_COPY = Region("copy planes", movement=True)
+_SEND = Region("exchange send", movement=True)
+_WAIT = Region("exchange wait", movement=True)
 
 
 def planes(messages: Sequence[Message]) -> Iterator[tuple[int, Box]]:
@@ -48,9 +48,9 @@ class UnpackedExchange:
         ``host``: MPI sends strided planes from the arrays themselves; ``staged``: each plane is
         copied to pinned memory (on cores: to another array) and back; ``peer``: straight into the neighbour's array.
     states
-        The arrays that will be exchanged.
-    regions
-        For ``peer``: the shared memory that each of the arrays lies in.
+        The arrays that will be exchanged; for ``peer`` they lie in shared memory.
+    stream
+        Stream of the device on which planes are copied; None: the main one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Time integration: the coefficients of Runge-Kutta schemes and how far they are stable."""
+"""Runge-Kutta schemes: their coefficients and how far they are stable."""
 
 from __future__ import annotations
 

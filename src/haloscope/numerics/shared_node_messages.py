@@ -45,8 +45,10 @@ _Phases: TypeAlias = tuple[Region, tuple[Region, Region, Region, Region, Region]
 
 
 def _phases(name: str) -> _Phases:
-    pack, exchange, add = (Region(f"{name} {what}") for what in ("pack", "exchange", "add"))
-    return Region(name), (pack, exchange, add, exchange, add)
+    pack, exchange, add = (
+        Region(f"{name} {what}", movement=True) for what in ("pack", "exchange", "add")
+    )
+    return Region(name, movement=True), (pack, exchange, add, exchange, add)
 
 
 _SCATTER, _GATHER = _phases("scatter"), _phases("gather")

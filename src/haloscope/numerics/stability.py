@@ -9,7 +9,7 @@ import numpy as np
 from numpy.polynomial import polynomial
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.numerics.timestep import LowStorage
+from haloscope.numerics.runge_kutta import LowStorage
 
 Floats = NDArray[np.float64]
 

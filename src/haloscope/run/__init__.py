@@ -99,7 +99,8 @@ class Simulation(RunState):
     def field(self, name: str) -> np.ndarray | None:
         """A whole field on rank 0 as a NumPy array; None on other ranks.
 
-        Its shape is (nz, ny, nx) on a grid, (elements, N + 1, N + 1, N + 1) on elements of order N.
+        Its shape is (nz, ny, nx) for the cavity, (elements, N + 1, N + 1, N + 1) for Maxwell's
+        equations on elements of order N, (points,) for blood and (nodes,) for flow.
 
         Raises
         ------

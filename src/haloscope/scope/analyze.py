@@ -80,7 +80,7 @@ def analyze(
     measurement = open_measurement(folder)
     earlier = _earlier(Path(against), threads) if against is not None else None
     changes = [_change(measurement, text) for text in what_if]
-    result = analyse(measurement, threads, progress, processes)
+    result = result_of(measurement, threads, progress, processes)
     predictions = [_predict(measurement, *change, threads) for change in changes]
     hosts = _hosts(measurement)
     result.about["hosts"] = list(hosts)
@@ -113,13 +113,13 @@ def measurement_in(folder: Path) -> Path:
     return folder
 
 
-def analyse(
+def result_of(
     measurement: Measurement,
     threads: int = 0,
     progress: Callable[[float], None] | None = None,
     processes: Processes | None = None,
 ) -> Result:
-    """Replay a trace, or sum up a profile."""
+    """What a trace gives when it is replayed, or a profile when it is summed up; nothing is written."""
     if measurement.mode != "trace":
         return analyse_profile(measurement)
     from haloscope.scope import replay
@@ -153,7 +153,7 @@ def _earlier(folder: Path, threads: int) -> Result:
     folder = measurement_in(folder)
     if (folder / FILE).is_file():
         return Result.load(folder / FILE)
-    return analyse(open_measurement(folder), threads)
+    return result_of(open_measurement(folder), threads)
 
 
 def _change(measurement: Measurement, text: str) -> tuple[str, str | None]:

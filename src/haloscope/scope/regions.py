@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 _names: list[str] = []
+_movement: set[str] = set()
 # Who is told of regions, in the order in which they came.
 _listeners: list[tuple[Callable[[int], None], Callable[[int], None]]] = []
 # The preloaded recorder's functions, which are told of every region; one pair at most.
@@ -30,12 +31,16 @@ class Region:
     ----------
     name
         What the phase does, such as ``pack``. Text only; it is never interpreted.
+    movement
+        Whether it moves data between ranks. All regions of a name do so if one of them does.
     """
 
     __slots__ = ("name", "number")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, movement: bool = False) -> None:
         self.name = name
+        if movement:
+            _movement.add(name)
         if name in _names:
             self.number = _names.index(name)
         else:
@@ -49,6 +54,11 @@ class Region:
 def names() -> tuple[str, ...]:
     """Names of all regions made so far, indexed by their numbers."""
     return tuple(_names)
+
+
+def movement() -> frozenset[str]:
+    """Names of the regions made so far that move data between ranks."""
+    return frozenset(_movement)
 
 
 def attach(enter: Callable[[int], None], leave: Callable[[int], None]) -> None:

@@ -86,7 +86,7 @@ def estimate(case: CaseTable) -> dict[str, float]:
 def check_ranks(case: CaseTable, ranks: int) -> None:
     """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
     module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
-    module.partition(case, ranks)
+    module.check_ranks(case, ranks)
 
 
 def sweeping(name: str) -> Sweeping:

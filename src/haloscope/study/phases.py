@@ -13,7 +13,7 @@ from typing import Any
 from haloscope.counted import counted
 from haloscope.exchange.world import World
 from haloscope.io.atomic import write_text
-from haloscope.scope.regions import Profile
+from haloscope.scope.regions import Profile, movement
 from haloscope.study.ledger import Record
 from haloscope.study.sweep import Row
 from haloscope.study.table import line_of
@@ -23,23 +23,10 @@ HEADING = "Time by phase"
 REST = "rest"
 """Of a step that is in no phase."""
 
-MOVEMENT = (
-    "gather",
-    "scatter",
-    "pack",
-    "unpack",
-    "copy planes",
-    "exchange send",
-    "exchange wait",
-    "device to host",
-    "repack",
-    "MPI",
-    "host to device",
-)
-"""Phases of exchanges: what they take is the movement of data between ranks."""
-
 _COLUMNS = ("series", "line", "id", "ranks", "device", "phase", "seconds_per_step", "share")
 _LEAST_SHARE = 0.01
+# Of points measured by versions that did not note which phases move data.
+_UNKNOWN = "not noted"
 
 
 class _Finished(Profile):
@@ -95,6 +82,11 @@ def measure(
     return found
 
 
+def moving(phases: Mapping[str, float]) -> list[str]:
+    """Names of the phases that move data between ranks, as their regions say of themselves."""
+    return sorted(movement() & phases.keys())
+
+
 def write(folder: Path, rows: Sequence[Row], records: Mapping[str, Record]) -> Path:
     """Write all phases of all points as CSV."""
     out = io.StringIO()
@@ -122,10 +114,14 @@ def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
         whole = sum(phases.values())
         line = line_of(row)
         ranks = counted(row.point.ranks, "rank")
-        moved = sum(phases.get(name, 0.0) for name in MOVEMENT)
-        shares = [moved, *(phases.get(name, 0.0) for name in names)]
+        moves = records[row.point.id].get("movement")
+        shares = [phases.get(name, 0.0) for name in names]
+        moved = None if moves is None else sum(phases[name] for name in moves)
         label = ", ".join(filter(None, (row.series, line, ranks)))
-        lines.append([label, f"{1e3 * whole:.4g}", *(f"{100 * s / whole:.1f} %" for s in shares)])
+        told_shares = (
+            _UNKNOWN if s is None else f"{100 * s / whole:.1f} %" for s in (moved, *shares)
+        )
+        lines.append([label, f"{1e3 * whole:.4g}", *told_shares])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
         "Steps of a block of their own, in which the device is waited for wherever a phase begins or "

@@ -155,6 +155,7 @@ def _measure(point: Point, simulation: Simulation) -> Record:
         times.append(world.largest(time.perf_counter() - begin) / point.steps)
     if point.phases:
         found["phases"] = phases.measure(world, device.synchronise, solver.advance, point.steps)
+        found["movement"] = phases.moving(found["phases"])
     _insist_on_a_solution(solver)
     joules = _joules(simulation, min(times)) if point.energy else None
     return {**found, "seconds": times, "joules_per_step": joules}

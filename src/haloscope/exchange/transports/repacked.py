@@ -20,10 +20,10 @@ from haloscope.exchange.transports.host import Requests
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region
 
-_OUT = Region("device to host")
-_REPACK = Region("repack")
-_MPI = Region("MPI")
-_IN = Region("host to device")
+_OUT = Region("device to host", movement=True)
+_REPACK = Region("repack", movement=True)
+_MPI = Region("MPI", movement=True)
+_IN = Region("host to device", movement=True)
 
 
 class RepackedTransport:

@@ -47,6 +47,8 @@ class Flow:
         Compute the interior while messages travel.
     with_cells
         Give ghosts their velocities, too.
+    graphs
+        As for :func:`haloscope.exchange.lists.open_lists`.
     tell
         Is told which transport was chosen.
 

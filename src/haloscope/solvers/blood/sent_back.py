@@ -120,6 +120,8 @@ class SentBack:
         ----------
         arrived
             (owned,) what has arrived along i, changed in place.
+        i
+            Number of the direction.
         kernel
             ``send_back_to`` of fluid.cpp.
         stored

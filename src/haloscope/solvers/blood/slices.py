@@ -72,6 +72,8 @@ def plane_of(
 
     Parameters
     ----------
+    world, lattice, part
+        The ranks, the lattice, and this rank's points of it.
     fields
         Own values, (fields, owned).
     axis, offset

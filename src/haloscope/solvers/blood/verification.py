@@ -132,6 +132,8 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
     ----------
     points
         Spacings between the plates.
+    solve
+        Runs the data of a case and gives the simulation.
     womersley
         Half the gap times sqrt(omega/nu).
     """

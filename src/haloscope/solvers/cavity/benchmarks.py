@@ -24,8 +24,7 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
     """The kernels of a step on cubes, and of an exchange of all six sides.
 
     Bytes a cell: the step reads and writes five fields once; a wall node reads four pressures
-    and two temperatures and writes three values; pack and unpack read and write each value; the
-    norm reads two arrays.
+    and two temperatures and writes three values; pack and unpack read and write each value.
     """
     for nodes in sizes or _SIZES[device.kind]:
         for mode in ("global", "local"):

@@ -353,3 +353,14 @@ def estimate(case: CavityCase) -> dict[str, float]:
 def partition(case: CavityCase, ranks: int) -> Blocks:
     """Blocks of a case for a number of ranks; walls need blocks at least 5 nodes thick."""
     return arrange(Flow(case.cavity).nodes, ranks, case.machine.decomposition, thinnest=_THINNEST)
+
+
+def check_ranks(case: CavityCase, ranks: int) -> None:
+    """Refuse a number of ranks that the grid cannot be cut for.
+
+    Raises
+    ------
+    InputError
+        Blocks would be too thin, or the decomposition is one for other ranks.
+    """
+    partition(case, ranks)

@@ -276,7 +276,7 @@ class CavitySolver:
         return diagnostics.midplane(self)
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
-        """The mean Nusselt number beside the published one, or the lid's Reynolds number."""
+        """The mean Nusselt number beside the published one, and the largest velocities."""
         settled = max(self.follow().values()) < self._case.run.tolerance
         return diagnostics.headline(self.flow, found, begun=self.step > 0, settled=settled)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -411,7 +411,7 @@ def estimate(case: FlowCase) -> dict[str, float]:
     }
 
 
-def partition(case: FlowCase, ranks: int) -> Any:
+def check_ranks(case: FlowCase, ranks: int) -> None:
     """Refuse more ranks than elements.
 
     Raises
@@ -424,4 +424,4 @@ def partition(case: FlowCase, ranks: int) -> Any:
     require_elements(case.flow, ranks)
 
 
-__all__ = ["FlowCase", "FlowTable", "estimate", "partition"]
+__all__ = ["FlowCase", "FlowTable", "check_ranks", "estimate"]

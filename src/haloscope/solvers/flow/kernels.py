@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from haloscope.case import check
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import Device
+from haloscope.exchange.sharing import Sharing
 from haloscope.exchange.world import World
+from haloscope.numerics.node_vectors import NodeVectors, clearing
+from haloscope.numerics.shared_node_messages import open_node_sums
 from haloscope.solvers.flow.case import FlowCase
+from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.solver import FlowSolver
+from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS
 
 # Kernels that run on cores alone, by their files.
 _CORES_ONLY = ("block_ilu.cpp",)
@@ -34,12 +42,12 @@ class _Noting(CpuDevice):
 def ask_for_kernels(case: FlowCase, device: Device, world: World) -> None:
     """Ask a device for the kernels that a rank of a case needs; for a device that runs none.
 
-    What they are is seen on a flow in a small box with the case's fluid, steps and linear solver. Those
-    of exchanges between ranks, and a few for GPUs alone, are compiled when a run first asks for them.
+    What they are is seen on a flow in a small box with the case's fluid, steps and linear solver, of
+    which the cores of this machine take a step. A few for GPUs alone are compiled when a run first asks
+    for them.
     """
     noting = _Noting()
-    named = case.flow.linear.preconditioner
-    chosen: tuple[str, ...] = ("two-level",) if named == "auto" else (named,)
+    chosen: tuple[str, ...] = (_preconditioner(case),)
     if device.kind != "cpu" and chosen == ("two-level",):
         # What smooths on a GPU, and does not on the cores that play through it.
         chosen += ("coloured-ilu",)
@@ -50,6 +58,36 @@ def ask_for_kernels(case: FlowCase, device: Device, world: World) -> None:
     for file, name, constants in noting.asked:
         if device.kind == "cpu" or file.name not in _CORES_ONLY:
             device.kernel(file, name, constants)
+    if world.size > 1:
+        _ask_for_exchange(case, device, world)
+
+
+def _preconditioner(case: FlowCase) -> str:
+    named = case.flow.linear.preconditioner
+    return "two-level" if named == "auto" else named
+
+
+def _ask_for_exchange(case: FlowCase, device: Device, world: World) -> None:
+    """Ask for what ranks add up over shared nodes with: here one node, which rank 1 has, too."""
+    table, transport = case.flow, case.machine.transport
+    size = SLAB_UNKNOWNS if table.time.scheme == "space-time" else UNKNOWNS
+    # Marks of boundaries, residuals and velocities, vectors, and blocks of the matrix.
+    sums: set[tuple[int, DTypeLike]] = {
+        (fields, np.float64) for fields in (1, UNKNOWNS, size, size**2)
+    }
+    if _preconditioner(case) == "two-level":
+        sums.add((size**2, np.float32))
+    if table.shear is not None:
+        # Stagnation; shear rate and stress; each with a volume.
+        sums |= {(2, np.float64), (3, np.float64)}
+    one = np.zeros(1, np.int64)
+    shared = Sharing(world.rank, 1, one + 1, np.array([0, 1]), one, one, one + 1, one + 1)
+    for fields, dtype in sorted(sums, key=str):
+        state = device.zeros((fields,), dtype)
+        open_node_sums(world, device, shared, fields, transport, dtype).prepare(state)
+    clearing(device, one, device.zeros((size,), np.float64), size)
+    if device.kind != "cpu":
+        NodeVectors(device, 1, 1, np.ones(1, bool), world, transport).launch(0)
 
 
 def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
@@ -62,6 +100,9 @@ def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
     if table.fluid.carreau is not None:
         fluid["carreau"] = {"at_high_shear": 0.5, "time": 1.0, "exponent": 0.5}
     boundaries: dict[str, Any] = {"x_low": {"velocity": [1.0, 0.0, 0.0]}, "y_low": "no-slip"}
+    outlet = {"pressure": 0.0}
+    if table.time.scheme != "space-time":
+        outlet["backflow"] = 0.5
     return {
         "solver": "flow",
         "flow": {
@@ -70,7 +111,7 @@ def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
             "boundaries": {
                 **dict.fromkeys(_SIDES, "slip" if table.linear.product == "stored" else "no-slip"),
                 **boundaries,
-                "x_high": {"pressure": 0.0, "backflow": 0.5},
+                "x_high": outlet,
             },
             "time": time,
             "newton": {

@@ -23,8 +23,6 @@ from haloscope.solvers.flow.work import Iterations
 from haloscope.solvers.interface import Results
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
-Floats = NDArray[np.float64]
-
 _NO_ROWS = np.empty(0)
 _FORCE_HEAD = ("step", "time", "Fx", "Fy", "Fz", "Mx", "My", "Mz")
 _NEWTON_HEAD = ("step", "time", "iteration", "residual", "gmres_iterations", "gmres_residual")

@@ -11,8 +11,6 @@ from haloscope.device.interface import Array
 from haloscope.solvers.flow.equations import UNKNOWNS, ElementEquations
 from haloscope.solvers.flow.newton import Newton, NewtonHistory
 
-Floats = NDArray[np.float64]
-
 SLAB_UNKNOWNS = 2 * UNKNOWNS
 """Of a node: velocity and pressure at the slab's start, seen from above, then those at its end."""
 

@@ -11,8 +11,6 @@ from haloscope.device.interface import Array
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.newton import Newton, NewtonHistory
 
-Floats = NDArray[np.float64]
-
 
 class TimeSteps(Protocol):
     """What every method offers.

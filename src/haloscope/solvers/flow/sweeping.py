@@ -7,7 +7,7 @@ from typing import Any
 
 from haloscope.case import check
 from haloscope.errors import InputError
-from haloscope.solvers.flow.case import FlowCase, partition
+from haloscope.solvers.flow.case import FlowCase, check_ranks
 from haloscope.solvers.flow.meshes import elements_of
 from haloscope.solvers.sweeping import (
     Column,
@@ -87,7 +87,7 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
     if growth == "type1":
         _enlarge(case, data["flow"], ranks)
         case = _checked(data)
-    partition(case, ranks)
+    check_ranks(case, ranks)
     table = case.flow
     count = elements_of(table)
     if table.box is not None:

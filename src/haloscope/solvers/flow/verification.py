@@ -193,6 +193,8 @@ def turning_shear_error(slabs: int, solve: Solve) -> float:
     ----------
     slabs
         How many there are in 1 s.
+    solve
+        Runs the data of a case and gives the simulation.
     """
     rate, end = _TURNING_RATE, _TURNING_END
     turned = f"(sin({rate}*t)*x + cos({rate}*t)*y + 0.5*z)"
@@ -228,6 +230,8 @@ def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:
 
     Parameters
     ----------
+    solve
+        Runs the data of a case and gives the simulation.
     linearise_tau
         As flow.newton.linearise_tau.
     """

@@ -13,7 +13,7 @@ from haloscope.device.interface import Array, Device, Launch
 from haloscope.domain.hexes import HexMesh, elements_text
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.driven import SOURCE, Entries, OwnElements, driven_terms
 from haloscope.solvers.maxwell.elements import Material

@@ -441,7 +441,7 @@ def _elements(table: MaxwellTable) -> int:
     return elements_of(table)
 
 
-def partition(case: MaxwellCase, ranks: int) -> Any:
+def check_ranks(case: MaxwellCase, ranks: int) -> None:
     """Refuse more ranks than elements.
 
     Raises
@@ -454,4 +454,4 @@ def partition(case: MaxwellCase, ranks: int) -> Any:
     require_parts(ranks, _elements(case.maxwell))
 
 
-__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable", "estimate", "partition"]
+__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable", "check_ranks", "estimate"]

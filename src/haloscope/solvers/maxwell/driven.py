@@ -13,7 +13,7 @@ from haloscope.domain.hexes import face_nodes
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.numerics.basis import gll_weights
 from haloscope.numerics.element_geometry import face_normals, jacobians
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting
 from haloscope.solvers.maxwell.waveforms import NUMBERS, Table, Waveform
 

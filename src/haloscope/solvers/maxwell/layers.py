@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Launch
 from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.terms import Bound, Floats, Integers, Setting
 
 SOURCE = Path(__file__).with_name("layers.cpp")

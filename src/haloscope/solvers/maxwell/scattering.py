@@ -91,14 +91,11 @@ class Deviations:
     bistatic
         Largest difference of the bistatic cross section in the planes of E and H over the series'
         value in the same direction.
-    of_largest
-        The same over the largest of its frequency.
     scattering, extinction
         Largest relative difference of the total cross sections.
     """
 
     bistatic: float
-    of_largest: float
     scattering: float
     extinction: float
 
@@ -130,7 +127,7 @@ def mie_deviations(
     assert powers.extinction is not None
     permittivity = table["materials"][0]["permittivity"]
     radius = table["sphere"]["radius"]
-    worst = np.zeros(4)
+    worst = np.zeros(3)
     for number, frequency in enumerate(table["far_field"]["frequencies"]):
         k = 2 * math.pi * frequency / LIGHT
         exact: Sphere = dielectric_sphere(k * radius, permittivity)
@@ -140,7 +137,6 @@ def mie_deviations(
         each: Floats = np.array(
             [
                 (apart / wanted).max(),
-                apart.max() / wanted.max(),
                 abs(powers.scattering[number] / (exact.scattering * disc) - 1),
                 abs(powers.extinction[number] / (exact.extinction * disc) - 1),
             ]

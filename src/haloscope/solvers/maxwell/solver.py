@@ -18,7 +18,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.element_fields import ElementFields, Found, Position
 from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.interface import Field, Followed, Results, Work
 from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions

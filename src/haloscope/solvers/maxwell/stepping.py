@@ -18,7 +18,7 @@ from haloscope.exchange.gather_scatter import open_pairing
 from haloscope.exchange.world import World
 from haloscope.numerics.basis import derivative_matrix
 from haloscope.numerics.element_geometry import jacobians, volume_weights
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.scope.regions import Region
 from haloscope.solvers.maxwell.elements import (
     COORDINATES,

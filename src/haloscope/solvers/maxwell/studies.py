@@ -1,4 +1,4 @@
-"""What sets the default discretization apart: energy on warped elements with either curl."""
+"""What sets the default discretisation apart: energy on warped elements with either curl."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import (
     Box,
     MaxwellCase,
+    check_ranks,
     flops_a_step,
-    partition,
 )
 from haloscope.solvers.maxwell.meshes import elements_of
 from haloscope.solvers.sweeping import (
@@ -88,7 +88,7 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
     if growth == "type1":
         _enlarge(case.maxwell.box, data["maxwell"], ranks)
         case = _checked(data)
-    partition(case, ranks)
+    check_ranks(case, ranks)
     table = case.maxwell
     if table.box is not None:
         elements: tuple[int, ...] = table.box.elements

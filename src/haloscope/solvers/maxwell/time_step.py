@@ -13,8 +13,8 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.element_geometry import tangents
 from haloscope.numerics.krylov import KrylovSpace, Operator
+from haloscope.numerics.runge_kutta import LSERK4, LowStorage
 from haloscope.numerics.stability import step_limits
-from haloscope.numerics.timestep import LSERK4, LowStorage
 
 Floats = NDArray[np.float64]
 

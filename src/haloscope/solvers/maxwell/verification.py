@@ -18,7 +18,7 @@ from haloscope.domain.hex_generators import box, cylinder
 from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import take
 from haloscope.numerics.element_geometry import nodes, thickness, volume_weights
-from haloscope.numerics.timestep import LSERK4
+from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
 from haloscope.solvers.maxwell.elements import Material
