@@ -87,14 +87,15 @@ def main() -> None:
             f"{fed.transport or 'nothing'}",
             flush=True,
         )
+    beside = feeder._alone
     for _ in range(2):
         tell("not fed", vessel)
-        feeder._alone = world.size == 1
+        feeder._alone = beside
         tell("fed", fed)
         feeder._alone = False
         tell("fed, in a row", fed)
     looks, fed._look_each = fed._look_each, NEVER
-    feeder._alone = world.size == 1
+    feeder._alone = beside
     tell(f"fed, without looks (each {looks} steps)", fed)
     inflow = fed._drive.inflow()["inlet"]
     parts = {

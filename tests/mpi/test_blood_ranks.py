@@ -78,9 +78,9 @@ _RUN = textwrap.dedent(
     import numpy as np
     from haloscope.case import check
     from haloscope.device import open_device
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.world import World, open_world
     from haloscope.run import Simulation
-    from haloscope.solvers.blood import holders
+    from haloscope.solvers.blood import feeder, holders
     from haloscope.solvers.blood.case import BloodCase
 
     def copies_that_differ(suspension, tables):
@@ -100,6 +100,9 @@ _RUN = textwrap.dedent(
         return world.sum(different)
 
     holders.SPARE = float(sys.argv[5])
+    if sys.argv[6] == "whole":
+        # As on GPUs.
+        feeder.sharing_of = lambda device, world: World()
     out, steps, restart = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "restart"
     data = {
         "solver": "blood",
@@ -138,11 +141,11 @@ _RUN = textwrap.dedent(
 )
 
 
-def _bits(run_ranks, ranks, out, steps, how="new", table=_CHANNEL):
+def _bits(run_ranks, ranks, out, steps, how="new", table=_CHANNEL, segment="shared"):
     """Bits, how far a vertex moved, cells, how many passed openings and how many have another owner."""
     # As many rows without cells as with them, where there is one of two ranks.
     spare = 1 if ranks == 2 else holders.SPARE
-    arguments = ["-c", _RUN, out, str(steps), how, json.dumps(table), str(spare)]
+    arguments = ["-c", _RUN, out, str(steps), how, json.dumps(table), str(spare), segment]
     printed = run_ranks(ranks, arguments).stdout
     counted = " ".join(
         rf"{name} (\d+)" for name in ("cells", "different", "copies", "passed", "crossed")
@@ -190,6 +193,10 @@ def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, 
     # Some are on their way in when it is restarted.
     assert _bits(run_ranks, 2, tmp_path / "other", 300, table=table)[0] != one[0]
     assert _bits(run_ranks, 3, tmp_path / "other", 500, "restart", table=table)[0] == one[0]
+    # Each rank may have all of what feeds.
+    whole = {"table": table, "segment": "whole"}
+    _bits(run_ranks, 3, tmp_path / "whole", 300, **whole)
+    assert _bits(run_ranks, 2, tmp_path / "whole", 500, "restart", **whole)[0] == one[0]
 
 
 def test_cells_that_come_into_an_empty_vessel_are_those_of_one_rank(run_ranks, tmp_path):

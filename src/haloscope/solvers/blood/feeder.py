@@ -45,6 +45,14 @@ _FAR = 1e9
 _SMOOTHED_EACH, _CREASED = 100, 0.15
 
 
+def sharing_of(device: Device, world: World) -> World:
+    """The ranks that share a segment.
+
+    On GPUs each rank has all of it: handing over through hosts takes longer than its step.
+    """
+    return world if device.kind == "cpu" else World()
+
+
 class Feeder:
     """Feeds the cells of a segment to one opening; all ranks call its methods together.
 
@@ -90,6 +98,7 @@ class Feeder:
     ) -> None:
         blood = case.blood
         self.name, self._table, self._device, self._world = table.name, blood, device, world
+        self._sharing = sharing = sharing_of(device, world)
         self._vessel = vessel
         self.opening = opening = vessel.lattice.openings[number]
         if not any(kind.hematocrit for kind in blood.cells):
@@ -99,7 +108,7 @@ class Feeder:
             )
         spacing = blood.spacing
         length = best_length(opening, spacing, blood.cells)
-        self.segment = segment = segment_of(vessel.lattice, opening, length, world)
+        self.segment = segment = segment_of(vessel.lattice, opening, length, sharing)
         lattice = segment.lattice
         kinds, self._shares = whole_cells(blood.cells, lattice.count, spacing)
         try:
@@ -109,7 +118,7 @@ class Feeder:
         self.medium = Medium(
             case,
             device,
-            world,
+            sharing,
             lattice,
             cells=cells,
             distances=segment.distances,
@@ -124,11 +133,11 @@ class Feeder:
         self._cells, self._there = self.medium.suspension, vessel.suspension
         self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
         self._profile = developed_profile(opening, vessel.lattice)
-        self._drive = FeederDrive(device, world, segment, self.medium, blood.tau)
+        self._drive = FeederDrive(device, sharing, segment, self.medium, blood.tau)
         self._inlet: FedInlet | None = None
         if table.profile == "parabolic":
             both = (device, segment, self.medium, vessel, number, self._profile)
-            self._inlet = FedInlet(*both, alone=world.size == 1)
+            self._inlet = FedInlet(*both, alone=sharing.size == 1)
         widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
         threshold = Threshold(
             segment.axis,
@@ -142,8 +151,8 @@ class Feeder:
         self._due = np.zeros(len(self.entering))
         self.smoothed = 0
         self._step = 0
-        # Whether the next step was begun, beside the one of the vessel. Ranks wait for each other in all.
-        self._begun, self._alone = False, world.size == 1
+        # Whether the next step was begun, beside the one of the vessel. Ranks that share it wait for each other.
+        self._begun, self._alone = False, sharing.size == 1
 
     @property
     def cells(self) -> int:
@@ -206,7 +215,7 @@ class Feeder:
 
     def _tell(self, inflow: float) -> None:
         """Velocities of the section go to the opening, those of vertices to the cells made of theirs."""
-        if self._world.size > 1:
+        if self._sharing.size > 1:
             self._gather()
         else:
             for cells, given in zip(self.entering, self._cells.kinds, strict=True):
@@ -223,7 +232,7 @@ class Feeder:
         for cells, given in zip(self.entering, self._cells.kinds, strict=True):
             parts.append(cells.known(given).reshape(3, -1))
         # Each value is one rank's, and 0 on the others.
-        values = self._world.sum(np.concatenate(parts, axis=1))
+        values = self._sharing.sum(np.concatenate(parts, axis=1))
         ends = np.cumsum([part.shape[1] for part in parts])
         if self._inlet is not None:
             self._inlet.gathered(values[:, : ends[0]])
@@ -250,7 +259,7 @@ class Feeder:
             followed = np.isin(given.ids, self.entering[kind].sources)
             worst = given.own & ~followed & (m.shapes(given.count).quality < _CREASED)
             bad[given.ids[worst]] = 1
-            creased = np.flatnonzero(self._world.sum(bad))
+            creased = np.flatnonzero(self._sharing.sum(bad))
             if not len(creased):
                 continue
             states = self._states(kind, creased)
@@ -259,7 +268,7 @@ class Feeder:
             # Springs in series with a viscosity begin at rest.
             states[:, 2:] = m.settled(states[:, 0])[:, 2:]
             self._cells.remove(kind, given.ids[worst])
-            mine = self._cells.owners(states[:, 0]) == self._world.rank
+            mine = self._cells.owners(states[:, 0]) == self._sharing.rank
             self._cells.place_states(kind, creased[mine], states[mine])
             self._cells.hand_over()
             self._cells.put_forces()
@@ -274,7 +283,7 @@ class Feeder:
         ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
         found[given.ids[own]] = segment.sign * (ahead - self.opening.plane)
         # What is no number is found by those who look at cells.
-        fronts = np.nan_to_num(self._world.sum(found), nan=0.0).clip(-_FAR, _FAR)
+        fronts = np.nan_to_num(self._sharing.sum(found), nan=0.0).clip(-_FAR, _FAR)
         return fronts, np.floor(fronts / segment.length).astype(np.int64)
 
     def _let_in(self, kind: int, next_ids: list[int]) -> int:
@@ -318,7 +327,7 @@ class Feeder:
             rows = np.searchsorted(given.ids, sources[here])
             for number, array in enumerate(m.state):
                 found[here, number] = m.on_host(array, given.count)[rows]
-        total: Floats = self._world.sum(found)
+        total: Floats = self._sharing.sum(found)
         return total
 
     def _let_go(self) -> None:
