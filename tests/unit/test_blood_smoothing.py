@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from open_vessels import CELLS, ends, solver_of, tube, volumes
+from open_vessels import CELLS, cells_there, ends, solver_of, tube, volumes
 
 from haloscope.solvers.blood.membrane_folds import triangle_normals
 from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
-from haloscope.solvers.blood.membrane_smoothing import smoothed
+from haloscope.solvers.blood.membrane_smoothing import COLLAPSING, CREASED, SMOOTHED_EACH, smoothed
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,9 @@ def test_what_feeds_a_vessel_is_kept_smooth_and_says_so():
     one, other = m.mesh.edges[50]
     cell[:, one] = 0.95 * cell[:, other] + 0.05 * cell[:, one]
     assert m.shapes(given.count).quality[1] < 0.15
-    feeder._smooth()
+    feeder._cells.smooth(CREASED, [np.array([1])])
+    assert feeder.smoothed == 0
+    feeder._cells.smooth(CREASED, [np.array([0])])
     assert feeder.smoothed == 1
     assert m.shapes(given.count).quality.min() > 0.15
     assert given.ids.tolist() == list(range(given.total))
@@ -68,3 +70,44 @@ def test_what_feeds_a_vessel_is_kept_smooth_and_says_so():
     other.restore(solver.step, solver.scalars(), solver.owned)
     other.restore_extras({key: np.array(value) for key, value in solver.extras().items()})
     assert next(iter(other.traffic.feeders.values())).smoothed == 1
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_creases_of_cells_in_a_vessel_are_smoothed_and_told_unless_they_are_to_stay(wanted):
+    closed = {
+        "channel": {"size_um": [16.0, 16.0, 16.0], "periodic": ["x", "y", "z"]},
+        "cells": [{**CELLS, "hematocrit": 0.05, "membrane_viscosity_un_s_m": 0.02}],
+        "smooth_creases": wanted,
+    }
+    solver = solver_of(**closed)
+    given = solver.suspension.kinds[0]
+    m = given.membranes
+    cell = m.positions.reshape(3, m.capacity, m.vertices)[:, 2]
+    one, other = m.mesh.edges[50]
+    before = cells_there(solver).copy()
+    solver.advance(SMOOTHED_EACH - 1)
+    cell = given.membranes.positions.reshape(3, m.capacity, m.vertices)[:, 2]
+    cell[:, one] = 0.97 * cell[:, other] + 0.03 * cell[:, one]
+    creased = cells_there(solver).copy()
+    assert given.membranes.shapes(given.count).quality[2] < COLLAPSING
+    solver.advance(1)
+    quality = given.membranes.shapes(given.count).quality
+    told = solver.finish(None, {})
+    assert told.summary["creases_smoothed"] == solver.suspension.smoothed == int(wanted)
+    assert any("creases were smoothed 1 time out of cells" in line for line in told.lines) == wanted
+    assert (quality[2] > CREASED) == wanted
+    assert given.ids.tolist() == list(range(given.total))
+    # Others, and most of that cell, stay.
+    after = cells_there(solver)
+    moved = np.linalg.norm(after - creased, axis=2)
+    assert moved[[0, 1]].max() < 0.05
+    assert (moved[2] > 0.05).any() == wanted
+    assert np.isfinite(after).all()
+    assert after.shape == before.shape
+    again = solver_of(**closed)
+    again.restore(solver.step, solver.scalars(), solver.owned)
+    again.restore_extras({key: np.array(value) for key, value in solver.extras().items()})
+    assert again.suspension.smoothed == int(wanted)
+    for each in (solver, again):
+        each.advance(150)
+    assert np.array_equal(cells_there(again), cells_there(solver))

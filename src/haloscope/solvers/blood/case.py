@@ -182,6 +182,10 @@ class BloodTable(Table):
     other ranks, which also counts them. Openings are looked at five times as often, and every ten steps
     or more often; at most so many steps apart while nothing goes further than a quarter of a spacing,
     where velocities of openings drive all of the flow."""
+    smooth_creases: bool = True
+    """Each 100 steps creases that the mesh does not resolve are smoothed out of cells whose worst triangle has
+    a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in flows that feed; their volumes stay,
+    and a run tells how often. false: they stay, and a run stops where one has folded over."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
     """Steps between two times at which it is found which points lie inside cells, where these are
     more viscous."""

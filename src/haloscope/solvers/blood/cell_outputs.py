@@ -314,7 +314,13 @@ class CellOutputs:
             found = _means(values, rest)
             summary[given.kind.name] = found
             lines.append(_line(given.kind.name, found))
-        return Results({"cells": summary}, files, lines)
+        smoothed = self.suspension.smoothed
+        if smoothed:
+            lines.append(
+                f"creases were smoothed {counted(smoothed, 'time')} out of cells: the mesh does not resolve "
+                "them; a finer blood.spacing_um, more vertices or a slower flow have fewer"
+            )
+        return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
 
     def _write(self, path: Path, step: int) -> None:
         write_cells(

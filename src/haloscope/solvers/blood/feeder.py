@@ -28,7 +28,7 @@ from haloscope.solvers.blood.fed_inlet import FedInlet
 from haloscope.solvers.blood.feeder_drive import FeederDrive
 from haloscope.solvers.blood.feeder_segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.medium import Medium
-from haloscope.solvers.blood.membrane_smoothing import smoothed
+from haloscope.solvers.blood.membrane_smoothing import CREASED, SMOOTHED_EACH
 from haloscope.solvers.blood.vessels import developed_profile, relative_velocities
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
@@ -41,8 +41,6 @@ _FADE = 1.0
 # A cell comes in when those that are due are at least so many.
 _DUE = 0.5
 _FAR = 1e9
-# Steps after which creases are looked for, and the quality of a triangle, 1 at best, below which there is one.
-_SMOOTHED_EACH, _CREASED = 100, 0.15
 
 
 def sharing_of(device: Device, world: World) -> World:
@@ -77,8 +75,6 @@ class Feeder:
         The segment's fluid and cells.
     entering
         By kind the cells of the vessel that are on their way in.
-    smoothed
-        How often creases were smoothed out of a cell of the segment.
 
     Raises
     ------
@@ -149,7 +145,6 @@ class Feeder:
         self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
         self._there.entering += self.entering
         self._due = np.zeros(len(self.entering))
-        self.smoothed = 0
         self._step = 0
         # Whether the next step was begun, beside the one of the vessel. Ranks that share it wait for each other.
         self._begun, self._alone = False, sharing.size == 1
@@ -158,6 +153,11 @@ class Feeder:
     def cells(self) -> int:
         """How many cells the segment has."""
         return sum(given.total for given in self._cells.kinds)
+
+    @property
+    def smoothed(self) -> int:
+        """How often creases were smoothed out of a cell of the segment."""
+        return self._cells.smoothed
 
     @property
     def sets_velocities(self) -> bool:
@@ -244,35 +244,10 @@ class Feeder:
         before = self._step - self._drive.steps
         self._drive.keep_up(self._wanted(inflow))
         self._let_go()
-        if self._step // _SMOOTHED_EACH != before // _SMOOTHED_EACH:
-            self._smooth()
+        if self._table.smooth_creases and self._step // SMOOTHED_EACH != before // SMOOTHED_EACH:
+            # But not while copies follow them.
+            self._cells.smooth(CREASED, [each.sources for each in self.entering])
         return [self._let_in(kind, next_ids) for kind in range(len(self.entering))]
-
-    def _smooth(self) -> None:
-        """Smooth creases out of the segment's cells, which stay for the whole run; all ranks call this.
-
-        But not while copies follow them.
-        """
-        for kind, given in enumerate(self._cells.kinds):
-            bad = np.zeros(given.total, np.int64)
-            m = given.membranes
-            followed = np.isin(given.ids, self.entering[kind].sources)
-            worst = given.own & ~followed & (m.shapes(given.count).quality < _CREASED)
-            bad[given.ids[worst]] = 1
-            creased = np.flatnonzero(self._sharing.sum(bad))
-            if not len(creased):
-                continue
-            states = self._states(kind, creased)
-            for state in states:
-                state[0] = smoothed(state[0], m.mesh)
-            # Springs in series with a viscosity begin at rest.
-            states[:, 2:] = m.settled(states[:, 0])[:, 2:]
-            self._cells.remove(kind, given.ids[worst])
-            mine = self._cells.owners(states[:, 0]) == self._sharing.rank
-            self._cells.place_states(kind, creased[mine], states[mine])
-            self._cells.hand_over()
-            self._cells.put_forces()
-            self.smoothed += len(creased)
 
     def _fronts(self, kind: int) -> tuple[Floats, Integers]:
         """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
@@ -302,7 +277,7 @@ class Feeder:
         if not chosen:
             return 0
         sources = np.array(chosen, np.int64)
-        states = self._states(kind, sources)
+        states = self._cells.states_of(kind, sources)
         shift = self.segment.offset.astype(np.float64)
         states[:, 0] += shift
         states[:, 0, :, self.segment.axis] -= (
@@ -315,20 +290,6 @@ class Feeder:
         cells = self.entering[kind]
         cells.keep(np.concatenate([cells.ids, ids]), np.concatenate([cells.sources, sources]))
         return len(sources)
-
-    def _states(self, kind: int, sources: Integers) -> Floats:
-        """States (n, arrays of the state, V, 3) of cells of the segment, on every rank."""
-        given = self._cells.kinds[kind]
-        m = given.membranes
-        found = np.zeros((len(sources), len(m.state), m.vertices, 3))
-        own = given.ids[given.own]
-        here = np.flatnonzero(np.isin(sources, own))
-        if here.size:
-            rows = np.searchsorted(given.ids, sources[here])
-            for number, array in enumerate(m.state):
-                found[here, number] = m.on_host(array, given.count)[rows]
-        total: Floats = self._sharing.sum(found)
-        return total
 
     def _let_go(self) -> None:
         """Cells that are all in the vessel, or have left it, are led no more."""
@@ -371,7 +332,6 @@ class Feeder:
         if self._inlet is not None:
             found[self._key("inlet")] = self._world.sum(self._inlet.given())
         found[self._key("due")] = self._due.copy()
-        found[self._key("smoothed")] = np.array([float(self.smoothed)])
         for kind, cells in enumerate(self.entering):
             found[self._key(f"turns {kind}")] = self._turns[kind]
             found[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
@@ -399,7 +359,6 @@ class Feeder:
         points = saved_numbers(named, self._key("points"), self.medium.points_shape)
         drive = saved_numbers(named, self._key("drive"), (4,), least=-_FAR, most=_FAR)
         due = saved_numbers(named, self._key("due"), (len(self.entering),), least=-1.0, most=1.0)
-        (count,) = saved_counts(named, self._key("smoothed"), (1,))
         turns, entering = [], []
         for kind, given in enumerate(self._cells.kinds):
             key = self._key(f"turns {kind}")
@@ -426,7 +385,6 @@ class Feeder:
             )
         self.medium.restore_points(points)
         self._due, self._turns, self._step = due, turns, step
-        self.smoothed = int(count)
         for cells, (ids, sources) in zip(self.entering, entering, strict=True):
             cells.keep(ids, sources)
         self._drive.restore(drive)

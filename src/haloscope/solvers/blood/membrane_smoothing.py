@@ -1,4 +1,4 @@
-"""Smooths creases out of membranes that are to live longer than a coarse mesh bears."""
+"""Smooths creases out of membranes that live longer than their mesh bears."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from haloscope.solvers.blood.membrane_folds import triangle_normals
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 
 Floats = NDArray[np.float64]
+
+CREASED, COLLAPSING = 0.15, 0.06
+"""Quality of its worst triangle, 1 at best, below which creases are smoothed out of a cell that stays for a
+whole run, and of others, which bear 0.06 to 0.1 for thousands of steps: each time momentum is left behind."""
+SMOOTHED_EACH = 100
+"""Steps after which that is looked for."""
 
 # Triangles are good from this quality on, 1 being equilateral, and up to this cosine of a fold.
 _GOOD, _FLAT = 0.25, -0.3

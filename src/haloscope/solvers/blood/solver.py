@@ -27,6 +27,7 @@ from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.fluid import SOURCE
 from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.membrane_smoothing import COLLAPSING, SMOOTHED_EACH
 from haloscope.solvers.blood.packing import Cells
 from haloscope.solvers.blood.results import RunResults
 from haloscope.solvers.blood.slices import plane_of, require_plane
@@ -259,6 +260,17 @@ class BloodSolver:
             # restart from here.
             self.suspension.put_forces()
 
+    def _smooth(self) -> None:
+        """Smooth creases out of cells, but not of those on their way in, which follow others."""
+        cells, traffic = self.suspension, self.traffic
+        if cells is None or not self._table.smooth_creases or self.step % SMOOTHED_EACH:
+            return
+        none = np.zeros(0, np.int64)
+        entering = [
+            none if traffic is None else traffic.entering(k) for k in range(len(cells.kinds))
+        ]
+        cells.smooth(COLLAPSING, entering)
+
     # Time
 
     @property
@@ -293,8 +305,9 @@ class BloodSolver:
         return next((n for n, due in enumerate(disturbed, 1) if due), most)
 
     def _see_to_cells(self) -> None:
-        """Let cells pass openings, and mark what is inside them, when it is time."""
+        """Let cells pass openings, smooth them and mark what is inside them, when it is time."""
         self._let_cells_pass()
+        self._smooth()
         if self.step % self._table.inside_interval == 0:
             self.medium.mark_inside()
 

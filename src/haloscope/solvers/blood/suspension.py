@@ -22,6 +22,7 @@ from haloscope.solvers.blood.entering import EnteringCells
 from haloscope.solvers.blood.flow import Flow
 from haloscope.solvers.blood.holders import Holders, raise_together, room_for
 from haloscope.solvers.blood.inside import Insides, Surfaces
+from haloscope.solvers.blood.membrane_smoothing import smoothed
 from haloscope.solvers.blood.present_cells import ALONE, OWN, SHARED, CellKind, Present
 from haloscope.solvers.blood.repulsion import (
     CellsOfKind,
@@ -86,6 +87,8 @@ class Suspension:
         The cells of each kind that are present.
     entering
         Such as are on their way in, and are led.
+    smoothed
+        How often creases were smoothed out of a cell.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Suspension:
         nothing = Held.nothing(world.size)
         self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
         self.entering: list[EnteringCells] = []
+        self.smoothed = 0
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
         # By kind, for the cells that were present and the step.
@@ -164,6 +168,58 @@ class Suspension:
         given.held = Held(held.ids, own, held.holders, held.owners)
         self._holders.hand_over([given])
         return removed
+
+    def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
+        """Smooth creases out of cells whose worst triangle is poor; all ranks call this.
+
+        Parameters
+        ----------
+        below
+            Qualities of triangles that are.
+        spared
+            By kind numbers of cells that stay as they are.
+        """
+        before = self.smoothed
+        for kind, given in enumerate(self.kinds):
+            m = given.membranes
+            poor = np.zeros(given.count, bool)
+            if given.count:
+                quality = m.shapes(given.count).quality
+                poor = given.own & (quality < below) & ~np.isin(given.ids, spared[kind])
+            creased = self._of_all_ranks(given.ids[poor])
+            if not len(creased):
+                continue
+            states = self.states_of(kind, creased)
+            for state in states:
+                state[0] = smoothed(state[0], m.mesh)
+            # Springs in series with a viscosity begin at rest.
+            states[:, 2:] = m.settled(states[:, 0])[:, 2:]
+            self.remove(kind, given.ids[poor])
+            mine = self.owners(states[:, 0]) == self._world.rank
+            self.place_states(kind, creased[mine], states[mine])
+            self.smoothed += len(creased)
+        if self.smoothed > before:
+            self.hand_over()
+            self.put_forces()
+
+    def _of_all_ranks(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers that ranks give, ascending, on all of them."""
+        mine = np.ascontiguousarray(numbers, np.int64).view(np.uint8)
+        parts = self._world.exchange([mine] * self._world.size)
+        return np.sort(np.frombuffer(b"".join(part.tobytes() for part in parts), np.int64))
+
+    def states_of(self, kind: int, numbers: np.ndarray) -> np.ndarray:
+        """States (n, arrays of the state, V, 3) of cells by their numbers, on every rank; all ranks call this."""
+        given = self.kinds[kind]
+        m = given.membranes
+        found = np.zeros((len(numbers), len(m.state), m.vertices, 3))
+        here = np.flatnonzero(np.isin(numbers, given.ids[given.own]))
+        if here.size:
+            rows = np.searchsorted(given.ids, numbers[here])
+            for number, array in enumerate(m.state):
+                found[here, number] = m.on_host(array, given.count)[rows]
+        # Each is one rank's, and 0 on the others.
+        return self._world.sum(found)
 
     def owners(self, vertices: np.ndarray) -> np.ndarray:
         """Ranks of cells with vertices (n, V, 3) in lattice units."""
@@ -259,6 +315,7 @@ class Suspension:
             found[f"{given.kind.name} numbers"] = ids
             found[f"{given.kind.name} vertices"] = values
             found[f"{given.kind.name} at rest"] = given.membranes.mesh.vertices
+        found["creases smoothed"] = np.array([float(self.smoothed)])
         return found
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -309,6 +366,8 @@ class Suspension:
             given.held = Held.nothing(self._world.size)
             given.total = len(ids)
             self._holders.add(given, ids[mine], values[mine])
+        (count,) = saved_counts(state, "creases smoothed", (1,))
+        self.smoothed = int(count)
         self._holders.hand_over(self.kinds)
         self.put_forces()
 

@@ -86,6 +86,11 @@ class Traffic:
         """The flows that feed."""
         return [feeder.medium for feeder in self.feeders.values()]
 
+    def entering(self, kind: int) -> np.ndarray:
+        """Numbers of the cells of a kind that are on their way in."""
+        ids = [feeder.entering[kind].ids for feeder in self.feeders.values()]
+        return np.concatenate([np.zeros(0, np.int64), *ids])
+
     def start(self, inflow: Mapping[str, float]) -> None:
         """Set off the flows that feed, at velocities into the vessel in m/s by opening."""
         for name, feeder in self.feeders.items():
@@ -233,8 +238,7 @@ class Traffic:
         for feeder in self.feeders.values():
             feeder.restore(state, step, self._next)
         for kind in range(len(self._kinds)):
-            ids = [feeder.entering[kind].ids for feeder in self.feeders.values()]
-            every = np.concatenate([np.zeros(0, np.int64), *ids])
+            every = self.entering(kind)
             if len(np.unique(every)) != len(every):
                 raise InputError(
                     "the checkpoint is damaged: one of its cells comes in at two inlets; restart from an earlier one"
