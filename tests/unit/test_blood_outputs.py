@@ -88,7 +88,7 @@ def scene() -> Any:
     return SimpleNamespace(
         vessel=vessel,
         region=_region(vessel),
-        suspension=SimpleNamespace(kinds=kinds),
+        suspension=SimpleNamespace(kinds=kinds, smoothed=0),
         mesh=mesh,
         factors=factors,
         turns=turns,

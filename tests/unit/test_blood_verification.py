@@ -19,6 +19,7 @@ from haloscope.solvers.blood import (
     stretching,
     verification,
 )
+from haloscope.solvers.blood.inside_viscosity import error_of_layers
 from haloscope.verify import select, solve_with
 
 CORE = CpuDevice(threads=1)
@@ -97,6 +98,14 @@ def test_drag_on_spheres_is_as_published_and_that_on_half_of_them_is_not():
     drag = sphere_drag.sphere_drag(CORE, 0.216, 12)
     assert drag == pytest.approx(published[0.216], rel=0.1)
     assert sphere_drag.sphere_drag(CORE, 0.125, 12) < 0.65 * drag
+
+
+@pytest.mark.parametrize("ratio", [5.0, 0.2])
+def test_layers_flow_as_viscous_as_they_are_and_not_as_others(ratio, monkeypatch):
+    assert error_of_layers(CORE, ratio, 8) < 1e-11
+    right = exact.layers
+    monkeypatch.setattr(exact, "layers", lambda *a: right(*a[:-1], 1.1 * a[-1]))
+    assert error_of_layers(CORE, ratio, 8) > 1e-3
 
 
 def test_forces_that_are_not_spread_are_missed():

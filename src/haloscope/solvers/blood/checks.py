@@ -21,6 +21,7 @@ from haloscope.solvers.blood import (
     stretching,
     verification,
 )
+from haloscope.solvers.blood.inside_viscosity import error_of_layers
 from haloscope.solvers.interface import Check, Comparison
 
 Solve = Callable[[dict[str, Any]], Any]
@@ -129,6 +130,16 @@ def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
         found[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
         found[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
     return found
+
+
+def contrast_check(solve: Solve) -> dict[str, Comparison]:
+    """Layers of fluid with the viscosities inside and outside of cells, more and less viscous inside."""
+    return {
+        f"error, viscosity ratio {ratio:g}": _below(
+            error_of_layers(_device(solve), ratio, 16), _EXACT
+        )
+        for ratio in (5.0, 0.2)
+    }
 
 
 def spreading_check(solve: Solve) -> dict[str, Comparison]:
@@ -315,6 +326,13 @@ CHECKS = (
         "A. A. Zick, G. M. Homsy, J. Fluid Mech. 115 (1982) 13",
         False,
         partial(drag_check, (16, 32)),
+    ),
+    Check(
+        "blood-contrast",
+        "flow between plates, in the middle as viscous as inside of cells",
+        _POISEUILLE,
+        False,
+        contrast_check,
     ),
     Check(
         "blood-spreading",

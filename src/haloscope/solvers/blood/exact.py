@@ -64,6 +64,34 @@ def pulsating_between_plates(
     return velocity
 
 
+def layers(y: Floats, height: float, edge: float, push: float, ratio: float) -> Floats:
+    """Velocity between plates of a fluid with another viscosity in the middle.
+
+    Stress is continuous at y = edge and y = height - edge, and so is the velocity.
+
+    Parameters
+    ----------
+    y
+        Distances from a plate.
+    height
+        Between the plates.
+    edge
+        Distance of the other fluid from both.
+    push
+        Pressure gradient over the viscosity beside the plates.
+    ratio
+        Viscosity in the middle over that.
+    """
+
+    def parabola(at: Floats | float) -> Floats | float:
+        return push / 2 * at * (height - at)
+
+    there = parabola(edge)
+    inside = (y > edge) & (y < height - edge)
+    found: Floats = np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
+    return found
+
+
 def blood_in_tube(diameter: float, hematocrit: float) -> float:
     """Apparent viscosity of blood in a glass tube over that of plasma, fitted to measurements.
 
