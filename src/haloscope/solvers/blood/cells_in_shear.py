@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -17,7 +17,6 @@ from haloscope.solvers.blood.membrane_meshes import sphere
 from haloscope.solvers.blood.verification import DENSITY, MICRO, VISCOSITY, case_of, step_of
 
 Floats = NDArray[np.float64]
-Solve = Callable[[dict[str, Any]], Any]
 Box = tuple[float, float, float]
 
 NEAR, WIDE = (8.0, 8.0, 6.0), (10.0, 10.0, 8.0)

@@ -16,8 +16,6 @@ import numpy as np
 from haloscope.solvers.blood.membrane_meshes import MembraneMesh
 
 SUPPORT = 12
-WEIGHTS = 6
-"""Of a position, its derivatives by v and w, and by vv, ww and vw."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from haloscope.solvers.blood.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.verification import case_of
 
 Floats = NDArray[np.float64]
-Solve = Callable[[dict[str, Any]], Any]
 
 _SPACING = 0.6
 _SIZE = 15

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.device.interface import Device
@@ -17,8 +16,6 @@ from haloscope.solvers.blood.feeder import Feeder
 from haloscope.solvers.blood.medium import Medium
 from haloscope.solvers.interface import Results
 from haloscope.solvers.saved_arrays import saved_counts
-
-Floats = NDArray[np.float64]
 
 # A cell leaves once a vertex is so near to an opening's plane that its support reaches beyond.
 _GOES = 1.5
