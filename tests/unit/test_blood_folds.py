@@ -147,7 +147,7 @@ def test_triangles_are_held_where_their_own_law_gives_way(law, ratio):
         assert r[resistance.argmax()] == pytest.approx(ratio, abs=2e-3)
 
 
-def sheared(fold_guard: float) -> Simulation:
+def sheared(fold_guard: float, *, smooth: bool = False) -> Simulation:
     """Three soft red cells in a small box at a hematocrit of 0.4 and a high rate of shear."""
     size, rate = 9.0, 8000.0
     speed = rate * size * 1e-6 / 2
@@ -160,13 +160,14 @@ def sheared(fold_guard: float) -> Simulation:
         "cells": [
             {"hematocrit": 0.4, "vertices": 162, "elements": "linear", "fold_guard": fold_guard}
         ],
+        "smooth_creases": smooth,
     }
     case = check({"solver": "blood", "blood": blood}, BloodCase, "test")
     return Simulation(case, device=one_core(), world=World())
 
 
 @pytest.mark.slow
-def test_crowded_cells_crease_without_the_guard_and_go_on_with_it():
+def test_crowded_cells_crease_without_the_guard_and_go_on_with_it_or_smoothed():
     free, guarded = (sheared(value).solver for value in (0.0, 0.5))
     with pytest.raises(SolutionError, match=r"folded over: a crease of 1\d\d degrees"):
         for _ in range(40):
@@ -178,6 +179,11 @@ def test_crowded_cells_crease_without_the_guard_and_go_on_with_it():
     shapes = kind.membranes.shapes(kind.count)
     assert shapes.volume == pytest.approx(kind.membranes.mesh.volume(), rel=0.005)
     assert kind.membranes.energies(kind.count)["folds"].max() > 0
+    # So do cells out of which creases are smoothed, even without the guard.
+    smooth = sheared(0.0, smooth=True).solver
+    smooth.advance(free.step + 300)
+    smooth.suspension.require_sound()
+    assert smooth.suspension.smoothed > 0
 
 
 @pytest.mark.filterwarnings("error")
