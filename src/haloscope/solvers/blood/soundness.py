@@ -42,7 +42,7 @@ _MOST_FIRMNESS = 0.5
 # vertices at 0.8 um, a hematocrit of 0.3 and relaxation times of 0.6 and 1 they went wrong with 0.02 (linear)
 # and 0.15 (roma), not with 0.6 (peskin).
 _MOST_VISCOUS = {"linear": 0.01, "roma": 0.05, "cosine": 0.5, "peskin": 0.5}
-# Red cells of 162 vertices at 1 um lived 20,000 steps at 3.7 and broke within 3,000 at 11.
+# Red cells of 162 vertices at 1 um lived 20,000 steps at 3.7 and broke after 10,600 at 11.
 _MOST_CAPILLARY = 5.0
 # Delay of the viscous tension over the time in which the flow strains a cell by 1.
 _MOST_LATE = 0.1
