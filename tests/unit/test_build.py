@@ -210,22 +210,27 @@ def test_kernels_of_another_kind_of_processor_are_not_taken(monkeypatch, tmp_pat
         simulate()
 
 
-@pytest.mark.mpi
-def test_two_ranks_on_cores_compile_nothing_after_a_build(tmp_path, folder):
-    pytest.importorskip("mpi4py")
-    case = tmp_path / "box.toml"
-    case.write_text(TEXT)
-    build(small_case(), device="cpu", ranks=2)
+def runs_on_two_ranks_with(folder, case, *more):
+    """See that a case runs on two ranks with the kernels in a folder, and adds none."""
     built = sorted(folder.iterdir())
     done = subprocess.run(
-        [sys.executable, "-m", "haloscope", "run", str(case), "--ranks", "2"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "haloscope", "run", str(case), "--ranks", "2", *more],
+        cwd=case.parent,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done
     assert sorted(folder.iterdir()) == built
+
+
+@pytest.mark.mpi
+def test_two_ranks_on_cores_compile_nothing_after_a_build(tmp_path, folder):
+    pytest.importorskip("mpi4py")
+    case = tmp_path / "box.toml"
+    case.write_text(TEXT)
+    build(small_case(), device="cpu", ranks=2)
+    runs_on_two_ranks_with(folder, case)
 
 
 @pytest.mark.mpi
@@ -236,16 +241,7 @@ def test_two_ranks_of_a_flow_on_cores_compile_nothing_after_a_build(steps, tmp_p
     path.write_text(f"{_FLOW}[flow.time]\n{steps}\n")
     result = build(read_case(path, (), registry.case_model), device="cpu", ranks=2)
     assert "gather_scatter.cpp" in result["kernels"]
-    built = sorted(folder.iterdir())
-    done = subprocess.run(
-        [sys.executable, "-m", "haloscope", "run", str(path), "--ranks", "2", "--steps", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done
-    assert sorted(folder.iterdir()) == built
+    runs_on_two_ranks_with(folder, path, "--steps", "1")
 
 
 @_needs_nvrtc
