@@ -22,7 +22,7 @@ from typing import Any
 from blood_fluid import lattice, open_update
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid
 
 _PEER = Path(__file__).parent / "peers" / "blood_lbmpy.py"
 

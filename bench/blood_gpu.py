@@ -5,7 +5,7 @@
 
 Prints medians. Of the sizes after --largest the first one that fits is taken; it says what cells and fluid
 take of the memory, and how long it took to set them up. Bytes of the fluid are those of the model: each
-population read once and written once, and in steps that need neighbours, where these lie (fluid_gpu.py).
+population read once and written once, and in steps that need neighbours, where these lie (fluid/gpu_layout.py).
 Ways: k points share rows of distances, c compact ones where these are shorter, l each has its own; threads
 x blocks of a processor; b two buffers, else in place; e launches that begin before the one before has ended;
 w loads that bring whole lines; "half" is kept in half precision and computed in single.
@@ -32,15 +32,15 @@ from blood_lattices import Points, aslant, box, channel, openings_of, rows_of_ce
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
-from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import DIRECTIONS, VELOCITIES, WEIGHTS
-from haloscope.solvers.blood.fluid import Fluid
-from haloscope.solvers.blood.fluid_gpu import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.repulsion import CellsOfKind, Repulsion, RepulsionLaw
+from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES, WEIGHTS
+from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way, room_for_two
 from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.repulsion import CellsOfKind, Repulsion, RepulsionLaw
-from haloscope.solvers.blood.repulsion_lists import MARGIN
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell
 
 REPEATS = 7
 # Of steps that take a second.

@@ -9,8 +9,8 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.present_cells import ALONE, OWN, SHARED, Present
-from haloscope.solvers.blood.repulsion import CellsOfKind
+from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, Present
+from haloscope.solvers.blood.coupling.repulsion import CellsOfKind
 from haloscope.solvers.blood.solver import BloodSolver
 
 Work = Callable[[], None]

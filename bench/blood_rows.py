@@ -27,8 +27,8 @@ from haloscope.domain import surface_generators
 from haloscope.domain.lattice_parts import LatticePart, take
 from haloscope.domain.shapes import Tube
 from haloscope.domain.voxels import voxelise
-from haloscope.solvers.blood.d3q19 import VELOCITIES
-from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
+from haloscope.solvers.blood.fluid.fluid import Fluid
 
 
 def vessel(name: str, n: int) -> LatticePart:

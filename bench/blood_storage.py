@@ -20,9 +20,9 @@ from haloscope.case import check
 from haloscope.device import open_device
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
-from haloscope.solvers.blood import exact
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.verification import (
+from haloscope.solvers.blood.verification import exact
+from haloscope.solvers.blood.verification.plasma import (
     MICRO,
     VISCOSITY,
     WIDTH,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.jit import find_compiler, source_text
-from haloscope.solvers.blood.fluid import SOURCE
+from haloscope.solvers.blood.fluid.fluid import SOURCE
 
 _ONE_THREAD = """
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); i++)

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 
 from haloscope.device import open_device
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh
-from haloscope.solvers.blood.membranes import Membranes
+from haloscope.solvers.blood.membranes.membranes import Membranes
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
 KINDS = ("loop", "linear")
 ALL = {"dilation": 3.0, "area_modulus": 5.0, "volume_modulus": 7.0, "bending_modulus": 0.2}

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox, SomeCells
-from haloscope.solvers.blood.inside import Insides, Surfaces
-from haloscope.solvers.blood.membrane_meshes import red_cell
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.repulsion import (
+from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
+from haloscope.solvers.blood.coupling.repulsion import (
     CellsOfKind,
     Repulsion,
     RepulsionLaw,
     WallRepulsion,
 )
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import red_cell
 
 _DTYPES = [(np.float64, 1e-12), (np.float32, 1e-5)]
 _SAME_BITS = 0.0

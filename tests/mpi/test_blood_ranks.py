@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from haloscope.solvers.blood import holders
+from haloscope.solvers.blood.cells import holders
 
 _CHANNEL = {
     "spacing_um": 1.0,
@@ -80,7 +80,8 @@ _RUN = textwrap.dedent(
     from haloscope.device import open_device
     from haloscope.exchange.world import World, open_world
     from haloscope.run import Simulation
-    from haloscope.solvers.blood import feeder, holders
+    from haloscope.solvers.blood.feeding import feeder
+    from haloscope.solvers.blood.cells import holders
     from haloscope.solvers.blood.case import BloodCase
 
     def copies_that_differ(suspension, tables):

@@ -14,7 +14,7 @@ from small_cavities import TEXT
 from haloscope import cli
 from haloscope.commands import world as commands_world
 from haloscope.scope.result import Result
-from haloscope.solvers.blood import sent_back
+from haloscope.solvers.blood.fluid import sent_back
 
 
 @pytest.fixture

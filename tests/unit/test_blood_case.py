@@ -21,7 +21,7 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.solvers import registry
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.cells.suspension import Suspension
 
 _RUN = """
 [run]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.membrane_meshes import sphere
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import sphere
 
 _COUNT = 7
 

@@ -10,7 +10,7 @@ from thread_gpus import on_ranks
 
 from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells import Held, Leaving, Region, hand_over
+from haloscope.solvers.blood.cells.sharing import Held, Leaving, Region, hand_over
 
 _SHAPE = (20, 16, 12)
 

@@ -13,7 +13,7 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.blood.coupling import (
+from haloscope.solvers.blood.coupling.coupling import (
     KERNELS,
     RESOLUTION,
     SOURCE,
@@ -22,7 +22,7 @@ from haloscope.solvers.blood.coupling import (
     OwnBox,
     SomeCells,
 )
-from haloscope.solvers.blood.coupling_lists import CONSTANTS, TileLists
+from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, TileLists
 
 HALO = 2
 SHAPE = (11, 9, 13)

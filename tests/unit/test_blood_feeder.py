@@ -15,8 +15,8 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import estimate
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.feeder import Feeder
-from haloscope.solvers.blood.feeder_segment import best_length, segment_of, whole_cells
+from haloscope.solvers.blood.feeding.feeder import Feeder
+from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.solver import BloodSolver
 
 FED = {**CELLS, "hematocrit": 0.12}
@@ -315,7 +315,7 @@ def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
     def refuse(*given: Any, **more: Any) -> None:
         raise InputError("hematocrit = 0.12 is beyond packing")
 
-    monkeypatch.setattr("haloscope.solvers.blood.feeder.starting_cells", refuse)
+    monkeypatch.setattr("haloscope.solvers.blood.feeding.feeder.starting_cells", refuse)
     with pytest.raises(InputError, match=r"blood.openings inlet, which feeds cells: hematocrit"):
         solver_of(**tube(openings=ends(feeds=True), cells=[FED]))
 

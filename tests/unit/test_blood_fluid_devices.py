@@ -13,12 +13,12 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
 from haloscope.domain.lattice_parts import raster_coordinates, take
-from haloscope.solvers.blood import fluid_gpu, fluid_launches, sent_back
-from haloscope.solvers.blood.d3q19 import VELOCITIES
-from haloscope.solvers.blood.fluid import SOURCE, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid_gpu import Way, neighbours
-from haloscope.solvers.blood.local_stress import ChosenPoints
-from haloscope.solvers.blood.populations import stride_of
+from haloscope.solvers.blood.fluid import gpu_layout, launches, sent_back
+from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.gpu_layout import Way, neighbours
+from haloscope.solvers.blood.fluid.local_stress import ChosenPoints
+from haloscope.solvers.blood.fluid.populations import stride_of
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -198,7 +198,7 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
     device, passing_for_gpu, monkeypatch, real, storage, way
 ):
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
-    monkeypatch.setattr(fluid_launches, "LINE", 32)
+    monkeypatch.setattr(launches, "LINE", 32)
     whole, _, parts = whole_and_parts()
     # Where nobody fetches what ghosts need, each buffer has its own.
     part = parts[0] if way.buffers == 1 else whole
@@ -225,7 +225,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     device, tmp_path, passing_for_gpu, monkeypatch, pushing, real, compact, by_warps
 ):
     # So short that parts as small as these have lines without points of the edge.
-    monkeypatch.setattr(fluid_launches, "LINE", 32)
+    monkeypatch.setattr(launches, "LINE", 32)
     whole, owner, parts = whole_and_parts()
     start, way = random_start(whole), Way(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
@@ -263,7 +263,7 @@ def test_what_walls_send_back_is_told_of_chosen_points_too(device, passing_for_g
     options = options_of_all_kinds(part)
     one = Fluid(device, part, **options)
     gpu = passing_for_gpu
-    there = Fluid(gpu, part, way=fluid_gpu.fastest_way(8, 2), **options)
+    there = Fluid(gpu, part, way=gpu_layout.fastest_way(8, 2), **options)
     points = np.random.default_rng(3).permutation(part.bulk)[: part.bulk // 2]
     chosen = [
         ChosenPoints(each, fluid, part, points) for each, fluid in ((device, one), (gpu, there))
@@ -286,7 +286,7 @@ def test_lanes_of_a_warp_take_each_others_links(device, tmp_path, real, storage)
     assert 0 < links.min() < 32 < 96 < links.max()
     assert part.bulk % 32
     there = PassingForGpu(tmp_path, by_warps=True)
-    fluid = Fluid(there, part, way=fluid_gpu.fastest_way(8, 2), **options)
+    fluid = Fluid(there, part, way=gpu_layout.fastest_way(8, 2), **options)
     assert fluid.constants["WALLS"] == 2
     same_bits((Fluid(device, part, **options), fluid), part)
 
@@ -324,14 +324,14 @@ def test_narrower_vectors_give_the_same_bits(device, tmp_path, real, storage):
 def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, differ):
     if not differ:
         # All rows look alike, and none may be taken for another.
-        monkeypatch.setattr(fluid_gpu, "_FACTORS", np.zeros(18, np.uint64))
+        monkeypatch.setattr(gpu_layout, "_FACTORS", np.zeros(18, np.uint64))
     part = whole_and_parts()[0]
     for way in (Way(), Way(kinds=False)):
         found = neighbours(part.sources, way)
         every = np.arange(part.owned)
         rows = found.distances[found.kinds, :18].T if way.kinds else found.distances
         rows = rows[:, : part.owned]
-        absent = rows == fluid_gpu.NONE
+        absent = rows == gpu_layout.NONE
         assert np.array_equal(absent, part.sources < 0)
         assert np.array_equal((rows + every)[~absent], part.sources[~absent])
     found = neighbours(part.sources, Way(compact=True))
@@ -355,8 +355,8 @@ def _of_compact_kinds(found, axis):
     result = np.full((18, len(found.kinds)), -1)
     for p, kind in enumerate(found.kinds.tolist()):
         if kind < 0:
-            row = wide.reshape(-1, fluid_gpu.ROW)[-2 - kind, :18]
-            result[:, p] = np.where(row == fluid_gpu.NONE, -1, p + row)
+            row = wide.reshape(-1, gpu_layout.ROW)[-2 - kind, :18]
+            result[:, p] = np.where(row == gpu_layout.NONE, -1, p + row)
             continue
         eight, mask = eights.reshape(-1, 8)[kind >> bits], int(masks[kind % (1 << bits)])
         for i, c in enumerate(VELOCITIES[1:].tolist()):
@@ -392,7 +392,7 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     rows = compact.pitch - (1 << compact.mask_bits)
     assert rows < 0.5 * told.distances.size
     # Taken a few at a time.
-    monkeypatch.setattr(fluid_gpu, "_AT_ONCE", 7)
+    monkeypatch.setattr(gpu_layout, "_AT_ONCE", 7)
     again = neighbours(whole.sources, Way(compact=True), axis)
     assert np.array_equal(again.kinds, compact.kinds)
     assert np.array_equal(again.distances, compact.distances)
@@ -401,7 +401,7 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
 @pytest.mark.parametrize("bulk", [0, 1, 2])
 def test_ranks_with_hardly_a_point_outside_openings_step_too(device, passing_for_gpu, bulk):
     """As where a short vessel is cut into slices of one opening each."""
-    way = fluid_gpu.fastest_way(8, 2)
+    way = gpu_layout.fastest_way(8, 2)
     part = box_part((1 + bulk, 3, 3), (False, True, True), openings=[(0, 0)])
     assert part.bulk == 9 * bulk
     options = {"tau": 0.8, "openings": (Opening(0, 1, np.tile([0.01, 0.0, 0.0], (9, 1))),)}
@@ -418,7 +418,7 @@ def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, passing_fo
     part, way = whole_and_parts()[0], Way(compact=True, buffers=2)
     options = options_of_all_kinds(part)
     few = neighbours(part.sources, way)
-    monkeypatch.setattr(fluid_gpu, "_KIND_BITS", few.mask_bits + 2)
+    monkeypatch.setattr(gpu_layout, "_KIND_BITS", few.mask_bits + 2)
     assert neighbours(part.sources, way).mask_bits == 0
     fluid = Fluid(device, part, **options)
     whole_rows = Way(buffers=2)

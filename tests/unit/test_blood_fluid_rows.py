@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.solvers.blood.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES
-from haloscope.solvers.blood.fluid_rows import RowsAndPoints, rows_and_points
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES
+from haloscope.solvers.blood.fluid.rows import RowsAndPoints, rows_and_points
 
 
 def _ends(axis: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,9 +13,9 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.membrane_folds import fault, fold_onset
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, platelet, red_cell
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.folds import fault, fold_onset
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell
 
 KINDS = ("loop", "linear")
 # A guard beside which the rest is nothing.

@@ -14,25 +14,25 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase, bytes_beside_populations, estimate
-from haloscope.solvers.blood.coupling import Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.fluid import Fluid
-from haloscope.solvers.blood.fluid_gpu import Way
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
+from haloscope.solvers.blood.coupling.inside import Insides
+from haloscope.solvers.blood.coupling.repulsion import (
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.gpu_layout import Way
 from haloscope.solvers.blood.footprint import (
     OUTPUTS,
     bytes_a_point,
     bytes_a_vertex,
     near_vertices,
 )
-from haloscope.solvers.blood.inside import Insides
-from haloscope.solvers.blood.membrane_meshes import sphere
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.repulsion import (
-    CellsOfKind,
-    Repulsion,
-    RepulsionLaw,
-    WallRepulsion,
-)
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import sphere
 
 HALO, DOUBLE = 2, 8
 

@@ -14,12 +14,12 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.domain.bisection import bisect
 from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
-from haloscope.solvers.blood import holders
-from haloscope.solvers.blood.cells import Held, Region
-from haloscope.solvers.blood.holders import Holders, room_for
-from haloscope.solvers.blood.membrane_meshes import sphere
-from haloscope.solvers.blood.membranes import MembraneLaw
-from haloscope.solvers.blood.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells import holders
+from haloscope.solvers.blood.cells.holders import Holders, room_for
+from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import sphere
 
 _SHAPE, _RANKS, _REACH = (60, 30, 20), 3, 4.0
 

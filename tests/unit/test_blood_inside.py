@@ -12,8 +12,14 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.blood.coupling import OwnBox
-from haloscope.solvers.blood.inside import SOURCE, ClosedCells, Insides, Surfaces, inside_flags
+from haloscope.solvers.blood.coupling.coupling import OwnBox
+from haloscope.solvers.blood.coupling.inside import (
+    SOURCE,
+    ClosedCells,
+    Insides,
+    Surfaces,
+    inside_flags,
+)
 
 SHAPE = (14, 12, 13)
 

@@ -16,17 +16,17 @@ from haloscope.device.absent import AbsentDevice
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.coupling import WAYS, Coupling, OwnBox
-from haloscope.solvers.blood.coupling_lists import SUMMING
-from haloscope.solvers.blood.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid_gpu import Way, fastest_way
+from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
+from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way
+from haloscope.solvers.blood.fluid.own_points import share_out
+from haloscope.solvers.blood.fluid.sent_back import SentBack, split_links
 from haloscope.solvers.blood.kernels import ask_for_kernels
-from haloscope.solvers.blood.own_points import share_out
-from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
-from haloscope.solvers.blood.sent_back import SentBack, split_links
-from haloscope.solvers.blood.shared_vertices import KERNELS, kernels
-from haloscope.solvers.blood.vessels import open_vessel, wall_links
+from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 
 
 def _nvrtc_is_there() -> bool:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, MachineError
-from haloscope.solvers.blood.loop_elements import loop_elements
-from haloscope.solvers.blood.membrane_chunks import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membrane_meshes import red_cell
+from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
+from haloscope.solvers.blood.membranes.loop_elements import loop_elements
+from haloscope.solvers.blood.membranes.meshes import red_cell
 
 SIZE = 64
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.solvers.blood.loop_elements import (
+from haloscope.solvers.blood.membranes.loop_elements import (
     loop_elements,
     regular_weights,
     subdivided_weights,
 )
-from haloscope.solvers.blood.membrane_meshes import (
+from haloscope.solvers.blood.membranes.meshes import (
     MembraneMesh,
     frequency_of,
     platelet,

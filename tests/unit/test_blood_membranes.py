@@ -9,9 +9,9 @@ import pytest
 from small_membranes import ALL, KINDS, RIGID, disturbed, forces, membranes, one_core
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell, sphere
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.stretching import measured, stretch
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell, sphere
+from haloscope.solvers.blood.verification.stretching import measured, stretch
 
 
 def rotation(seed: int = 3) -> np.ndarray:

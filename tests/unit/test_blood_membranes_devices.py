@@ -13,9 +13,9 @@ from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
-from haloscope.solvers.blood.membrane_chunks import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
-from haloscope.solvers.blood.membranes import SOURCE, MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
+from haloscope.solvers.blood.membranes.membranes import SOURCE, MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 
 
 @pytest.mark.parametrize("elements", KINDS)

@@ -7,8 +7,8 @@ import pytest
 from small_membranes import KINDS, RIGID, disturbed, forces, membranes
 
 from haloscope.device import open_device
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, red_cell
-from haloscope.solvers.blood.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell
 
 
 def dissipation(mesh: MembraneMesh, x: np.ndarray, v: np.ndarray, viscosity: float) -> float:

@@ -22,14 +22,14 @@ from haloscope.io import surface_pictures
 from haloscope.io.rasteriser import SurfaceImage, View
 from haloscope.io.surface_pictures import round_length
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
-from haloscope.solvers.blood.cell_outputs import NUMBERS, CellOutputs, cell_table
-from haloscope.solvers.blood.cell_pictures import vessel_walls
-from haloscope.solvers.blood.cells import Held, Region
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, sphere
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
+from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
+from haloscope.solvers.blood.outputs.cell_pictures import vessel_walls
 from haloscope.solvers.blood.units import LatticeUnits
-from haloscope.solvers.blood.vessels import Vessel
+from haloscope.solvers.blood.vessels.vessels import Vessel
 
 UNITS = LatticeUnits(0.5e-6, 1e-7, 1000.0)
 LAW = MembraneLaw(1e-3, "skalak", 1.0)

@@ -10,10 +10,10 @@ import pytest
 
 from haloscope.device import open_device
 from haloscope.errors import InputError
-from haloscope.solvers.blood import filling
-from haloscope.solvers.blood.filling import Filling, cell_counts, check_cells, fill
-from haloscope.solvers.blood.lumen import Lumen, distance_from_points
-from haloscope.solvers.blood.packing import (
+from haloscope.solvers.blood.filling import filling
+from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
+from haloscope.solvers.blood.filling.lumen import Lumen, distance_from_points
+from haloscope.solvers.blood.filling.packing import (
     Cells,
     Packing,
     pack_tile,
@@ -21,8 +21,8 @@ from haloscope.solvers.blood.packing import (
     rotations,
     turned,
 )
-from haloscope.solvers.blood.packing_pairs import neighbour_pairs
-from haloscope.solvers.blood.packing_shapes import CellShape
+from haloscope.solvers.blood.filling.pairs import neighbour_pairs
+from haloscope.solvers.blood.filling.shapes import CellShape
 
 RADIUS = 3.91
 RED = CellShape.biconcave(RADIUS)

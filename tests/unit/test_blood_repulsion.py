@@ -12,15 +12,15 @@ import pytest
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.blood.coupling import OwnBox
-from haloscope.solvers.blood.repulsion import (
+from haloscope.solvers.blood.coupling.coupling import OwnBox
+from haloscope.solvers.blood.coupling.repulsion import (
     SOURCE,
     CellsOfKind,
     Repulsion,
     RepulsionLaw,
     WallRepulsion,
 )
-from haloscope.solvers.blood.repulsion_lists import NearLists
+from haloscope.solvers.blood.coupling.repulsion_lists import NearLists
 
 SHAPE = (16, 9, 14)
 PERIODIC = (True, False, True)

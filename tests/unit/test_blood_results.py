@@ -19,15 +19,15 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_motion import moved_volumes, outermost
-from haloscope.solvers.blood.cells import Region
-from haloscope.solvers.blood.local_stress import viscous_stress
-from haloscope.solvers.blood.membrane_meshes import icosphere, red_cell
-from haloscope.solvers.blood.results import RunResults
-from haloscope.solvers.blood.rheology import duct_permeability, pries_viscosity
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.fluid.local_stress import viscous_stress
+from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
+from haloscope.solvers.blood.outputs.cell_motion import moved_volumes, outermost
+from haloscope.solvers.blood.outputs.results import RunResults
 from haloscope.solvers.blood.solver import BloodSolver
-from haloscope.solvers.blood.straight_vessels import straight_vessel
-from haloscope.solvers.blood.wall_normals import distances_and_normals, wall_points
+from haloscope.solvers.blood.vessels.rheology import duct_permeability, pries_viscosity
+from haloscope.solvers.blood.vessels.straight_vessels import straight_vessel
+from haloscope.solvers.blood.vessels.wall_normals import distances_and_normals, wall_points
 
 
 def begin(blood):

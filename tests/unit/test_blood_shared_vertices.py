@@ -13,13 +13,13 @@ from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cell_timetable import CellTimetable
-from haloscope.solvers.blood.cells import Held, Region
-from haloscope.solvers.blood.holders import Holders, room_for
-from haloscope.solvers.blood.membrane_meshes import sphere
-from haloscope.solvers.blood.membranes import MembraneLaw
-from haloscope.solvers.blood.present_cells import CellKind, Present
-from haloscope.solvers.blood.shared_vertices import MARGIN, kernels
+from haloscope.solvers.blood.cells.holders import Holders, room_for
+from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels
+from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.timetable import CellTimetable
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import sphere
 
 _SHAPE, _RANKS, _REACH, _CELLS, _VERTICES = (60, 26, 16), 3, 4.5, 60, 42
 _RADIUS = 4.0

@@ -12,8 +12,8 @@ from haloscope.device import open_device
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.world import World
 from haloscope.solvers import registry
-from haloscope.solvers.blood import profiles
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.outputs import profiles
 from haloscope.solvers.blood.signals import read_signal
 
 _SPEED = 0.01

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from open_vessels import CELLS, cells_there, ends, solver_of, tube, volumes
 
-from haloscope.solvers.blood.membrane_folds import triangle_normals
-from haloscope.solvers.blood.membrane_meshes import red_cell, sphere
-from haloscope.solvers.blood.membrane_smoothing import COLLAPSING, CREASED, SMOOTHED_EACH, smoothed
+from haloscope.solvers.blood.membranes.folds import triangle_normals
+from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
+from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, CREASED, SMOOTHED_EACH, smoothed
 
 
 @pytest.mark.parametrize(

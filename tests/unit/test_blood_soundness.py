@@ -13,7 +13,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.vessels import open_vessel
+from haloscope.solvers.blood.vessels.vessels import open_vessel
 
 _CELL = {"hematocrit": 0.2}
 

@@ -13,15 +13,15 @@ from haloscope.device import open_device
 from haloscope.exchange.world import World
 from haloscope.numerics.exact_sums import exact_sum
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.signals import read_signal
-from haloscope.solvers.blood.solver import BloodSolver
-from haloscope.solvers.blood.steadiness import (
+from haloscope.solvers.blood.outputs.steadiness import (
     STRETCHES,
     Steadiness,
     add_sample,
     largest_change,
     means_of_parts,
 )
+from haloscope.solvers.blood.signals import read_signal
+from haloscope.solvers.blood.solver import BloodSolver
 
 _PLATES = {
     "spacing_um": 1.0,

@@ -12,14 +12,14 @@ from haloscope.device.cpu import CpuDevice, CpuLaunch
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_timetable import CellTimetable
+from haloscope.solvers.blood.cells.timetable import CellTimetable
+from haloscope.solvers.blood.coupling.repulsion import Repulsion
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.flow import Flow
-from haloscope.solvers.blood.fluid import Fluid
-from haloscope.solvers.blood.fluid_gpu import Way
-from haloscope.solvers.blood.repulsion import Repulsion
+from haloscope.solvers.blood.fluid.flow import Flow
+from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.gpu_layout import Way
 from haloscope.solvers.blood.stepping import MANY, Stepping
-from haloscope.solvers.blood.vessels import fluid_openings
+from haloscope.solvers.blood.vessels.vessels import fluid_openings
 
 CELLS = {
     "channel": {"size_um": [16.0, 12.0, 16.0], "periodic": ["x", "z"]},

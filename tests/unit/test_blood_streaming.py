@@ -11,9 +11,9 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase, estimate
-from haloscope.solvers.blood.fluid_gpu import room_for_two
-from haloscope.solvers.blood.populations import turns
-from haloscope.solvers.blood.streaming import choose_way
+from haloscope.solvers.blood.fluid.gpu_layout import room_for_two
+from haloscope.solvers.blood.fluid.populations import turns
+from haloscope.solvers.blood.fluid.streaming import choose_way
 
 POINTS, DOUBLE = 1000, 8
 ENOUGH = 3 * 2 * 19 * DOUBLE * POINTS

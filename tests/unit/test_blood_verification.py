@@ -10,16 +10,16 @@ import pytest
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.run.progress import Silent
-from haloscope.solvers.blood import (
+from haloscope.solvers.blood import checks
+from haloscope.solvers.blood.verification import (
     cells_in_shear,
-    checks,
     exact,
+    plasma,
     sphere_drag,
     spreading,
     stretching,
-    verification,
 )
-from haloscope.solvers.blood.inside_viscosity import error_of_layers
+from haloscope.solvers.blood.verification.inside_viscosity import error_of_layers
 from haloscope.verify import select, solve_with
 
 CORE = CpuDevice(threads=1)
@@ -65,27 +65,27 @@ def test_tank_treading_of_a_sphere_is_rigid_rotation():
 
 
 def test_channels_are_exact_and_another_magic_number_is_not():
-    assert verification.channel_error(5, solve) < 1e-12
-    assert verification.channel_error(5, solve, magic=0.25) > 1e-3
-    assert verification.couette_error(5, solve) < 1e-12
+    assert plasma.channel_error(5, solve) < 1e-12
+    assert plasma.channel_error(5, solve, magic=0.25) > 1e-3
+    assert plasma.couette_error(5, solve) < 1e-12
 
 
 def test_tubes_are_better_with_walls_where_they_are():
     interpolated, halfway = (
-        verification.tube_error(8, walls, solve) for walls in ("interpolated", "halfway")
+        plasma.tube_error(8, walls, solve) for walls in ("interpolated", "halfway")
     )
     assert interpolated < 0.01 < 0.03 < halfway
 
 
 def test_pulsating_and_open_channels_follow_the_exact_flow(monkeypatch):
-    assert verification.pulsating_error(8, solve) < 0.015
-    error, fall = verification.open_channel(6, solve)
+    assert plasma.pulsating_error(8, solve) < 0.015
+    error, fall = plasma.open_channel(6, solve)
     assert error < 0.02
     assert fall == pytest.approx(1.0, abs=0.02)
     # With a gradient half as steep the same run fails.
     right = exact.pulsating_between_plates
     monkeypatch.setattr(exact, "pulsating_between_plates", lambda *a: 0.5 * right(*a))
-    assert verification.pulsating_error(8, solve) > 0.5
+    assert plasma.pulsating_error(8, solve) > 0.5
 
 
 def test_drag_on_spheres_is_as_published_and_that_on_half_of_them_is_not():

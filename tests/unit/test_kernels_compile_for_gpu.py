@@ -34,13 +34,13 @@ from haloscope.numerics.krylov import KrylovSpace
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.numerics.two_level import TwoLevel, points_smoother
-from haloscope.solvers.blood import packing
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.kernels import ask_for_kernels as ask_for_blood
-from haloscope.solvers.blood.membrane_meshes import sphere
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import sphere
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.flow import loaded_equations

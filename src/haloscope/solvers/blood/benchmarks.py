@@ -10,11 +10,11 @@ from haloscope.device.interface import Device
 from haloscope.domain.lattice_parts import LatticePart, take
 from haloscope.domain.shapes import Tube
 from haloscope.domain.voxels import voxelise
-from haloscope.solvers.blood.coupling import LEAST_HALO, Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import VELOCITIES
-from haloscope.solvers.blood.fluid import Fluid
-from haloscope.solvers.blood.membrane_meshes import red_cell
-from haloscope.solvers.blood.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
+from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
+from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import red_cell
 from haloscope.solvers.interface import BenchKernel
 
 _SIZES = {"cpu": (96, 160), "cuda": (256, 384)}

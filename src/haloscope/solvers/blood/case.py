@@ -21,15 +21,15 @@ from haloscope.solvers.blood.case_vessels import (
     Tube,
     WallsTable,
 )
-from haloscope.solvers.blood.coupling import LEAST_HALO
+from haloscope.solvers.blood.coupling.coupling import LEAST_HALO
+from haloscope.solvers.blood.coupling.repulsion import MOST_CUTOFF
+from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
 from haloscope.solvers.blood.footprint import (
     OUTPUTS,
     bytes_a_point,
     bytes_a_vertex,
     near_vertices,
 )
-from haloscope.solvers.blood.repulsion import MOST_CUTOFF
-from haloscope.solvers.blood.repulsion_lists import MARGIN
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import LatticeUnits
 
@@ -392,7 +392,7 @@ def _points_before_inlets(table: BloodTable) -> float:
 
 
 def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
-    from haloscope.solvers.blood.vessels import size_of_file
+    from haloscope.solvers.blood.vessels.vessels import size_of_file
 
     size = " x ".join(f"{length / MICRO:.6g}" for length in size_of_file(surface))
     return (

@@ -128,7 +128,7 @@ class SurfaceFile(Table):
 
     def points(self, spacing: float) -> float:
         """How many lattice points its volume holds."""
-        from haloscope.solvers.blood.vessels import volume_of_file
+        from haloscope.solvers.blood.vessels.vessels import volume_of_file
 
         points: float = volume_of_file(self) / spacing**3
         return points

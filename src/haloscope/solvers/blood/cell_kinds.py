@@ -15,14 +15,14 @@ from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
-from haloscope.solvers.blood.filling import Filling, cell_counts, check_cells, fill
-from haloscope.solvers.blood.lumen import Lumen
-from haloscope.solvers.blood.membrane_meshes import MembraneMesh, platelet, red_cell, sphere
-from haloscope.solvers.blood.membranes import MembraneLaw
-from haloscope.solvers.blood.packing import Cells, rotations
-from haloscope.solvers.blood.packing_pairs import neighbour_pairs
-from haloscope.solvers.blood.packing_shapes import CellShape
-from haloscope.solvers.blood.present_cells import CellKind
+from haloscope.solvers.blood.cells.present_cells import CellKind
+from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
+from haloscope.solvers.blood.filling.lumen import Lumen
+from haloscope.solvers.blood.filling.packing import Cells, rotations
+from haloscope.solvers.blood.filling.pairs import neighbour_pairs
+from haloscope.solvers.blood.filling.shapes import CellShape
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell, sphere
 from haloscope.solvers.blood.units import LatticeUnits
 
 Floats = NDArray[np.float64]

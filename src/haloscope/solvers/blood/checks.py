@@ -11,17 +11,17 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.solvers.blood import (
+from haloscope.solvers.blood.verification import (
     apparent_viscosity,
     cells_in_shear,
     exact,
     fed_tube,
+    plasma,
     sphere_drag,
     spreading,
     stretching,
-    verification,
 )
-from haloscope.solvers.blood.inside_viscosity import error_of_layers
+from haloscope.solvers.blood.verification.inside_viscosity import error_of_layers
 from haloscope.solvers.interface import Check, Comparison
 
 Solve = Callable[[dict[str, Any]], Any]
@@ -74,11 +74,11 @@ def _relative(value: float, reference: float, within: float) -> Comparison:
 
 def channel_check(solve: Solve) -> dict[str, Comparison]:
     """Two relaxation times are exact at points; one is of second order."""
-    errors = [verification.channel_error(n, solve, collision="bgk") for n in (8, 16)]
+    errors = [plasma.channel_error(n, solve, collision="bgk") for n in (8, 16)]
     return {
-        "error, trt, 8 points": _below(verification.channel_error(8, solve), _EXACT),
+        "error, trt, 8 points": _below(plasma.channel_error(8, solve), _EXACT),
         "error, bgk, 8 points": _below(errors[0], 0.005),
-        "order, bgk": Comparison(verification.observed_order(errors), 2.0, 0.05),
+        "order, bgk": Comparison(plasma.observed_order(errors), 2.0, 0.05),
     }
 
 
@@ -91,7 +91,7 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
         ("halfway walls, trt", "halfway", 1.2, 0.3, 0.02),
     ):
         collision = name[-3:]
-        errors = [verification.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
+        errors = [plasma.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
         slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
         found[f"order, {name}"] = Comparison(slope, order, within)
         found[f"error, {name}, {_TUBES[-1]} points"] = _below(errors[-1], most)
@@ -100,21 +100,21 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
 
 def couette_check(solve: Solve) -> dict[str, Comparison]:
     """Shear flow by a moving wall is exact."""
-    return {"error, 8 points": _below(verification.couette_error(8, solve), _EXACT)}
+    return {"error, 8 points": _below(plasma.couette_error(8, solve), _EXACT)}
 
 
 def pulsating_check(solve: Solve) -> dict[str, Comparison]:
     """A drive that is an expression of time."""
-    errors = [verification.pulsating_error(n, solve) for n in (24, 48)]
+    errors = [plasma.pulsating_error(n, solve) for n in (24, 48)]
     return {
         "error, 24 points": _below(errors[0], 5e-4),
-        "order": Comparison(verification.observed_order(errors), 2.2, 0.3),
+        "order": Comparison(plasma.observed_order(errors), 2.2, 0.3),
     }
 
 
 def open_check(solve: Solve) -> dict[str, Comparison]:
     """Velocity inlet, pressure outlet."""
-    error, fall = verification.open_channel(12, solve)
+    error, fall = plasma.open_channel(12, solve)
     return {
         "error of the velocity": _below(error, 0.005),
         "fall of the pressure over the exact one": Comparison(fall, 1.0, 0.005),

@@ -9,7 +9,7 @@ import numpy as np
 
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.fluid import Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.units import SOUND_SPEED
 
 # Steps in which pressures come up.

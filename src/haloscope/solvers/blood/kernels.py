@@ -18,16 +18,16 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, WallsTable
 from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
-from haloscope.solvers.blood.cell_rows import CellRows
-from haloscope.solvers.blood.coupling import Coupling, OwnBox
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.entering import SOURCE as ENTERING
-from haloscope.solvers.blood.fluid import SOURCE
-from haloscope.solvers.blood.inside import Insides
-from haloscope.solvers.blood.membranes import Membranes
-from haloscope.solvers.blood.packing import Cells, Packing
-from haloscope.solvers.blood.repulsion import Repulsion, RepulsionLaw, WallRepulsion
-from haloscope.solvers.blood.shared_vertices import kernels as kernels_of_lists
+from haloscope.solvers.blood.cells.entering import SOURCE as ENTERING
+from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.shared_vertices import kernels as kernels_of_lists
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
+from haloscope.solvers.blood.coupling.inside import Insides
+from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.filling.packing import Cells, Packing
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid.fluid import SOURCE
+from haloscope.solvers.blood.membranes.membranes import Membranes
 from haloscope.solvers.blood.solver import BloodSolver
 
 _SPACINGS = 12.0

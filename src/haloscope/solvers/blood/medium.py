@@ -13,16 +13,16 @@ from haloscope.domain.voxels import Lattice
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
 from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
-from haloscope.solvers.blood.cells import Region
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.flow import Flow
-from haloscope.solvers.blood.fluid import Carreau, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.own_points import share_out, wanted_by_others
-from haloscope.solvers.blood.packing import Cells
-from haloscope.solvers.blood.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid.flow import Flow
+from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.own_points import share_out, wanted_by_others
+from haloscope.solvers.blood.fluid.streaming import choose_way
 from haloscope.solvers.blood.stepping import Stepping
-from haloscope.solvers.blood.streaming import choose_way
-from haloscope.solvers.blood.suspension import Suspension
 
 Floats = NDArray[np.float64]
 

@@ -22,15 +22,16 @@ from haloscope.solvers.blood.case import (
     bytes_a_step,
 )
 from haloscope.solvers.blood.cell_kinds import starting_cells
-from haloscope.solvers.blood.cell_outputs import CellOutputs
-from haloscope.solvers.blood.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.fluid import SOURCE
+from haloscope.solvers.blood.feeding.traffic import Traffic
+from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.medium import Medium
-from haloscope.solvers.blood.membrane_smoothing import COLLAPSING, SMOOTHED_EACH
-from haloscope.solvers.blood.packing import Cells
-from haloscope.solvers.blood.results import RunResults
-from haloscope.solvers.blood.slices import plane_of, require_plane
+from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHED_EACH
+from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
+from haloscope.solvers.blood.outputs.results import RunResults
+from haloscope.solvers.blood.outputs.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
     check_mach,
@@ -40,9 +41,8 @@ from haloscope.solvers.blood.soundness import (
     too_stiff,
 )
 from haloscope.solvers.blood.stepping import MANY
-from haloscope.solvers.blood.traffic import Traffic
 from haloscope.solvers.blood.units import SOUND_SPEED
-from haloscope.solvers.blood.vessels import (
+from haloscope.solvers.blood.vessels.vessels import (
     distances_from_walls,
     fluid_openings,
     open_vessel,

@@ -15,7 +15,7 @@ from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU,
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.units import SOUND_SPEED
-from haloscope.solvers.blood.vessels import Vessel, relative_velocities
+from haloscope.solvers.blood.vessels.vessels import Vessel, relative_velocities
 
 _MOST_MACH = 0.1
 REFUSED_MACH = 0.4

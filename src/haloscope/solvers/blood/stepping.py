@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from haloscope.device.interface import Device, Graph
-from haloscope.solvers.blood.flow import Flow
-from haloscope.solvers.blood.suspension import Suspension
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.fluid.flow import Flow
 
 MANY = 20
 """Steps of one graph where nothing else is to be done between them: each graph costs a GPU 2 to 3 us."""

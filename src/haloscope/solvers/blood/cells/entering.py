@@ -1,0 +1,190 @@
+"""Cells that are on their way into a vessel, of which what is behind its opening is led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.solvers.blood.cells.present_cells import ALONE, SHARED, Present
+from haloscope.solvers.blood.cells.sharing import Held
+from haloscope.solvers.blood.membranes.membranes import Membranes
+
+SOURCE = Path(__file__).with_name("entering.cpp")
+
+_PARTS = (ALONE, SHARED)
+_FETCHING = -1
+# Rows of cells for which there is room at first.
+_ROOM = 8
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Where cells come in.
+
+    Attributes
+    ----------
+    axis, sign
+        The way into the vessel is `sign` (1 or -1) along `axis`.
+    plane
+        Coordinate of the opening's points along the axis, in lattice units.
+    deep, fade
+        How far behind it a vertex begins to go with the vessel's fluid, and over which way the fluid takes it
+        over.
+    """
+
+    axis: int
+    sign: int
+    plane: float
+    deep: float
+    fade: float
+
+    def depths(self, positions: np.ndarray) -> np.ndarray:
+        """How far behind the plane positions (..., 3) are."""
+        found: np.ndarray = self.sign * (positions[..., self.axis] - self.plane)
+        return found
+
+
+class EnteringCells:
+    """Those of one kind, and the velocities that lead their vertices.
+
+    Parameters
+    ----------
+    device
+        Where the arrays lie.
+    threshold
+        Where they come in.
+    given
+        Cells of the kind that are present on this rank.
+
+    Attributes
+    ----------
+    ids
+        Their numbers, the same on every rank, (n,), in the order of their coming.
+    sources
+        Numbers of the cells of the segment that they were made of, (n,).
+    led
+        Velocities of their vertices in lattice units, on the device: component d of vertex v of the
+        k-th at (d * room + k) * vertices + v.
+    room
+        Cells that there is room for.
+    """
+
+    def __init__(self, device: Device, threshold: Threshold, given: Present) -> None:
+        self._device, self.threshold, self._given = device, threshold, given
+        self._lead, self._fetch = (
+            device.kernel(SOURCE, name, {"real": "double"}) for name in ("lead", "fetch")
+        )
+        self.ids: Integers = np.zeros(0, np.int64)
+        self.sources: Integers = np.zeros(0, np.int64)
+        self._listed: tuple[Held, Integers] | None = None
+        self._times_made = 0
+        self._make_room(_ROOM)
+
+    def _make_room(self, room: int) -> None:
+        device, vertices = self._device, self._given.membranes.vertices
+        self.room = room
+        self._times_made += 1
+        self.led: Array = device.zeros((3 * room * vertices,), "f8")
+        self._lists = {
+            part: tuple(device.zeros((size,), np.int32) for size in (room, room, 1))
+            for part in _PARTS
+        }
+        self._twins = device.zeros((room,), np.int32), device.zeros((1,), np.int32)
+        # By part, and the one that fetches.
+        self._launches: dict[int, tuple[Array, Launch]] = {}
+
+    def keep(self, ids: Integers, sources: Integers) -> None:
+        """Say which cells are on their way in, and of which of the segment they were made."""
+        self.ids, self.sources = np.asarray(ids, np.int64), np.asarray(sources, np.int64)
+        if len(self.ids) > self.room:
+            self._make_room(2 * len(self.ids))
+        self._listed = None
+        values = np.zeros(self.room, np.int32)
+        values[: len(sources)] = sources
+        self._write(self._twins, (values, np.array([len(sources)], np.int32)))
+
+    def _write(self, arrays: Iterable[Array], values: Iterable[np.ndarray]) -> None:
+        for array, host in zip(arrays, values, strict=True):
+            array[...] = self._device.from_host(host)
+
+    def list(self) -> None:
+        """Find the rows of these cells, where others than before may be present."""
+        held = self._given.held
+        if self._listed is not None and self._listed[0] is held:
+            return
+        self._listed = held, self.ids
+        places = np.flatnonzero(np.isin(self.ids, held.ids))
+        rows = np.searchsorted(held.ids, self.ids[places])
+        shared = held.holders[rows].sum(axis=1) > 1
+        for part, chosen in zip(_PARTS, (~shared, shared), strict=True):
+            count = int(chosen.sum())
+            values = np.zeros((2, self.room), np.int32)
+            values[:, :count] = rows[chosen], places[chosen]
+            self._write(self._lists[part], (*values, np.array([count], np.int32)))
+
+    @property
+    def bound_to(self) -> tuple[object, ...]:
+        """What launches depend on; others are needed where it differs."""
+        return (self._times_made, len(self.ids) > 0)
+
+    def fetch(self, cells: Membranes) -> None:
+        """Take over the velocities of their sources, all of which are cells of this rank by number."""
+        if not len(self.ids):
+            return
+
+        def bind() -> Launch:
+            return self._fetch.bind(
+                *(cells.velocities, cells.capacity, cells.vertices, *self._twins),
+                *(self.led, self.room),
+                extent=(self.room * cells.vertices,),
+            )
+
+        self._launch(_FETCHING, cells.velocities, bind)
+
+    def known(self, given: Present) -> np.ndarray:
+        """Velocities of sources that are this rank's own among cells, 0 of others, on the host, (3, n, V)."""
+        m = given.membranes
+        found = np.zeros((3, len(self.sources), m.vertices))
+        here = np.flatnonzero(np.isin(self.sources, given.ids[given.own]))
+        if here.size:
+            rows = np.searchsorted(given.ids, self.sources[here])
+            velocities = m.velocities.reshape(3, m.capacity, m.vertices)
+            found[:, here] = self._device.to_host(velocities[:, self._device.from_host(rows)])
+        return found
+
+    def gathered(self, velocities: np.ndarray) -> None:
+        """Take over the sum of what all ranks knew, (3, n V)."""
+        count = len(self.ids)
+        if count:
+            values = np.ascontiguousarray(velocities).reshape(3, count, -1)
+            self.led.reshape(3, self.room, -1)[:, :count] = self._device.from_host(values)
+
+    def lead(self, part: int) -> None:
+        """Give vertices of cells of a part that are not yet in the vessel their velocities."""
+        if not len(self.ids):
+            return
+        m, at = self._given.membranes, self.threshold
+
+        def bind() -> Launch:
+            return self._lead.bind(
+                *(m.positions, m.velocities, m.capacity, m.vertices, *self._lists[part]),
+                *(self.led, self.room, at.axis, at.sign, float(at.plane), at.deep, at.fade),
+                extent=(self.room * m.vertices,),
+            )
+
+        self._launch(part, m.positions, bind)
+
+    def _launch(self, name: int, array: Array, bind: Callable[[], Launch]) -> None:
+        """Start what was bound for an array, and bind it where that is another."""
+        bound_for, launch = self._launches.get(name, (None, None))
+        if launch is None or bound_for is not array:
+            launch = bind()
+            self._launches[name] = array, launch
+        launch()

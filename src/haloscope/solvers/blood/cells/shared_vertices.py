@@ -1,0 +1,259 @@
+"""What ranks tell each other of cells that several of them hold: vertex by vertex, where it is of use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.cells.sharing import Held, Region, Shares
+from haloscope.solvers.blood.membranes.membranes import Membranes
+
+SOURCE = Path(__file__).with_name("shared_vertices.cpp")
+KERNELS = ("count_travelling", "add_up_lines", "list_travelling")
+
+MARGIN = 2.0
+"""Spacings that a vertex may move before cells are handed over again."""
+
+# As in shared_vertices.cpp.
+_LANES, _SUMS, _LISTS = 32, 128, 4
+_HERE, _THERE, _ELSEWHERE = range(3)
+_GROWTH, _SPARE_LINES = 1.15, 4
+_DIMENSIONS = 3
+
+Rows = NDArray[np.int64]
+Counts = Mapping[int, int]
+
+
+class SharedVertices:
+    """Exchanges of the vertices of those cells of a kind that this rank and another hold.
+
+    A vertex gets its velocity from the rank in whose box it is, and its force from the owner of its
+    cell. Owners get the velocities of all vertices. Others get velocities and forces of those
+    vertices alone that can come near their boxes before lists are made anew; of a copy, the other
+    vertices stay behind until :meth:`complete` puts them where the owner has them.
+
+    Parameters
+    ----------
+    world, device
+        The ranks, and where cells are.
+    region
+        How ranks share the lattice.
+    reach
+        How far outside of a rank's box vertices are of use to it before cells are handed over again, in
+        spacings.
+    transport
+        Name of what carries messages.
+    vertices
+        Of a cell.
+
+    Attributes
+    ----------
+    whole, velocities, forces
+        Exchanges of whole cells, and of the vertices that are listed.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        region: Region,
+        reach: float,
+        transport: str,
+        vertices: int,
+    ) -> None:
+        self._world, self._device, self._region = world, device, region
+        self._reach, self._transport, self._vertices = reach, transport, vertices
+        self._kernels = kernels(device)
+        self.whole: SharedRows | None = None
+        self.velocities: SharedRows | None = None
+        self.forces: SharedRows | None = None
+        # Lines of the kernels, and how many there is room for.
+        self._lines = np.zeros(0, np.int32)
+        self._room = -1
+        # What launches are bound to, and these.
+        self._bound: tuple[tuple[object, ...], list[Launch]] = ((), [])
+        self._told: NDArray[np.int32] = np.zeros((0, _LISTS), np.int32)
+
+    @property
+    def exchanges(self) -> tuple[SharedRows | None, SharedRows | None]:
+        """What takes part in each step."""
+        return self.velocities, self.forces
+
+    @property
+    def capturable(self) -> bool:
+        """Whether what a step exchanges may be captured into a graph."""
+        return all(each is None or each.capturable for each in self.exchanges)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of the messages of a step, with the room that they have."""
+        return sum(each.bytes_sent for each in self.exchanges if each is not None)
+
+    def fits(self, shares: Shares) -> bool:
+        """Whether there is room for the cells that are shared."""
+        counts = _counts(shares.sent), _counts(shares.received)
+        return self.whole is not None and self.whole.fits(*counts)
+
+    def open(self, shares: Shares) -> None:
+        """Make room for the cells that are shared; all ranks call this."""
+        sent, received = _counts(shares.sent), _counts(shares.received)
+        self.whole = self._opened(sent, received, self._vertices, self.whole, False)
+        ranks, boxes = [*self.whole.rooms[0], self._world.rank], self._region.boxes
+        table = np.concatenate([boxes.lo[ranks] - 0.5, (boxes.hi - boxes.lo)[ranks]], axis=1)
+        periods = np.where(self._region.periodic, self._region.shape, 0)
+        self._boxes = self._device.from_host(
+            np.concatenate([table.ravel(), periods]).astype(np.float64)
+        )
+        self._on_device = self._device.zeros((_LISTS * max(1, len(ranks) - 1),), np.int32)
+        self._room = -1
+
+    def renew(self, held: Held, shares: Shares) -> None:
+        """Share these cells from now on."""
+        assert self.whole is not None
+        rank = self._world.rank
+        self.whole.renew(shares.sent, shares.received)
+        lines, begins = [], [0]
+        for message, other in enumerate(self.whole.rooms[0]):
+            rows = shares.both.get(other, np.zeros(0, np.int64))
+            owners = held.owners[rows]
+            who = np.where(owners == rank, _HERE, np.where(owners == other, _THERE, _ELSEWHERE))
+            lines.append(np.stack([np.full(len(rows), message), rows, who], axis=1))
+            begins.append(begins[-1] + len(rows))
+        count = begins[-1]
+        if count > self._room:
+            self._room = int(_GROWTH * count) + _SPARE_LINES
+            self._table = self._device.zeros(
+                (1 + len(begins) + _DIMENSIONS * self._room,), np.int32
+            )
+            self._line_counts = self._device.zeros((_LISTS * self._room,), np.int32)
+            self._lines = np.zeros(0, np.int32)
+        words = np.concatenate([[count], begins, *(each.ravel() for each in lines)]).astype(
+            np.int32
+        )
+        found = np.zeros(1 + len(begins) + _DIMENSIONS * self._room, np.int32)
+        found[: len(words)] = words
+        if not np.array_equal(found, self._lines):
+            self._lines = found
+            self._table[...] = self._device.from_host(found)
+
+    def count(self, cells: Membranes) -> bool:
+        """Count what is to be listed; whether there is too little room for it."""
+        self._bind(cells)
+        for launch in self._bound[1][:2]:
+            launch()
+        messages = self._messages
+        told = self._device.to_host(self._on_device)[: _LISTS * messages]
+        self._told = told.reshape(messages, _LISTS)
+        return any(
+            each is None or not each.fits(*counts)
+            for each, counts in zip(self.exchanges, self._wanted(), strict=True)
+        )
+
+    def make_room(self) -> None:
+        """Open exchanges with room for what was counted; all ranks call this."""
+        velocities, forces = self._wanted()
+        self.velocities = self._opened(*velocities, 1, self.velocities, True)
+        self.forces = self._opened(*forces, 1, self.forces, False)
+
+    def list(self, cells: Membranes) -> None:
+        """List what was counted."""
+        self._bind(cells)
+        self._bound[1][2]()
+
+    def complete(self, cells: Membranes) -> None:
+        """Give copies the state that their owners have of the cells; all ranks call this."""
+        if self.whole is not None:
+            self._device.fork()
+            for array in cells.state:
+                self.whole.swap(array)
+            self._device.join()
+
+    def forget(self, cells: Membranes) -> None:
+        """Let go of arrays that will not be given again."""
+        for each in (self.whole, *self.exchanges):
+            if each is not None:
+                for array in (*cells.state, cells.forces):
+                    each.forget(array)
+        self._bound = ((), [])
+
+    @property
+    def _messages(self) -> int:
+        assert self.whole is not None
+        return len(self.whole.rooms[0])
+
+    def _wanted(self) -> tuple[tuple[Counts, Counts], tuple[Counts, Counts]]:
+        """Entries to send to and to get from each other rank: of velocities, and of forces."""
+        assert self.whole is not None
+        a, b, c, d = (
+            dict(zip(self.whole.rooms[0], counts, strict=True)) for counts in self._told.T.tolist()
+        )
+        return (a, b), (c, d)
+
+    def _opened(
+        self,
+        sent: Counts,
+        received: Counts,
+        width: int,
+        before: SharedRows | None,
+        completes: bool,
+    ) -> SharedRows:
+        return open_shared_rows(
+            *(self._world, self._device, sent, received, width, _DIMENSIONS, np.float64),
+            self._transport,
+            completes=completes,
+            before=before,
+            stream=self._device.side,
+        )
+
+    def _bind(self, cells: Membranes) -> None:
+        """Bind launches where cells, lines or lists lie elsewhere than before."""
+        key: tuple[Any, ...] = (cells, self._table, self._boxes, *self.exchanges)
+        if len(key) == len(self._bound[0]) and all(
+            a is b for a, b in zip(key, self._bound[0], strict=True)
+        ):
+            return
+        count, add_up, fill = self._kernels
+        messages = self._messages
+        where: tuple[Array | int | float, ...] = (
+            *(cells.positions, cells.capacity * cells.vertices, cells.vertices),
+            *(self._table, messages, self._boxes, self._reach, MARGIN),
+        )
+        counts, told = self._line_counts, self._on_device
+        warps = {"block": (_LANES,)}
+        bound = [
+            count.bind(*where, counts, extent=(_LANES * max(1, self._room),), **warps),
+            add_up.bind(
+                *(self._table, messages, counts, told),
+                extent=(_SUMS * max(1, messages),),
+                block=(_SUMS,),
+            ),
+        ]
+        if self.velocities is not None and self.forces is not None:
+            each = (self.velocities, self.forces)
+            firsts = np.concatenate([one for exchange in each for one in exchange.firsts])
+            lists = [one for exchange in each for one in exchange.lists]
+            bound.append(
+                fill.bind(
+                    *(*where, counts, told),
+                    *(self._device.from_host(np.append(firsts, 0).astype(np.int32)), *lists),
+                    extent=(_LANES * max(1, self._room, messages),),
+                    **warps,
+                )
+            )
+        self._bound = key, bound
+
+
+def kernels(device: Device) -> list[Any]:
+    """What lists are made with, in turn."""
+    return [device.kernel(SOURCE, name, {"real": "double"}) for name in KERNELS]
+
+
+def _counts(rows: Mapping[int, Rows]) -> dict[int, int]:
+    return {rank: len(listed) for rank, listed in rows.items()}

@@ -1,0 +1,579 @@
+"""All cells of a run: their step with the fluid, their number, and who holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.shared_rows import SharedRows
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.cells.entering import EnteringCells
+from haloscope.solvers.blood.cells.holders import Holders, raise_together, room_for
+from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, CellKind, Present
+from haloscope.solvers.blood.cells.rows import Outlines
+from haloscope.solvers.blood.cells.shared_vertices import MARGIN
+from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.timetable import CellTimetable
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
+from haloscope.solvers.blood.coupling.repulsion import (
+    CellsOfKind,
+    Repulsion,
+    RepulsionLaw,
+    WallRepulsion,
+)
+from haloscope.solvers.blood.fluid.flow import Flow
+from haloscope.solvers.blood.membranes.smoothing import smoothed
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+
+_INTERPOLATE = TimedRegion("interpolate")
+_SHARE = {what: TimedRegion(f"share {what}") for what in ("velocities", "forces")}
+_COMPLETE = TimedRegion("complete copies of cells")
+_ADVANCE = TimedRegion("advance vertices")
+_MEMBRANES = TimedRegion("membrane forces")
+_REPULSION = TimedRegion("repulsion")
+_SPREAD = TimedRegion("spread")
+_INSIDE = TimedRegion("mark inside")
+_HAND_OVER = TimedRegion("hand over cells")
+_LOOK = TimedRegion("look at cells")
+# Of the state of cells that are not viscous, and of others.
+_ARRAYS = (2, 4)
+# Of the largest coordinate: machines differ in the last bits of a sine.
+_SAME_SHAPE = 1e-6
+# No coordinate of a vertex in spacings is beyond it, nor a velocity in spacings a step.
+_FAR = 1e9
+
+
+class Suspension:
+    """Cells in the fluid of a rank.
+
+    A rank holds copies of all cells that reach into its box, widened by the support of the smoothed
+    delta function and by a margin. It gives velocities to the vertices in its own box, and 0 to
+    others; ranks that share a cell then give each other what they know, as far as it is of use. What is
+    near a rank's box is moved alike on all ranks, to the last bit; the rest of a copy is put right before
+    cells are handed over, so that it can stay where it is: only what a rank did not hold before
+    passes through the host. What a membrane resists its owner finds, and tells the others. All sums
+    run over cells by number, so that results do not depend, to the last bit, on the ranks.
+
+    Parameters
+    ----------
+    device, world
+        Where to compute, and the ranks.
+    part, region
+        This rank's points, and how ranks share the lattice.
+    flow
+        The fluid, with the arrays for forces and velocities.
+    kinds
+        What there is.
+    kernel
+        Name of the smoothed delta function.
+    interval
+        Most steps between two looks at cells.
+    repulsion
+        Between cells, and between cells and walls; None: none.
+    distances
+        Of this rank's points from walls, (count,), infinite where far; with repulsion.
+
+    Attributes
+    ----------
+    kinds
+        The cells of each kind that are present.
+    entering
+        Such as are on their way in, and are led.
+    smoothed
+        How often creases were smoothed out of a cell.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        world: World,
+        part: LatticePart,
+        region: Region,
+        flow: Flow,
+        kinds: Sequence[CellKind],
+        *,
+        kernel: str,
+        interval: int,
+        repulsion: RepulsionLaw | None = None,
+        distances: np.ndarray | None = None,
+    ) -> None:
+        self.device, self._world, self._region = device, world, region
+        self._flow = flow
+        self._box = box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
+        self._coupling = Coupling(
+            device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
+        )
+        self._reach = part.halo + MARGIN
+        self._between_cells: list[Repulsion] = []
+        if repulsion is not None:
+            self._reach += repulsion.cutoff
+            self._between_cells.append(Repulsion(device, box, repulsion))
+        self._walls: list[WallRepulsion] = []
+        if repulsion is not None and distances is not None:
+            walls = WallRepulsion(device, box, part.halo, part.table, distances, repulsion)
+            self._walls.append(walls)
+        self._insides = Insides(device, box, part.halo, part.table)
+        self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
+        self._holders = Holders(device, world, region, self._reach, flow.transport, self._forget)
+        nothing = Held.nothing(world.size)
+        self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
+        self.entering: list[EnteringCells] = []
+        self.smoothed = 0
+        self._timetable = CellTimetable(interval, hands_over=world.size > 1)
+        self._step = 0
+        # By kind, for the cells that were present and the step.
+        self._outlines: dict[int, tuple[Held, int, Outlines]] = {}
+
+    # Cells come and go
+
+    def place(self, kind: int, ids: np.ndarray, vertices: np.ndarray) -> None:
+        """Put cells into the fluid; all ranks call this, with any cells each, a cell once.
+
+        Parameters
+        ----------
+        kind
+            Place in `kinds`.
+        ids
+            Numbers of the cells, above those of all cells of this kind so far.
+        vertices
+            (n, V, 3) positions in lattice units.
+        """
+        self.place_states(kind, ids, self.kinds[kind].membranes.settled(vertices))
+
+    def place_states(self, kind: int, ids: np.ndarray, states: np.ndarray) -> None:
+        """As :meth:`place`, of cells that move and have a past: (n, arrays of the state, V, 3)."""
+        given = self.kinds[kind]
+        self._holders.complete([given])
+        given.total += int(self._world.sum(np.array([len(ids)]))[0])
+        self._holders.add(given, np.asarray(ids, np.int64), states)
+        self._holders.hand_over([given])
+
+    def remove(self, kind: int, gone: np.ndarray) -> int:
+        """Take out own cells by their numbers; all ranks call this. Returns how many in all."""
+        given = self.kinds[kind]
+        self._holders.complete([given])
+        removed = int(self._world.sum(np.array([len(gone)]))[0])
+        given.total -= removed
+        held = given.held
+        # What nobody owns is held by nobody after a hand-over.
+        own = held.own & ~np.isin(held.ids, gone)
+        given.held = Held(held.ids, own, held.holders, held.owners)
+        self._holders.hand_over([given])
+        return removed
+
+    def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
+        """Smooth creases out of cells whose worst triangle is poor; all ranks call this.
+
+        Parameters
+        ----------
+        below
+            Qualities of triangles that are.
+        spared
+            By kind numbers of cells that stay as they are.
+        """
+        before = self.smoothed
+        for kind, given in enumerate(self.kinds):
+            m = given.membranes
+            poor = np.zeros(given.count, bool)
+            if given.count:
+                quality = m.shapes(given.count).quality
+                poor = given.own & (quality < below) & ~np.isin(given.ids, spared[kind])
+            creased = self._of_all_ranks(given.ids[poor])
+            if not len(creased):
+                continue
+            states = self.states_of(kind, creased)
+            for state in states:
+                state[0] = smoothed(state[0], m.mesh)
+            # Springs in series with a viscosity begin at rest.
+            states[:, 2:] = m.settled(states[:, 0])[:, 2:]
+            self.remove(kind, given.ids[poor])
+            mine = self.owners(states[:, 0]) == self._world.rank
+            self.place_states(kind, creased[mine], states[mine])
+            self.smoothed += len(creased)
+        if self.smoothed > before:
+            self.hand_over()
+            self.put_forces()
+
+    def _of_all_ranks(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers that ranks give, ascending, on all of them."""
+        mine = np.ascontiguousarray(numbers, np.int64).view(np.uint8)
+        parts = self._world.exchange([mine] * self._world.size)
+        return np.sort(np.frombuffer(b"".join(part.tobytes() for part in parts), np.int64))
+
+    def states_of(self, kind: int, numbers: np.ndarray) -> np.ndarray:
+        """States (n, arrays of the state, V, 3) of cells by their numbers, on every rank; all ranks call this."""
+        given = self.kinds[kind]
+        m = given.membranes
+        found = np.zeros((len(numbers), len(m.state), m.vertices, 3))
+        here = np.flatnonzero(np.isin(numbers, given.ids[given.own]))
+        if here.size:
+            rows = np.searchsorted(given.ids, numbers[here])
+            for number, array in enumerate(m.state):
+                found[here, number] = m.on_host(array, given.count)[rows]
+        # Each is one rank's, and 0 on the others.
+        return self._world.sum(found)
+
+    def owners(self, vertices: np.ndarray) -> np.ndarray:
+        """Ranks of cells with vertices (n, V, 3) in lattice units."""
+        return self._region.owners(vertices.mean(axis=1))
+
+    def _forget(self, positions: Array) -> None:
+        self._coupling.forget(positions)
+        for between in self._between_cells:
+            between.forget(positions)
+        for walls in self._walls:
+            walls.forget(positions)
+
+    def hand_over(self) -> None:
+        """Give cells to all ranks that they reach now, and count them; all ranks call this."""
+        with _HAND_OVER:
+            if self._world.size == 1:
+                # All cells are here, and stay.
+                self._timetable.handed_over(self._step, self._holders.look(self.kinds)[1])
+            else:
+                self._holders.complete(self.kinds)
+                fastest = self._holders.hand_over(self.kinds, all_owned=True)
+                self._timetable.handed_over(self._step, fastest)
+                # Who has other cells, or copies that were left behind, needs new lists, and others
+                # would wait for that: from now on all make theirs in step, as far as vertices are as
+                # fast.
+                self._coupling.renew()
+                for repulsion in self._between_cells:
+                    repulsion.renew()
+            self._let_lists_grow()
+
+    def look(self) -> None:
+        """See that all cells have places, and how fast they are; all ranks call this.
+
+        Raises
+        ------
+        SolutionError
+            Names a cell that has a vertex without a place.
+        """
+        with _LOOK:
+            self._timetable.looked(self._step, self._holders.look(self.kinds)[1])
+            self._let_lists_grow()
+
+    def _let_lists_grow(self) -> None:
+        cells = self._repelling_cells()
+        for between in self._between_cells:
+            between.grow(cells)
+
+    def outlines(self, kind: int) -> Outlines:
+        """Where the cells of a kind are that are present; of others' copies only what is near here counts."""
+        given = self.kinds[kind]
+        held, step, found = self._outlines.get(kind, (None, -1, None))
+        if found is None or held is not given.held or step != self._step:
+            found = self._holders.outlines(given)
+            self._outlines[kind] = given.held, self._step, found
+        return found
+
+    def complete(self) -> None:
+        """Put copies of others' cells where these are, as a whole; all ranks call this."""
+        with _COMPLETE:
+            self._holders.complete(self.kinds)
+
+    def table(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
+        """All cells of a kind on rank 0, by number; all ranks call this.
+
+        Returns
+        -------
+        ids
+            (n,); none on other ranks.
+        state
+            (n, arrays of the membranes' state, V, 3): positions and velocities of vertices in lattice
+            units, first of all.
+        """
+        given = self.kinds[kind]
+        state = self._holders.own_states(given)
+        nothing = np.empty(0, np.uint8)
+        parts = [nothing] * self._world.size
+        parts[0] = np.ascontiguousarray(given.ids[given.own]).view(np.uint8)
+        ids = self._world.exchange(parts)
+        parts[0] = np.ascontiguousarray(state).reshape(-1).view(np.uint8)
+        states = self._world.exchange(parts)
+        # Bytes that arrive may begin anywhere.
+        found = np.frombuffer(b"".join(part.tobytes() for part in ids), np.int64)
+        values = np.frombuffer(b"".join(part.tobytes() for part in states))
+        order = np.argsort(found, kind="stable")
+        cells = given.membranes
+        return found[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a restart needs, whole on rank 0; all ranks call this."""
+        found = {}
+        for number, given in enumerate(self.kinds):
+            ids, values = self.table(number)
+            found[f"{given.kind.name} numbers"] = ids
+            found[f"{given.kind.name} vertices"] = values
+            found[f"{given.kind.name} at rest"] = given.membranes.mesh.vertices
+        found["creases smoothed"] = np.array([float(self.smoothed)])
+        return found
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over on every rank what :meth:`state` gave.
+
+        Raises
+        ------
+        InputError
+            The state is that of other kinds of cells.
+        """
+        for given in self.kinds:
+            name, m = given.kind.name, given.membranes
+            ids, values = (state.get(f"{name} {what}") for what in ("numbers", "vertices"))
+            if (
+                ids is None
+                or values is None
+                or ids.ndim != 1
+                or values.ndim != 4
+                or values.shape[1] not in _ARRAYS
+                or values.shape[::2] != (len(ids), m.vertices)
+            ):
+                raise InputError(
+                    f"the checkpoint holds no cells {name!r} of {m.vertices} vertices; restart "
+                    "with the case it is from"
+                )
+            saved_counts(state, f"{name} numbers", (None,))
+            saved_numbers(
+                state, f"{name} vertices", (None, None, m.vertices, 3), least=-_FAR, most=_FAR
+            )
+            if len(np.unique(ids)) != len(ids):
+                raise InputError(
+                    f"the checkpoint is damaged: two of its cells {name!r} have one number; restart from "
+                    "an earlier one"
+                )
+            rest, wanted = state.get(f"{name} at rest"), m.mesh.vertices
+            # Files of before 2026-11-26 do not tell it.
+            if rest is not None and not (
+                rest.shape == wanted.shape
+                and rest.dtype.kind == "f"
+                and bool((np.abs(rest - wanted) <= _SAME_SHAPE * np.abs(wanted).max()).all())
+            ):
+                raise InputError(
+                    f"the checkpoint's cells {name!r} have another shape at rest; restart with the shape, "
+                    "size and spacing that it was made with"
+                )
+            values = m.fitted(values)
+            mine = self.owners(values[:, 0]) == self._world.rank
+            given.held = Held.nothing(self._world.size)
+            given.total = len(ids)
+            self._holders.add(given, ids[mine], values[mine])
+        (count,) = saved_counts(state, "creases smoothed", (1,))
+        self.smoothed = int(count)
+        self._holders.hand_over(self.kinds)
+        self.put_forces()
+
+    # A step
+
+    def start(self) -> None:
+        """Set the forces on the fluid of the present positions."""
+        self.hand_over()
+        self.put_forces()
+
+    def step(self) -> None:
+        """Move with the fluid, which has just collided, and set the forces of its next step."""
+        if not self.due:
+            self.launch_step()
+            self.count_step()
+            return
+        self._move()
+        self._step += 1
+        self.hand_over()
+        self.put_forces()
+
+    @property
+    def due(self) -> bool:
+        """Whether cells are handed over in the next step."""
+        return self._step + 1 >= self._timetable.due
+
+    @property
+    def bound_to(self) -> tuple[object, ...]:
+        """What the launches of a step depend on; others are needed where it differs."""
+        bound_anew = (between.times_grown for between in self._between_cells)
+        led = (one for cells in self.entering for one in cells.bound_to)
+        return (
+            *bound_anew,
+            *led,
+            *(
+                one
+                for given in self.kinds
+                for one in (
+                    *(given.membranes, given.rows),
+                    *(() if given.shared is None else given.shared.exchanges),
+                    *(count > 0 for count in given.membranes.parts),
+                )
+            ),
+        )
+
+    def launch_step(self) -> None:
+        """Do what :meth:`step` does on the device where no cells are handed over."""
+        self._move()
+        self.put_forces()
+
+    def _move(self) -> None:
+        """Give vertices the fluid's velocity, and move them.
+
+        Cells that other ranks hold, too, have a GPU's side stream: their velocities travel while all
+        others get theirs.
+        """
+        with self._aside():
+            self._interpolate(SHARED)
+            self._start_sharing("velocities")
+            self._interpolate(ALONE)
+            self._lead(ALONE)
+            self._advance(ALONE)
+            self._finish_sharing("velocities")
+        self._lead(SHARED)
+        self._advance(SHARED)
+        for given in self.kinds:
+            for part in (ALONE, OWN):
+                if given.has(part) and given.membranes.natural:
+                    with _MEMBRANES:
+                        given.membranes.relax(part)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What a GPU's side stream is given meanwhile follows what came before, and precedes what comes."""
+        if self._world.size > 1:
+            self.device.fork()
+        yield
+        if self._world.size > 1:
+            self.device.join()
+
+    def count_step(self) -> None:
+        """Take note that a step was done, and look at cells when it is time."""
+        self._step += 1
+        if self._step >= self._timetable.look_at:
+            self.look()
+
+    def _interpolate(self, part: int) -> None:
+        """Give vertices of a part in the own box the fluid's velocities, and 0 to others.
+
+        Shared cells have the side stream.
+        """
+        stream = self.device.side if part == SHARED else None
+        for given in self.kinds:
+            m = given.membranes
+            if not given.has(part):
+                continue
+            some = SomeCells(*m.part(part), m.vertices)
+            with _INTERPOLATE:
+                self._coupling.interpolate(
+                    *(self._flow.fluid.velocity, m.positions, m.velocities),
+                    m.capacity * m.vertices,
+                    some,
+                    stream,
+                )
+
+    def _start_sharing(self, what: Literal["velocities", "forces"]) -> None:
+        """Begin to give each other what belongs to the vertices of cells that several ranks hold."""
+        shared = self._shared_by_ranks(what)
+        if shared:
+            with _SHARE[what]:
+                for rows, values in shared:
+                    rows.start(values)
+
+    def _finish_sharing(self, what: Literal["velocities", "forces"]) -> None:
+        shared = self._shared_by_ranks(what)
+        if shared:
+            with _SHARE[what]:
+                for rows, values in shared:
+                    rows.finish(values)
+
+    def _shared_by_ranks(
+        self, what: Literal["velocities", "forces"]
+    ) -> list[tuple[SharedRows, Array]]:
+        each = ((given.shared, given.membranes) for given in self.kinds)
+        return [
+            (getattr(shared, what), getattr(cells, what))
+            for shared, cells in each
+            if shared is not None
+        ]
+
+    def _advance(self, part: int) -> None:
+        for given in self.kinds:
+            if given.has(part):
+                with _ADVANCE:
+                    given.membranes.advance(part)
+
+    def _lead(self, part: int) -> None:
+        for cells in self.entering:
+            cells.lead(part)
+
+    def _strain(self, part: int) -> None:
+        """Set the forces of a part's cells; own cells that others hold, too, have the side stream."""
+        stream = self.device.side if part == OWN else None
+        for given in self.kinds:
+            if given.has(part):
+                with _MEMBRANES:
+                    given.membranes.compute_forces_of(part, stream)
+
+    def mark_inside(self) -> None:
+        """Flag the points inside cells of another viscosity.
+
+        The far side of a copy may be where it was at the last hand-over: the surface is closed all the
+        same, and does not come near own points there.
+        """
+        with _INSIDE:
+            cells = [
+                Surfaces(m.positions, given.count, m.vertices, triangles)
+                for given, m, triangles in (
+                    (given, given.membranes, triangles)
+                    for given, triangles in zip(self.kinds, self._triangles, strict=True)
+                )
+                if given.kind.contrast
+            ]
+            self._insides.mark(cells, self._flow.fluid.inside)
+
+    def require_sound(self) -> None:
+        """See that no membrane has folded over; the same on every rank.
+
+        Raises
+        ------
+        SolutionError
+            Names the cell.
+        """
+        self.complete()
+        fault = ""
+        for given in self.kinds:
+            try:
+                given.membranes.require_sound(given.count, given.ids, given.kind.name)
+            except SolutionError as error:
+                fault = fault or str(error)
+        raise_together(self._world, fault)
+
+    def put_forces(self) -> None:
+        """Set the forces on the fluid; those of cells that others hold, too, travel meanwhile."""
+        force = self._flow.fluid.force
+        cells = self._repelling_cells()
+        with self._aside():
+            self._strain(OWN)
+            self._start_sharing("forces")
+            self._strain(ALONE)
+            with _REPULSION:
+                for between in self._between_cells:
+                    between.look(cells)
+            self._finish_sharing("forces")
+        with _REPULSION:
+            for between in self._between_cells:
+                between.apply(cells, looked=True)
+            for walls in self._walls:
+                walls.apply(cells)
+        with _SPREAD:
+            for number, given in enumerate(self.kinds):
+                m, first = given.membranes, number == 0
+                self._coupling.spread(force, m.positions, m.forces, given.vertices, afresh=first)
+
+    def _repelling_cells(self) -> list[CellsOfKind]:
+        return [
+            CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
+            for given, m in ((given, given.membranes) for given in self.kinds)
+        ]

@@ -1,0 +1,442 @@
+"""Immersed-boundary coupling on a rank: fluid velocities to vertices, forces of vertices to points.
+
+Lattice units throughout. Both couplings use the same kernel (:data:`KERNELS`), so that spreading is
+the adjoint of interpolation: what the fluid does to vertices, they do to the fluid. Where the
+kernel reaches into a wall, the fluid's velocity there is 0 (no slip) and the force is left to the
+wall: it is dropped, not put on other points. Forces of vertices whose support lies in the fluid
+arrive in full, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.jit import Constants
+from haloscope.errors import InputError
+from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, MAKING, SUMMING, TileLists
+
+SOURCE = Path(__file__).with_name("coupling.cpp")
+
+KERNELS = {"linear": 2, "roma": 3, "cosine": 4, "peskin": 4}
+"""Regularised delta functions and the lattice points that each covers along an axis."""
+
+WAYS = ("lists", "fixed point", "atomics")
+"""How a GPU adds up: as cores do, from lists that are kept; in whole multiples of a resolution; with
+plain atomics."""
+
+RESOLUTION = 2.0**-56
+"""What forces are whole multiples of in fixed point. Sums of up to 128 have room."""
+
+LEAST_HALO = 2
+"""Points that a vertex of a rank's own box can reach beyond that box."""
+
+SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256, "WARPS": 4}
+"""Threads of a GPU's blocks, blocks that add up bins, warps of a block that works on tiles."""
+
+# As in coupling_cores.hpp and coupling_tiles.hpp.
+_ROW = 4
+_VERTICES_A_BATCH = 32
+_TILE = (8, 8, 4)
+
+_SPREADING = {
+    "on cores": ("spread",),
+    "lists": (*MAKING, SUMMING),
+    "fixed point": (*("count_tiles", "sum_bins", "scan_bins", "fill_tiles"), "spread_fixed_point"),
+    "atomics": ("spread_atomically",),
+}
+
+# Vertices that a block of a GPU takes one after the other, where there are enough of them: neighbours in
+# a cell, which share what they read, and so few that processors end at about the same time.
+_IN_TURN = 192
+_BLOCKS_A_PROCESSOR = 4
+_WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES["WARPS"]
+
+
+@dataclass(frozen=True, eq=False)
+class SomeCells:
+    """Some of the cells whose vertices an array holds.
+
+    Attributes
+    ----------
+    rows, span
+        int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
+    vertices
+        Of a cell: those of cell c are at c vertices and after it.
+    """
+
+    rows: Array
+    span: Array
+    vertices: int
+
+
+@dataclass(frozen=True)
+class OwnBox:
+    """The box of lattice points that a rank owns, and the whole lattice around it.
+
+    Attributes
+    ----------
+    low, high
+        First own point and first beyond, (x, y, z).
+    shape
+        Points of the whole lattice, (nx, ny, nz).
+    periodic
+        Which of its axes are periodic.
+    """
+
+    low: tuple[int, int, int]
+    high: tuple[int, int, int]
+    shape: tuple[int, int, int]
+    periodic: tuple[bool, bool, bool]
+
+    def __post_init__(self) -> None:
+        for axis, low, high, points in zip("xyz", self.low, self.high, self.shape, strict=True):
+            if not 0 <= low < high <= points:
+                raise InputError(
+                    f"own points {low} to {high} (exclusive) along {axis} are not possible; they "
+                    f"must be some of the lattice's points 0 to {points} (exclusive)"
+                )
+        for axis, points, periodic in zip("xyz", self.shape, self.periodic, strict=True):
+            if periodic and points < max(KERNELS.values()):
+                raise InputError(
+                    f"{points} points along the periodic axis {axis} are too few for cells; "
+                    f"give {max(KERNELS.values())} or more, so that no kernel meets itself"
+                )
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Own points along x, y, z."""
+        (a, b, c), (d, e, f) = self.low, self.high
+        return d - a, e - b, f - c
+
+    def numbers(self) -> NDArray[np.int32]:
+        """What kernels read of it (own_box.hpp): first points, counts, periods, nine numbers."""
+        periods = np.where(self.periodic, self.shape, 0)
+        return np.concatenate([self.low, self.counts, periods]).astype(np.int32)
+
+
+class Coupling:
+    """Interpolation and spreading between a rank's lattice points and the vertices it holds.
+
+    A rank holds whole cells, also such as reach beyond its box. Each vertex gets its velocity from
+    the rank that owns the lattice point nearest to it (periodic images are one point), and 0 from
+    all others: the sum over ranks is exact. Vertices outside the lattice, and such as have no
+    number as position, get 0 everywhere and spread nothing.
+
+    Spreading adds to own points only. At each point the shares are added in the order of calls,
+    and of vertices within a call, so that they are the same bits for any number of threads and any
+    division into ranks (not with `way` "atomics").
+
+    Parameters
+    ----------
+    device
+        Where the arrays lie.
+    box
+        The rank's own points within the lattice.
+    halo
+        Points by which `table` goes beyond the own box on all sides, 2 or more.
+    table
+        Number of the point at each place of the extended box, -1 where the fluid has none: int32
+        (z, y, x), wrapped along periodic axes. A host array.
+    stride
+        Distance between components of the fluid's arrays, which are flat: velocity (3, stride) and
+        force (3, stride).
+    kernel
+        One of :data:`KERNELS`.
+    dtype
+        float64 or float32, of all arrays.
+    way
+        How a GPU adds up, one of :data:`WAYS`; cores have one way.
+
+    Raises
+    ------
+    InputError
+        The kernel or the way is unknown, or the halo too narrow.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        box: OwnBox,
+        halo: int,
+        table: NDArray[np.int32],
+        stride: int,
+        *,
+        kernel: str = "cosine",
+        dtype: DTypeLike = np.float64,
+        way: str = WAYS[0],
+    ) -> None:
+        for what, given, allowed in (("kernel", kernel, KERNELS), ("way", way, WAYS)):
+            if given not in allowed:
+                raise InputError(f"{what} = {given!r} is unknown; use {', '.join(allowed)}")
+        if halo < LEAST_HALO:
+            raise InputError(f"halo = {halo} is too narrow for cells; give {LEAST_HALO} or more")
+        extended = tuple(n + 2 * halo for n in reversed(box.counts))
+        if table.shape != extended:
+            raise InputError(
+                f"the table of points has the shape {table.shape}; the box and its halo need "
+                f"{extended}"
+            )
+        self.device, self.box, self.halo, self.stride = device, box, halo, stride
+        self.support = KERNELS[kernel]
+        self.dtype = np.dtype(dtype)
+        real = "double" if self.dtype == np.float64 else "float"
+        constants: Constants = {
+            "real": real,
+            "DELTA": kernel.upper(),
+            **SIZES,
+            **CONSTANTS,
+        }
+        self._table = device.from_host(np.ascontiguousarray(table, np.int32))
+        # Only cores take rows.
+        self._rows = device.from_host(row_starts(table)) if device.kind == "cpu" else self._table
+        self._box = device.from_host(box.numbers())
+        spreading = "on cores" if device.kind == "cpu" else way
+        self._kernels = {
+            name: device.kernel(SOURCE, name, constants)
+            for name in ("interpolate", *_SPREADING[spreading])
+        }
+        self._bind_spread = {
+            "on cores": self._slabs,
+            "atomics": self._atomics,
+            "lists": self._listed,
+        }.get(spreading, self._tiles)
+        self._lists: TileLists | None = None
+        if spreading == "lists":
+            self._lists = TileLists(device, box, self._kernels, _WIDTH, _BLOCKS)
+        self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
+
+    def interpolate(
+        self,
+        velocity: Array,
+        positions: Array,
+        velocities: Array,
+        count: int,
+        some: SomeCells | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Give vertices the fluid's velocity: V = sum over points of u delta(x - X).
+
+        Parameters
+        ----------
+        velocity
+            Of the fluid, (3 * stride) values; needed in the halo too.
+        positions, velocities
+            Of vertices, lattice units, flat or (3, n) in C order: component c of vertex i at c n + i.
+            Positions go on over periodic ends.
+        count
+            Vertices, the first ones of n; with `some`, at most so many.
+        some
+            Take the vertices of these cells alone.
+        stream
+            Of the device; None: the main one.
+        """
+        cells = some or SomeCells(self._box, self._box, 0)
+
+        def bind(*_: Array | int) -> Launch:
+            return self._gather(velocity, positions, velocities, count, cells, stream)
+
+        arrays = (velocity, positions, velocities, cells.rows, cells.span)
+        self._launch("interpolate", bind, *arrays, count)
+
+    def spread(
+        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
+    ) -> None:
+        """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X).
+
+        Parameters
+        ----------
+        force
+            Of the fluid, (3 * stride) values.
+        positions, forces
+            Of vertices, as for :meth:`interpolate`.
+        count
+            Vertices, the first ones of n.
+        afresh
+            Own points forget what they hold; else it stays.
+        """
+        by_summing = self._lists is not None and count > 0
+        if afresh and not by_summing:
+            force.fill(0)
+        anew = afresh and by_summing
+        name, bind = "spread afresh" if anew else "spread", partial(self._all_in_turn, anew)
+        self._launch(name, bind, force, positions, forces, count)
+
+    def forget(self, positions: Array) -> None:
+        """Let go of vertices that will not be given again, and of what was bound for them."""
+        address = self.device.address(positions)
+        self._launches = {key: one for key, one in self._launches.items() if address not in key}
+        if self._lists is not None:
+            self._lists.forget(positions)
+
+    def renew(self) -> None:
+        """Make lists that are kept anew the next time, so that all ranks do so in the same step."""
+        if self._lists is not None:
+            self._lists.renew()
+
+    def _launch(
+        self,
+        name: str,
+        bind: Callable[..., Callable[[], None]],
+        *arguments: Array | int,
+    ) -> None:
+        """Bind what was not bound before, and start it; :meth:`forget` lets go of the arrays."""
+        *arrays, count = arguments
+        if count == 0:
+            return
+        key = (name, *(self.device.address(array) for array in arrays))
+        bound_for, launch = self._launches.get(key, (0, None))
+        if launch is None or bound_for != count:
+            launch = bind(*arguments)
+            self._launches[key] = count, launch
+        launch()
+
+    def _gather(
+        self,
+        u: Array,
+        positions: Array,
+        velocities: Array,
+        count: int,
+        some: SomeCells,
+        stream: Any,
+    ) -> Launch:
+        fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
+        cells = (some.rows, some.span, some.vertices)
+        vertices = (positions, velocities, vertices_of(positions), count, *cells)
+        interpolate = self._kernels["interpolate"]
+        if self.device.kind == "cpu":
+            return interpolate.bind(*fluid, *vertices, extent=(count,))
+        at_once = _WIDTH // 4
+        share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
+        in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
+        blocks = -(-count // in_turn)
+        return interpolate.bind(
+            *(*fluid, *vertices, in_turn),
+            extent=(blocks * _WIDTH,),
+            block=(_WIDTH,),
+            stream=stream,
+        )
+
+    def _all_in_turn(
+        self, afresh: bool, force: Array, positions: Array, forces: Array, count: int
+    ) -> Callable[[], None]:
+        work = (force, positions, forces, count)
+        launches = tuple(
+            (self._listed(*work, afresh=True) if afresh else self.spreading(*work)).values()
+        )
+
+        def all_in_turn() -> None:
+            for launch in launches:
+                launch()
+
+        return all_in_turn
+
+    def spreading(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        """The launches of :meth:`spread` by the names of their kernels, in turn."""
+        return self._bind_spread(force, positions, forces, count)
+
+    def _slabs(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        parts, planes = self.device.multiprocessors, self.box.counts[2]
+        batches = -(-count // _VERTICES_A_BATCH)
+        sizes = (2 * batches, parts * planes, parts + 1)
+        scratch = [self.device.zeros((size,), np.int32) for size in sizes]
+        fluid = (force, self.stride, self._table, self._rows, self._box, self.halo)
+        vertices = (positions, forces, vertices_of(positions), count)
+        spread = self._kernels["spread"]
+        return {"spread": spread.bind(*fluid, *vertices, *scratch, parts, extent=(count,))}
+
+    def _listed(
+        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
+    ) -> dict[str, Launch]:
+        fluid = (force, self.stride, self._table, self._box, self.halo)
+        assert self._lists is not None
+        room = vertices_of(positions)
+        return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
+
+    def _atomics(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        fluid = (force, self.stride, self._table, self._box, self.halo)
+        vertices = (positions, forces, vertices_of(positions), count)
+        name = "spread_atomically"
+        return {name: self._kernels[name].bind(*fluid, *vertices, extent=(4 * count,))}
+
+    def _tiles(
+        self, force: Array, positions: Array, forces: Array, count: int
+    ) -> dict[str, Launch]:
+        """Bins of vertices for each tile, then the sums of each."""
+        device, vertices = self.device, vertices_of(positions)
+        along = [-(-n // edge) for n, edge in zip(self.box.counts, _TILE, strict=True)]
+        bins = int(np.prod(along, dtype=np.int64))
+        counts, sums, starts = (
+            device.zeros((size,), np.int32) for size in (bins, _BLOCKS, bins + 1)
+        )
+        items = device.zeros((count * self.most_tiles(),), np.int32)
+        where = (self._box, positions, vertices, count)
+        tiles = (force, self.stride, self._table, self._box, self.halo)
+        vertices_and_bins = (positions, forces, vertices, starts, items, bins)
+        wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
+        calls: dict[str, tuple[tuple[Array | int | float, ...], int, int]] = {
+            "count_tiles": ((*where, counts), count, _WIDTH),
+            "sum_bins": ((counts, bins, sums), wide, _WIDTH),
+            "scan_bins": ((counts, bins, sums, starts), wide, _WIDTH),
+            "fill_tiles": ((*where, starts, counts, items), count, _WIDTH),
+            "spread_fixed_point": (
+                (*tiles, *vertices_and_bins, 1.0 / RESOLUTION),
+                bins * threads,
+                threads,
+            ),
+        }
+        return {
+            name: self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+            for name, (arguments, extent, block) in calls.items()
+        }
+
+    def most_tiles(self) -> int:
+        """Most tiles of a GPU that one vertex can meet: those that its entries have room for."""
+        most = 1
+        for n, edge, points in zip(self.box.counts, _TILE, self.box.shape, strict=True):
+            # A narrow last tile may have a support that begins before it and ends in the first.
+            most *= 3 if n == points and n % edge in (1, 2) else 2
+        return most
+
+
+def vertices_of(positions: Array) -> int:
+    """Vertices that an array (3, n), or a flat one, has room for."""
+    return int(math.prod(positions.shape)) // 3
+
+
+def row_starts(table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Mark where a row of points is contiguous, as long as cores take it in one register.
+
+    Parameters
+    ----------
+    table
+        (z, y, x) numbers of points, -1 for none.
+
+    Returns
+    -------
+    ndarray
+        int32, the shape of the table: its number where four points follow each other there along x,
+        -1 elsewhere.
+    """
+    rows = np.full(table.shape, -1, np.int32)
+    width = table.shape[2] - _ROW + 1
+    first = table[:, :, :width]
+    follows = first >= 0
+    for step in range(1, _ROW):
+        follows &= table[:, :, step : step + width] == first + step
+    rows[:, :, :width] = np.where(follows, first, -1)
+    return rows

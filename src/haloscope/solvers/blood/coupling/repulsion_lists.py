@@ -1,0 +1,191 @@
+"""Lists of the vertices of other cells that are near, which cores keep over several steps.
+
+A list of all pairs closer than the cutoff and a margin holds all pairs that repel until some vertex
+has moved by half the margin. What a list holds too much adds nothing, and sums are exact, so that
+forces do not depend on when lists were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device, Kernel, Launch
+
+MARGIN = 0.4
+"""Lattice units. Wider lists are longer and last longer."""
+
+# A little less, for rounding.
+_HALF = 0.499
+POSITION = 4
+"""Values of a position: x, y, z and what fills up its part of a cache line."""
+_FIRST_ROOM = 8
+_GROWTH = 1.25
+
+LAUNCHED = ("watch", "list_near", "repel_listed")
+"""Kernels of repulsion_lists.hpp."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """All vertices in the order of bins, made anew by :attr:`fill`.
+
+    Attributes
+    ----------
+    fill
+        Puts what is there now into bins.
+    box, reach
+        The box of bins as kernels read it, and how many bins on each side hold what is near.
+    places, starts, items, sorted, cells
+        Bin of each vertex, first item of each bin; number, position and cell of each item.
+    total
+        Vertices of all kinds.
+    """
+
+    fill: Callable[[], None]
+    box: Array
+    reach: int
+    places: Array
+    starts: Array
+    items: Array
+    sorted: Array
+    cells: Array
+    total: int
+
+
+@dataclass(frozen=True, eq=False)
+class VerticesOfKind:
+    """Vertices of one kind among all.
+
+    Attributes
+    ----------
+    positions, forces
+        As in :class:`haloscope.solvers.blood.coupling.repulsion.CellsOfKind`.
+    room, count
+        Vertices that the arrays have room for, and those that are there.
+    first, first_cell
+        Vertices and cells of kinds before.
+    a_cell
+        Vertices of a cell.
+    """
+
+    positions: Array
+    forces: Array
+    room: int
+    count: int
+    first: int
+    first_cell: int
+    a_cell: int
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """All of these but the arrays, in this order."""
+        return self.room, self.count, self.first, self.first_cell, self.a_cell
+
+
+class NearLists:
+    """Adds repulsion between the vertices of some arrays, with lists that it renews in time.
+
+    Parameters
+    ----------
+    device
+        Cores.
+    kernels
+        Those of :data:`LAUNCHED`.
+    bins
+        Of all vertices; they reach as far as the cutoff and the margin.
+    kinds
+        The vertices.
+    law
+        Strength and cutoff, and the anchor of what forces are rounded to (repulsion.cpp).
+    margin
+        By how much farther lists reach than the law does, lattice units.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        kernels: dict[str, Kernel],
+        bins: Bins,
+        kinds: Sequence[VerticesOfKind],
+        law: tuple[float, float, float],
+        margin: float,
+    ) -> None:
+        self._device, self._bins, self._kinds = device, bins, kinds
+        self._kernels, self._law = kernels, law
+        self._radius = law[1] + margin
+        self._parts = parts = device.multiprocessors
+        dtype = bins.sorted.dtype
+        self._now = device.zeros((POSITION * bins.total,), dtype)
+        self._then = [device.zeros((3 * kind.room,), dtype) for kind in kinds]
+        self._moved = device.zeros((len(kinds), parts), np.int32)
+        self._found = False
+        self._watch = [
+            kernels["watch"].bind(
+                *(kind.positions, *kind.numbers[:3], then, self._now),
+                *(_HALF * margin, moved, parts),
+                extent=(kind.count,),
+            )
+            for kind, then, moved in zip(kinds, self._then, self._moved, strict=True)
+        ]
+        self._lists: list[list[Array]] = [
+            [device.zeros((size,), np.int32) for size in (kind.count, kind.count, parts)]
+            for kind in kinds
+        ]
+        self._needed = device.zeros((len(kinds), parts), np.int32)
+        self._make_room([_FIRST_ROOM * kind.count // parts + 1 for kind in kinds])
+
+    def look(self) -> None:
+        """Take over present positions, and make lists anew if it is time."""
+        for watch in self._watch:
+            watch()
+        if not self._found or self._moved.any():
+            self._renew()
+
+    def repel(self) -> None:
+        """Add the forces of the positions that were taken over."""
+        for repel in self._repel:
+            repel()
+
+    def renew(self) -> None:
+        """Make lists anew the next time."""
+        self._found = False
+
+    def _renew(self) -> None:
+        self._bins.fill()
+        for make in self._list:
+            make()
+        needed = self._needed.max(axis=1)
+        if np.any(needed > self._rooms):
+            self._make_room([int(_GROWTH * most) + 1 for most in needed])
+            for make in self._list:
+                make()
+        self._found = True
+
+    def _make_room(self, rooms: Sequence[int]) -> None:
+        """Arrays for so many entries a part and kind."""
+        device, bins, parts = self._device, self._bins, self._parts
+        self._rooms = np.array(rooms)
+        self._list: list[Launch] = []
+        self._repel: list[Launch] = []
+        where = (bins.places, bins.starts, bins.items, bins.sorted, bins.cells, bins.total)
+        each = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
+        for kind, then, lists, needed, room in each:
+            near = device.empty((parts * room,), np.int32)
+            extent = (kind.count,)
+            self._list.append(
+                self._kernels["list_near"].bind(
+                    *(bins.box, kind.positions, *kind.numbers, *where, bins.reach, self._radius),
+                    *(then, *lists, near, room, needed, parts),
+                    extent=extent,
+                )
+            )
+            self._repel.append(
+                self._kernels["repel_listed"].bind(
+                    *(bins.box, kind.forces, *kind.numbers[:3], self._now, *lists, near, room),
+                    *(*self._law, parts),
+                    extent=extent,
+                )
+            )

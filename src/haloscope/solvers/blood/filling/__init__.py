@@ -1,0 +1,1 @@
+"""Fills a space with rigid cells as densely as asked."""

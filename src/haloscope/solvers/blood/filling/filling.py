@@ -1,0 +1,285 @@
+"""Filling vessels with cells to a hematocrit: the same seed number gives the same cells.
+
+Few cells are packed in the vessel itself. Many come from a dense tile that is repeated through
+it: cells that cut the wall are left out and others taken away at random. Where too few would be
+left, the ones least in the wall stay, and all shrink, are pushed apart and grow again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.device.interface import Device
+from haloscope.domain.hexes import point_text
+from haloscope.errors import InputError
+from haloscope.solvers.blood.filling.lumen import Lumen
+from haloscope.solvers.blood.filling.packing import (
+    SMALLEST,
+    Cells,
+    Packing,
+    pack_tile,
+    random_orientations,
+    scattered,
+)
+from haloscope.solvers.blood.filling.shapes import CellShape
+
+Floats = NDArray[np.float64]
+
+DIRECT = 600
+"""Up to so many cells are packed in the vessel itself."""
+_TILE = 300
+_DENSEST = 0.55
+_LEAST_SURPLUS, _MOST_SURPLUS = 1.02, 2.5
+_SHRUNK = 0.8
+_LONE = 0.6
+"""Size at which a single cell begins to grow, where it has nothing to get hooked in."""
+_SLIGHT = 0.005
+# By how much a number of cells may be a whole one only by rounding.
+_WHOLE = 1e-6
+_TRIED_ORIENTATIONS = 3
+_SHRINKAGE, _STEPS_AFTER = 0.01, 200
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Cells of one kind and how many.
+
+    Attributes
+    ----------
+    shape
+        Of a cell at rest.
+    hematocrit
+        Share of the lumen's volume that they fill at full size.
+    mesh_volume
+        Of a cell as its membrane encloses it, which is a little less than the shape's; 0: the shape's.
+    """
+
+    shape: CellShape
+    hematocrit: float
+    mesh_volume: float = 0.0
+
+    @property
+    def volume(self) -> float:
+        """What a cell counts for."""
+        return self.mesh_volume or self.shape.volume
+
+
+def cell_counts(lumen: Lumen, fillings: Sequence[Filling]) -> list[int]:
+    """Cells of each kind, the whole numbers nearest to hematocrit x volume / volume of a cell."""
+    return [round(f.hematocrit * lumen.volume / f.volume) for f in fillings]
+
+
+def fill(
+    device: Device,
+    lumen: Lumen,
+    fillings: Sequence[Filling],
+    seed: int,
+) -> Cells:
+    """Place cells in a vessel, off its walls and off each other.
+
+    Parameters
+    ----------
+    device
+        What the packing runs on; it gives the same bits for any number of threads.
+    lumen
+        The vessel.
+    fillings
+        What it is filled with; the kinds of the result are numbers of these.
+    seed
+        Of all random numbers.
+
+    Returns
+    -------
+    Cells
+        Ordered by kind; as many of each as :func:`cell_counts` says.
+
+    Raises
+    ------
+    InputError
+        A number out of range, a cell that fits nowhere, or more cells than can be packed.
+    """
+    for filling in fillings:
+        if not 0.0 <= filling.hematocrit < 1.0:
+            raise InputError(
+                f"hematocrit = {filling.hematocrit:g} is out of range; give 0 to below 1"
+            )
+    shapes = [filling.shape for filling in fillings]
+    counts = cell_counts(lumen, fillings)
+    random = np.random.default_rng(seed)
+    if not any(counts):
+        return Cells(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+    for shape, count in zip(shapes, counts, strict=True):
+        if count:
+            _check_fit(device, lumen, shape)
+    cells = None
+    if sum(counts) > DIRECT:
+        cells = _from_tiles(device, lumen, shapes, counts, random)
+    if cells is None:
+        cells = scattered(random, lumen, shapes, counts)
+    packing = Packing(device, lumen, shapes, cells)
+    if not packing.settled(packing.grow(1.0)):
+        raise InputError(_jammed(lumen, fillings, counts, _largest_size(packing)))
+    return packing.cells
+
+
+def check_cells(
+    device: Device,
+    lumen: Lumen,
+    shapes: Sequence[CellShape],
+    cells: Cells,
+    unit: str = "um",
+    bounds: tuple[Floats, Floats] | None = None,
+) -> None:
+    """See that cells placed by hand keep off walls and off each other.
+
+    Parameters
+    ----------
+    device, lumen, shapes, cells
+        As for :func:`fill`, and where the cells are.
+    unit
+        Of lengths.
+    bounds
+        Corners of the box around the vessel, which messages tell of.
+
+    Raises
+    ------
+    InputError
+        The first cell in a wall, else the first two that overlap, counted from 1.
+    """
+    slight = _SLIGHT * min(shape.radius for shape in shapes)
+    packing = Packing(device, lumen, shapes, cells, slight)
+    into = packing.wall_depths() - slight
+    reach = ""
+    if bounds is not None:
+        # Rounding must not make 1e-16 of 0.
+        low, high = (point_text(np.round(corner, 9) + 0.0) for corner in bounds)
+        reach = f"; the vessel reaches from {low} to {high} {unit}"
+    for number in np.flatnonzero(into > slight)[:1]:
+        at = ", ".join(f"{value:g}" for value in cells.positions[number])
+        raise InputError(
+            f"cell {number + 1} at ({at}) {unit} is {into[number]:.3g} {unit} in a wall at the "
+            f"start; move or turn it, or take a wider vessel{reach}"
+        )
+    first, second, depth = packing.deepest_pair()
+    if depth > 2.0 * slight:
+        a, b = sorted((first + 1, second + 1))
+        which = f"cells {a} and {b} overlap" if a != b else f"cell {a} overlaps its own image"
+        raise InputError(
+            f"{which} by {depth - slight:.3g} {unit} at the start; move or turn one of them"
+        )
+
+
+def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
+    """See that one cell fits in the widest place."""
+    if lumen.grid is None:
+        return
+    several = np.array(lumen.grid.shape[::-1]) > 1
+    coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), shape.radius
+    if coarsest > radius:
+        raise InputError(
+            f"a spacing of {coarsest:g} is too coarse for cells {2 * radius:.3g} wide; give at "
+            f"most {radius:.3g}"
+        )
+    if lumen.widest > 1.1 * shape.reach:
+        return
+    half = shape.half_height
+    node = np.unravel_index(int(lumen.grid.argmin()), lumen.grid.shape)[::-1]
+    place = lumen.origin + lumen.spacing * np.array(node)
+    # The same turns for whatever seed number: whether a cell fits is no matter of luck.
+    for turn in random_orientations(np.random.default_rng(0), _TRIED_ORIENTATIONS):
+        small = Cells(place[None], turn[None], np.zeros(1, np.int64), _LONE)
+        packing = Packing(device, lumen, [shape], small)
+        if packing.settled(packing.grow(1.0)):
+            return
+    raise InputError(
+        f"a cell {2 * radius:.3g} wide and {2 * half:.3g} thick fits nowhere in a vessel "
+        f"about {2 * lumen.widest:.3g} across at its widest; a round one needs "
+        f"{2 * radius + packing.gap:.3g}, a flat one {2 * half + packing.gap:.3g}"
+    )
+
+
+def _jammed(lumen: Lumen, fillings: Sequence[Filling], counts: Sequence[int], size: float) -> str:
+    """That cells jammed before they had grown to their full size, and what to try."""
+    given = [filling.hematocrit for filling in fillings if filling.hematocrit]
+    asked, cells = sum(given), counted(sum(counts), "cell")
+    wanted = [filling.hematocrit * lumen.volume / filling.volume for filling in fillings]
+    verb = "is" if sum(counts) == 1 else "are"
+    if np.allclose(wanted, counts, rtol=0.0, atol=_WHOLE):
+        # As before an inlet, where what the case gives is rounded up to them.
+        told = f"{cells}, a hematocrit of {asked:.3g} in whole cells, {verb}"
+    elif len(given) > 1:
+        told = (
+            f"hematocrits of {' + '.join(f'{each:g}' for each in given)} = {asked:g} ({cells}) are"
+        )
+    else:
+        told = f"hematocrit = {asked:g} ({cells}) is"
+    return (
+        f"{told} beyond packing: this attempt jammed when cells filled {asked * size**3:.2g} of the vessel, "
+        "which is no sharp limit; try somewhat less, another blood.seed, or a wider vessel"
+    )
+
+
+def _largest_size(packing: Packing) -> float:
+    """Size at which cells that jammed come apart when they all shrink."""
+    while packing.size > SMALLEST:
+        packing.place(replace(packing.cells, size=packing.size - _SHRINKAGE))
+        if packing.settled(packing.relax(_STEPS_AFTER)):
+            break
+    return packing.size
+
+
+def _from_tiles(
+    device: Device,
+    lumen: Lumen,
+    shapes: Sequence[CellShape],
+    counts: Sequence[int],
+    random: np.random.Generator,
+) -> Cells | None:
+    """Cells from a dense tile repeated through the vessel; None where too few come of it.
+
+    Either all are apart and of full size, or some are in the wall and all are smaller.
+    """
+    densities = np.array(counts) / lumen.volume
+    share = sum(n * shape.volume for n, shape in zip(densities, shapes, strict=True))
+    surplus = min(_MOST_SURPLUS, _DENSEST / share)
+    if surplus < _LEAST_SURPLUS:
+        return None
+    side = (_TILE / (surplus * densities.sum())) ** (1.0 / 3.0)
+    closed = np.array(lumen.periodic)
+    # Along a closed axis a whole number of tiles fits.
+    copies = np.where(closed, np.maximum(np.round(lumen.sides / side), 1), 0).astype(int)
+    sides = np.where(closed, lumen.sides / np.maximum(copies, 1), side)
+    copies = np.where(closed, copies, np.ceil(lumen.sides / side).astype(int) + 1)
+    in_tile = np.ceil(surplus * densities * sides.prod()).astype(int)
+    tile = pack_tile(device, sides, shapes, [int(n) for n in in_tile], random)
+    if tile is None:
+        return None
+    corner = lumen.lower - sides * random.random(3)
+    places = np.stack(np.meshgrid(*map(np.arange, copies), indexing="ij"), axis=-1).reshape(-1, 3)
+    positions = (corner + places[:, None] * sides + tile.positions).reshape(-1, 3)
+    turns = np.where(closed, np.floor((positions - lumen.lower) / lumen.sides), 0.0)
+    positions -= turns * lumen.sides
+    inside = np.flatnonzero(
+        ((positions >= lumen.lower) & (positions < lumen.upper)).all(axis=1)
+        & (lumen.distance(positions) < 0.0)
+    )
+    original = inside % tile.count
+    found = Cells(positions[inside], tile.quaternions[original], tile.kinds[original])
+    depths = Packing(device, lumen, shapes, found).wall_depths()
+    # Those off the wall in random order, then the others, the least deep first.
+    order = random.permutation(found.count)
+    order = order[np.argsort(depths[order], kind="stable")]
+    chosen = []
+    for kind, count in enumerate(counts):
+        alike = order[found.kinds[order] == kind][:count]
+        if len(alike) < count:
+            return None
+        chosen.append(np.sort(alike))
+    cells = found.chosen(np.concatenate(chosen))
+    touching = depths[np.concatenate(chosen)].max() > 0.0
+    return replace(cells, size=_SHRUNK) if touching else cells

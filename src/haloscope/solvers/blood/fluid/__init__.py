@@ -1,0 +1,1 @@
+"""The lattice-Boltzmann fluid: its points, how they step, and what its populations tell."""

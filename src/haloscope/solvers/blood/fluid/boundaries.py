@@ -1,0 +1,174 @@
+"""What bounds the fluid besides walls at rest halfway between points: openings, and links to other walls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
+
+Floats = NDArray[np.float64]
+
+
+class LatticePart(Protocol):
+    """What a fluid needs to know of a rank's points."""
+
+    @property
+    def owned(self) -> int:
+        """Number of own points; ghosts follow them."""
+
+    @property
+    def bulk(self) -> int:
+        """Number of own points that come first and lie in no opening."""
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Number of each point in the whole lattice, ghosts included."""
+
+    @property
+    def sources(self) -> NDArray[np.int32]:
+        """(18, owned): point at x - c_i; -1 behind a wall, -2 - k behind opening k."""
+
+    @property
+    def rows(self) -> int:
+        """Axis along which points follow each other."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """An inlet or outlet in a plane of lattice points.
+
+    Attributes
+    ----------
+    axis, sign
+        The inward normal is `sign` (1 or -1) along `axis` (0, 1, 2).
+    velocity
+        Given velocities of this rank's points in the opening, in their order, (points, 3); they
+        are multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density
+        is given by that number, and flow is along the normal.
+    """
+
+    axis: int
+    sign: int
+    velocity: Floats | None = None
+
+
+@dataclass(frozen=True)
+class WallLinks:
+    """Links to walls that move, or that do not lie halfway between points.
+
+    Attributes
+    ----------
+    points, directions
+        Of each link the own point x and the direction i of what the wall sends back to it: the
+        wall lies on the way from x to x - c_i.
+    fractions
+        How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids
+        13 (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
+    velocities
+        (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with
+        the mean density).
+    moving
+        Whether walls of the vessel move, if none of these does: ranks have the same kernels.
+    """
+
+    points: NDArray[np.integer[Any]]
+    directions: NDArray[np.integer[Any]]
+    fractions: Floats
+    velocities: Floats
+    moving: bool = False
+
+
+class OpeningTables:
+    """What the kernel for openings reads of a rank's points in them; see fluid.cpp.
+
+    Attributes
+    ----------
+    numbers
+        Opening of each of these points, (points,).
+    given
+        Velocities before they are multiplied, (3, points).
+
+    Raises
+    ------
+    ValueError
+        Openings are missing, or an opening's velocities do not fit its points.
+    """
+
+    def __init__(self, part: LatticePart, openings: Sequence[Opening]) -> None:
+        self._openings = tuple(openings)
+        self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
+        self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
+        if len(behind) and not 0 <= behind.min() <= behind.max() < len(openings):
+            raise ValueError(
+                f"there are points of openings {sorted(set(behind.tolist()))}, but "
+                f"{len(openings)} openings are given"
+            )
+        self._kinds = np.zeros(len(behind), np.uint8)
+        self.given = np.zeros((3, len(behind)))
+        for number, opening in enumerate(openings):
+            at = np.flatnonzero(behind == number)
+            self._kinds[at] = opening.axis + 4 * (opening.sign < 0) + 8 * (opening.velocity is None)
+            if opening.velocity is not None:
+                if opening.velocity.shape != (len(at), 3):
+                    raise ValueError(
+                        f"opening {number} has {len(at)} points here, but velocities of shape "
+                        f"{opening.velocity.shape} are given"
+                    )
+                self.given[:, at] = opening.velocity.T
+
+    def arrays(self, dtype: np.dtype) -> tuple[NDArray[Any], ...]:
+        """Sources, kinds, numbers and velocities, as the kernel reads them."""
+        return self._sources, self._kinds, self.numbers.astype(np.uint8), self.given.astype(dtype)
+
+    def moments(
+        self, arrived: Floats, drives: Floats, force: Floats, given: Floats
+    ) -> tuple[Floats, Floats]:
+        """Density (points,) and velocity (3, points) as `complete` in lattice.hpp has them.
+
+        Parameters
+        ----------
+        arrived
+            Populations less their weights, (19, points).
+        drives
+            Of each opening.
+        force
+            Force density, (3, points).
+        given
+            Velocities before they are multiplied, (3, points).
+        """
+        density, velocity = np.ones(len(self.numbers)), np.zeros((3, len(self.numbers)))
+        for number, opening in enumerate(self._openings):
+            at = np.flatnonzero(self.numbers == number)
+            inward = opening.sign * VELOCITIES[:, opening.axis]
+            known = (1 - np.sign(inward)) * (inward <= 0) @ arrived[:, at].astype(np.float64)
+            mass = 1 + known - 0.5 * opening.sign * force[opening.axis, at]
+            if opening.velocity is None:
+                density[at] = drives[number]
+                velocity[opening.axis, at] = opening.sign * (1 - mass / drives[number])
+            else:
+                velocity[:, at] = drives[number] * given[:, at]
+                density[at] = mass / (1 - opening.sign * velocity[opening.axis, at])
+        return density, velocity
+
+
+def link_tables(part: LatticePart, walls: WallLinks, stride: int) -> list[tuple[NDArray[Any], ...]]:
+    """Addresses and coefficients that `correct_walls` of fluid.cpp reads after each parity."""
+    x = np.asarray(walls.points, np.int64)
+    i = np.asarray(walls.directions, np.int64)
+    beyond = part.sources[OPPOSITE[i] - 1, x].astype(np.int64)
+    q = np.where(beyond >= 0, walls.fractions, 0.5)
+    near = q < 0.5
+    a = np.where(near, 2 * q, 1 / (2 * q))
+    pushed = 6 * WEIGHTS[i] * (VELOCITIES[i] * walls.velocities).sum(axis=1)
+    coefficients = np.stack([a, np.where(near, 1.0, a) * pushed])
+    here = OPPOSITE[i] * stride + x
+    there = np.where(beyond >= 0, i * stride + beyond, here)
+    # Near walls need what arrives at x against c_i, far ones what left x along c_i: after an even
+    # step the one is at the source's slot and the other at x, after an odd one the reverse.
+    others = (np.where(near, there, here), np.where(near, here, there))
+    return [(i * stride + x, other, coefficients) for other in others]

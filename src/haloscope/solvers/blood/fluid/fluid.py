@@ -1,0 +1,499 @@
+"""The lattice-Boltzmann fluid of one rank: its populations and the kernels that move them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, ByValue, Device
+from haloscope.solvers.blood.fluid.boundaries import (
+    LatticePart,
+    Opening,
+    OpeningTables,
+    WallLinks,
+    link_tables,
+)
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
+from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.launches import Binder, orders
+from haloscope.solvers.blood.fluid.populations import HALF_SCALE, Populations
+from haloscope.solvers.blood.fluid.sent_back import SentBack, lanes_find_room, split_links
+
+__all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
+
+Floats = NDArray[np.float64]
+SOURCE = Path(__file__).with_name("fluid.cpp")
+EXACT_MAGIC = 3 / 16
+"""Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
+
+# What ways have in common whose lists of neighbours and buffers are the same.
+_OF_LISTS = ("kinds", "compact", "buffers", "pushing")
+# Velocities among the tables of openings.
+_GIVEN = 3
+# As many as the struct Physics of lattice.hpp has.
+_PHYSICS_VALUES = 9
+
+
+@dataclass(frozen=True)
+class Carreau:
+    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2).
+
+    Attributes
+    ----------
+    at_rest, at_high_shear
+        Kinematic viscosities in lattice units.
+    time
+        lambda, in time steps.
+    exponent
+        n, between 0 and 1.
+    """
+
+    at_rest: float
+    at_high_shear: float
+    time: float
+    exponent: float
+
+
+class Fluid:
+    """Populations of a rank's points and the steps they take, in lattice units.
+
+    A step in parts, for several ranks::
+
+        fluid.collide_edge()      # points beside ghosts, and in openings
+        ...                       # start to exchange: see `forward`
+        fluid.collide_interior()
+        ...                       # finish the exchange
+        fluid.finish_step()
+
+    Parameters
+    ----------
+    device
+        Where to compute.
+    part
+        The rank's points.
+    tau
+        Relaxation time, above 1/2: the viscosity is (tau - 1/2) / 3. With Carreau's law unused.
+    collision
+        ``trt`` (two relaxation times) or ``bgk`` (one).
+    magic
+        (tau - 1/2) times the same of the odd moments, of ``trt``.
+    real
+        ``double`` or ``single``.
+    storage
+        ``full``, or ``half``: what is computed in ``single`` is kept in half precision.
+    body_force
+        Force density along x, y, z.
+    openings
+        In the order of their numbers.
+    walls
+        Links that need more than halfway bounce-back at a wall at rest.
+    with_cells
+        Have `force`, which collisions read, and `velocity`, which they write.
+    inside_tau
+        Relaxation time of points whose flag `inside` is set; None: there are no such flags.
+    carreau
+        Viscosity law instead of `tau`.
+    way
+        How a GPU takes points through a step; None: the fastest that is known and has room.
+    wanted
+        (owned,) flags of own points that are to be taken with those beside ghosts; None: no more.
+    aside
+        Take these on the device's side stream, while the main one has the interior: who steps joins
+        the two.
+
+    Attributes
+    ----------
+    on_edge
+        (owned,) which own points :meth:`collide_edge` takes.
+    stride
+        Slot i of point p is at ``i * stride + p`` of `populations_array`.
+    ghost_slots, owned_slots
+        (n, 3) integers: ghost, slot of it; own point, slot of it, each with the flat address last.
+        Sorted by the number of the point in the whole lattice and slot, so that an owner lists the
+        same as who has the ghost. `partners` has the ghost behind each of the owned slots, from
+        which follows which rank it goes to.
+    constants
+        With which the kernels are compiled.
+    force, velocity
+        (3, stride), with cells: force density that is added, and velocity as of the last step; in
+        double precision, as cells are, whatever the fluid is in.
+    inside
+        (stride,) flags, with `inside_tau`.
+    listed
+        Bytes that a step that needs neighbours reads for a point, on average, to know where they
+        lie.
+
+    Raises
+    ------
+    ValueError
+        An opening's velocities do not fit its points, a relaxation time is 1/2 or less, or cores
+        are to use two buffers, or double precision is to be kept in half.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        part: LatticePart,
+        *,
+        tau: float,
+        collision: Literal["trt", "bgk"] = "trt",
+        magic: float = EXACT_MAGIC,
+        real: Literal["double", "single"] = "double",
+        storage: Literal["full", "half"] = "full",
+        body_force: Sequence[float] = (0.0, 0.0, 0.0),
+        openings: Sequence[Opening] = (),
+        walls: WallLinks | None = None,
+        with_cells: bool = False,
+        inside_tau: float | None = None,
+        carreau: Carreau | None = None,
+        way: Way | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+        aside: bool = False,
+    ) -> None:
+        self._device, self._part, self._aside = device, part, aside
+        self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
+        for one in (tau, inside_tau):
+            if one is not None and not one > 0.5:
+                raise ValueError(f"a relaxation time of {one} is not stable; give more than 0.5")
+        if storage == "half" and real != "single":
+            raise ValueError("half precision is for what is computed in single")
+        self.owned, self.bulk = part.owned, part.bulk
+        self.count = len(part.numbers)
+        stored = np.dtype(np.float16) if storage == "half" else self._dtype
+        self._asked = self._way = way or _default_way(device, self.count, stored.itemsize)
+        if device.kind == "cpu" and self._way.buffers != 1:
+            raise ValueError("two buffers are for GPUs: cores step in place")
+        self._populations = Populations(
+            device,
+            part.sources,
+            self.count,
+            computed=self._dtype,
+            stored=stored,
+            buffers=self._way.buffers,
+            pushing=self._way.pushing,
+        )
+        self.stride = self._populations.stride
+        vectors = (3, self.stride) if with_cells else (1,)
+        self.force, self.velocity = (device.zeros(vectors, np.float64) for _ in range(2))
+        flags = self.stride if inside_tau is not None else 1
+        self.inside = device.zeros((flags,), np.uint8)
+        self.constants: dict[str, int | float | str] = {
+            "real": "double" if real == "double" else "float",
+            "CELLS": int(with_cells),
+            "CONTRAST": int(inside_tau is not None),
+            "CARREAU": int(carreau is not None),
+            "PHYSICS_VALUES": _PHYSICS_VALUES,
+            "SINGLE": int(real == "single"),
+            "HALF": int(storage == "half"),
+            "SCALE": int(HALF_SCALE),
+            "ROWS_ALONG": part.rows,
+        }
+        two_rates = magic if collision == "trt" else 0.0
+        self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
+        law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
+        self._law = (two_rates, law.at_rest, law.at_high_shear, law.time, law.exponent)
+        self._list_slots()
+        if wanted is not None:
+            self.on_edge |= wanted
+        self._in_openings = OpeningTables(part, openings)
+        self.opening_numbers = self._in_openings.numbers
+        self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
+        given = self._in_openings.arrays(self._dtype)
+        self._opening_tables = [device.from_host(table) for table in given]
+        self._corrections: list[tuple[Any, ...]] = []
+        on_edge, size = self.on_edge[: part.bulk], stored.itemsize
+        ordered = orders(device, part, on_edge, self._way, size, self.stride)
+        self._orders, self.listed = replace(ordered, launched=()), ordered.listed
+        self._sent_back: SentBack | None = None
+        within = self._way.buffers == 2 and not self._way.pushing
+        if walls is not None and within and lanes_find_room(self._way.threads, self._dtype):
+            inside, walls = split_links(walls, part.bulk)
+            order = ordered.launched
+            self._sent_back = SentBack(device, part, inside, order, self.stride, self._dtype)
+        if walls is not None and len(walls.points):
+            for place, other, values in link_tables(part, walls, self.stride):
+                tables = (place, other, values.astype(self._dtype))
+                arrays = (device.from_host(table) for table in tables)
+                self._corrections.append((*arrays, len(place)))
+        self._way = self._orders.way
+        if device.kind != "cpu":
+            walls_known = {"WALLS": 0} if self._sent_back is None else self._sent_back.constants
+            self.constants |= {**walls_known, **self._way.constants()}
+        self._body_force = device.from_host(np.array(body_force, self._dtype))
+        self._bind()
+
+    def _list_slots(self) -> None:
+        """Find which slots of ghosts and of own points are exchanged."""
+        # Without ghosts there is nothing to look for, and lattices can be large.
+        looked_at = self.owned if self.count > self.owned else 0
+        directions, points = np.nonzero(self._part.sources[:, :looked_at] >= self.owned)
+        directions += 1
+        ghosts = self._part.sources[directions - 1, points].astype(np.int64)
+        numbers = self._part.numbers
+        slots = OPPOSITE[directions]
+        order = np.lexsort((slots, numbers[ghosts]))
+        mine = np.lexsort((directions, numbers[points]))
+        self.ghost_slots = np.stack([ghosts, slots, slots * self.stride + ghosts], axis=1)[order]
+        self.owned_slots = np.stack(
+            [points, directions, directions * self.stride + points], axis=1
+        )[mine]
+        self.partners = ghosts[mine]
+        self.on_edge = np.zeros(self.owned, bool)
+        self.on_edge[points] = True
+        self.on_edge[self.bulk :] = True
+
+    def set_body_force(self, force: Sequence[float]) -> None:
+        """Set the force density along x, y, z that acts everywhere."""
+        self._body_force[...] = self._device.xp.asarray(force, dtype=self._dtype)
+
+    def _bind(self) -> None:
+        """Bind the kernels of all kinds of steps."""
+        physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
+        binder = Binder(
+            device=self._device,
+            file=SOURCE,
+            constants=self.constants,
+            way=self._way,
+            bulk=self.bulk,
+            in_openings=self.owned - self.bulk,
+            stride=self.stride,
+            physics=physics,
+            body_force=self._body_force,
+            cells=(self.force, self.velocity, self.inside),
+            opening_tables=(*self._opening_tables, self._drive),
+            corrections=tuple(self._corrections),
+            sent_back=((), ()) if self._sent_back is None else self._sent_back.tables,
+            aside=self._aside,
+            alone=self.count == self.owned,
+        )
+        state = self._populations
+        self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
+        if self._sent_back is not None:
+            self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
+
+    def take(self, way: Way) -> None:
+        """Let a GPU step in another way from now on, with the same neighbours and buffers."""
+        if any(getattr(way, key) != getattr(self._asked, key) for key in _OF_LISTS):
+            raise ValueError(
+                "a way with other lists of neighbours or buffers needs a fluid of its own"
+            )
+        if self._sent_back is not None and not lanes_find_room(way.threads, self._dtype):
+            raise ValueError("blocks so large, beside such walls, need a fluid of their own")
+        self._way = replace(way, compact=self._way.compact)
+        self.constants |= self._way.constants()
+        self._bind()
+
+    def constants_elsewhere(self) -> dict[str, int | float | str]:
+        """Constants on a GPU where neighbours lie so that this way reads them differently."""
+        other = replace(self._asked, compact=not self._way.compact)
+        return {**self.constants, **other.constants()}
+
+    @property
+    def populations_array(self) -> Array:
+        """The flat array in which the present state lies."""
+        return self._populations.source
+
+    @property
+    def destination(self) -> Array:
+        """The flat array that a step writes, until it is finished: what is exchanged lies there."""
+        return self._populations.destination
+
+    @property
+    def buffers(self) -> tuple[Array, ...]:
+        """All arrays that are `destination` at times."""
+        return self._populations.buffers
+
+    @property
+    def phase(self) -> int:
+        """Number of the kind of step that is next: steps of a kind have the same launches."""
+        return self._populations.phase
+
+    @property
+    def streamed(self) -> bool:
+        """Whether what has arrived at a point still lies with its neighbours, as odd steps find it."""
+        return self._populations.turn.streamed
+
+    @property
+    def in_place(self) -> bool:
+        """Whether there is one buffer."""
+        return len(self._populations.buffers) == 1
+
+    def numbers(self, stored: Array) -> Array:
+        """Values of `populations_array` as numbers: half precision is kept times a factor."""
+        return self._populations.numbers(stored)
+
+    def drive(self, opening: int, number: float) -> None:
+        """Set the factor of an opening's velocities, or its density."""
+        self._drive[opening] = number
+
+    @property
+    def opening_velocities(self) -> Array:
+        """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
+        return self._opening_tables[_GIVEN].reshape(3, -1)
+
+    def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
+        """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
+        self.set_populations(equilibrium(density, velocity))
+
+    def set_populations(self, populations: Iterable[NDArray[Any]]) -> None:
+        """Start from what :meth:`populations` gave, (19, owned); rows may be made as they are taken."""
+        self._populations.set(populations)
+
+    def arrived(self, i: int) -> Array:
+        """What has arrived along direction i at all own points, on the device: f_i - w_i."""
+        found = self._populations.arrived(i)
+        if self._sent_back is not None and self.streamed:
+            self._sent_back.put_into(found, i, self._send_back_to, self.populations_array)
+        return found
+
+    def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
+        """What has arrived at some own points that lie in no opening, on the host, (19, points).
+
+        Parameters
+        ----------
+        points
+            Their numbers, each once.
+        addresses
+            Where it is when it lies in own slots, and when it still lies with neighbours, (19, points) each.
+        """
+        stored = self._populations.numbers(self.populations_array[addresses[int(self.streamed)]])
+        found = np.asarray(self._device.to_host(stored), np.float64)
+        if self._sent_back is not None and self.streamed:
+            chosen, directions, columns = self._sent_back.of_points(points)
+            if len(chosen):
+                sent = self._sent_back.sent(chosen, self._send_back_to, self.populations_array)
+                found[directions, columns] = self._device.to_host(sent)
+        return found
+
+    def populations(self) -> Floats:
+        """Populations less their weights, f_i - w_i, as they have arrived at each own point.
+
+        Returns
+        -------
+        array of shape (19, owned)
+            On the host, in the type that is computed with. The next step depends on nothing else:
+            set again, it gives the same bits. What an opening leaves undefined is what left there.
+        """
+        rows = [self._device.to_host(self.arrived(i)) for i in range(DIRECTIONS)]
+        return np.stack(rows)
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Density (owned,) and velocity (3, owned) on the host, in double precision.
+
+        The velocity is that of the middle of a step: half of the force's momentum counts. In
+        openings both are as the next step will complete them.
+        """
+        xp = self._device.xp
+        density = xp.ones(self.owned)
+        momentum = xp.zeros((3, self.owned))
+        for i in range(DIRECTIONS):
+            arrived = self.arrived(i)
+            density += arrived
+            for axis in range(3):
+                if VELOCITIES[i, axis]:
+                    momentum[axis] += int(VELOCITIES[i, axis]) * arrived
+        # One component after the other: what outputs take beside a run is kept small.
+        for axis in range(3):
+            momentum[axis] += 0.5 * self._force_along(axis, slice(self.owned))
+            momentum[axis] /= density
+        give = self._device.to_host
+        result = give(density), give(momentum)
+        if self.owned > self.bulk:
+            there = slice(self.bulk, self.owned)
+            arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
+            force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
+            given = np.asarray(give(self.opening_velocities), np.float64)
+            result[0][there], result[1][:, there] = self._in_openings.moments(
+                arrived, give(self._drive), force, given
+            )
+        return result
+
+    def _force_along(self, axis: int, points: slice) -> Array:
+        """Force density along an axis at some own points, in double precision."""
+        force = self._device.xp.zeros(points.stop - (points.start or 0)) + self._body_force[axis]
+        return force + self.force[axis, points] if self.constants["CELLS"] else force
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that hold values of points."""
+        arrays = (self.force, self.velocity, self.inside)
+        return self._populations.nbytes + sum(int(array.nbytes) for array in arrays)
+
+    @property
+    def bytes_a_point(self) -> float:
+        """Least bytes that a step moves for a point: populations and where neighbours lie.
+
+        Each population is read once and written once; in place every second step needs neighbours.
+        """
+        moved = 2 * DIRECTIONS * float(self.populations_array.itemsize)
+        return moved + (self.listed / 2 if self.in_place else self.listed)
+
+    @property
+    def forward(self) -> bool:
+        """Whether what this step leaves goes from owners to ghosts.
+
+        Then `ghost_slots` receive and `owned_slots` send; else it goes back.
+        """
+        return not self._populations.turn.pushed
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether some steps leave with ghosts what belongs to their owners."""
+        return any(turn.pushed for turn in self._populations.turns)
+
+    def collide_edge(self) -> None:
+        """Take the points beside ghosts and those in openings through the step."""
+        launches = self._launches[self.phase]
+        if launches.openings or self._aside:
+            self._device.fork()
+        for launch in (*launches.openings, *launches.edge):
+            launch()
+        # Where nobody waits for the edge, openings go on beside the interior.
+        if launches.openings and len(self.ghost_slots) and not self._aside:
+            self._device.join()
+
+    def collide_interior(self) -> None:
+        """Take all other points through the step."""
+        launches = self._launches[self.phase]
+        for launch in launches.interior:
+            launch()
+        if launches.openings and not len(self.ghost_slots):
+            self._device.join()
+
+    def collide_and_stream(self) -> None:
+        """Take all points through the step."""
+        self.collide_edge()
+        self.collide_interior()
+
+    def finish_step(self) -> None:
+        """Let moving and slanted walls act that the steps leave, once what comes from other ranks is there."""
+        for launch in self._launches[self.phase].walls:
+            launch()
+        self._populations.go_on()
+
+    def skip_step(self) -> None:
+        """Take note that a graph has done a step."""
+        self._populations.go_on()
+
+    def step(self) -> None:
+        """Advance by one time step where there are no ghosts."""
+        self.collide_and_stream()
+        self.finish_step()
+
+
+def _default_way(device: Device, count: int, itemsize: int) -> Way:
+    """The fastest way for which a GPU has room; cores have but one."""
+    roomy = device.kind != "cpu" and room_for_two(device.memory()[0], count, itemsize)
+    return fastest_way(itemsize, 2 if roomy else 1)
+
+
+def _rates(tau: float, magic: float) -> tuple[float, float]:
+    """Relaxation rates of even and odd parts; magic 0: the same."""
+    if magic == 0.0:
+        return 1 / tau, 1 / tau
+    return 1 / tau, 1 / (magic / (tau - 0.5) + 0.5)

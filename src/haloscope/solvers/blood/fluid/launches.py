@@ -1,0 +1,242 @@
+"""The kernels that take a rank's points through each kind of step, bound to what they work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, ByValue, Device, Launch
+from haloscope.solvers.blood.fluid.boundaries import LatticePart
+from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, Way, neighbours
+from haloscope.solvers.blood.fluid.populations import Turn
+from haloscope.solvers.blood.fluid.rows import rows_and_points
+
+_GPU_BLOCK = (256,)
+# As OPENINGS_BOUNDS of fluid_threads.hpp: their kernel holds whole points in registers.
+_OPENINGS_BLOCK = (128,)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """In which order points of the bulk are taken.
+
+    Attributes
+    ----------
+    tables
+        What kernels read, of steps that do and that do not need neighbours, each for the edge and for the
+        interior.
+    listed
+        Bytes that a step that needs neighbours reads for a point, on average, to know where they
+        lie.
+    way
+        How a GPU reads where neighbours lie: compact kinds only where these are less to read.
+    launched
+        Of steps that need neighbours, for the edge and for the interior, the points in their order: (points,)
+        indices, -1 where a point is left out. On GPUs alone.
+    """
+
+    tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+    listed: float
+    way: Way
+    launched: tuple[NDArray[np.int64], ...] = ()
+
+
+def orders(
+    device: Device,
+    part: LatticePart,
+    edge: NDArray[np.bool_],
+    way: Way,
+    itemsize: int,
+    stride: int,
+) -> Orders:
+    """Lay out the order in which points are taken.
+
+    Parameters
+    ----------
+    device
+        Where tables are put.
+    part
+        The rank's points.
+    edge
+        Those beside ghosts, of the bulk.
+    way
+        How a GPU is to read where neighbours lie.
+    itemsize
+        Bytes of a stored population.
+    stride
+        Distance of slots.
+
+    Returns
+    -------
+    Orders
+    """
+    give = device.from_host
+    if device.kind == "cpu":
+        chosen, taken = (np.flatnonzero(edge), np.flatnonzero(~edge)), []
+        for sources in (None, part.sources):
+            here: list[tuple[Any, ...]] = []
+            for some in chosen:
+                order = rows_and_points(some, sources, stride, part.rows)
+                tables = (order.rows, order.row_places, order.points, order.point_sources)
+                lists = tuple(give(table) for table in tables)
+                streamed = int(sources is not None)
+                here.append((give(order.blocks), len(order.blocks) - 1, *lists, streamed))
+            taken.append(here)
+        read = [one for order in taken[1] for one in order if np.ndim(one)]
+        listed = sum(table.nbytes for table in read) / max(1, part.bulk)
+        return Orders((taken[0], taken[1]), listed, way)
+    edge = _whole_lines(edge, itemsize)
+    chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
+    found = neighbours(part.sources[:, : part.bulk], way, part.rows)
+    if way.compact:
+        way = replace(way, kinds=True, compact=found.mask_bits > 0)
+    where = (give(found.distances), found.pitch, found.mask_bits)
+    # Points that all go together need no list.
+    named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
+    points: list[tuple[Any, ...]] = [
+        (one, len(some)) for one, some in zip(named, chosen, strict=True)
+    ]
+    kinds = give(found.kinds)
+    with_kinds = [(*some, kinds) for some in points]
+    if way.kinds and edge.any() and len(chosen[1]):
+        # Nor do those of the interior where each has a kind that can say that it is not one of them.
+        kept = np.where(edge, SKIPPED, found.kinds).astype(np.int32)
+        with_kinds[1] = (0, part.bulk, give(kept))
+        chosen = chosen[0], np.where(edge, -1, np.arange(part.bulk))
+    of_neighbours = [(*some, *where) for some in with_kinds]
+    return Orders((points, of_neighbours), found.bytes_a_point, way, chosen)
+
+
+def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
+    """Let all points whose values share a line of memory with one of the edge go with it.
+
+    Where the lattice is cut across its rows, single points of each would be read and written with
+    most of their lines in vain, and those of the rest again.
+    """
+    each = LINE // itemsize
+    lines = -(-len(edge) // each)
+    padded = np.zeros(lines * each, bool)
+    padded[: len(edge)] = edge
+    whole = np.repeat(padded.reshape(lines, each).any(axis=1), each)
+    return whole[: len(edge)]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launches of one kind of step; none where there are no such points.
+
+    Attributes
+    ----------
+    edge, interior
+        Points of the bulk beside ghosts (with what is taken with them), and the others.
+    openings
+        Points in openings, on the device's side stream.
+    walls
+        What walls that move or do not lie halfway send back.
+    """
+
+    edge: list[Launch] = field(default_factory=list)
+    interior: list[Launch] = field(default_factory=list)
+    openings: list[Launch] = field(default_factory=list)
+    walls: list[Launch] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Binder:
+    """What the launches of all kinds of steps have in common.
+
+    Attributes
+    ----------
+    device, file, constants, way
+        Kernels and how they are launched.
+    bulk, in_openings
+        Own points that lie in no opening, and that do.
+    stride, physics, body_force, cells
+        Arguments of the kernels for points; see fluid.cpp.
+    opening_tables
+        Sources and other tables of points in openings; empty where there are none.
+    corrections
+        Links to walls after steps that leave populations in own slots, and after those that leave
+        them with neighbours; empty where there are none.
+    sent_back
+        What steps between two buffers read of links to walls, for the edge and for the interior; empty
+        where there are none.
+    aside
+        Whether the edge is taken on the device's side stream.
+    alone
+        Whether nothing goes to other ranks.
+    """
+
+    device: Device
+    file: Any
+    constants: dict[str, int | float | str]
+    way: Way
+    bulk: int
+    in_openings: int
+    stride: int
+    physics: ByValue
+    body_force: Array
+    cells: tuple[Array, ...]
+    opening_tables: tuple[Array, ...]
+    corrections: tuple[tuple[Any, ...], ...]
+    sent_back: tuple[tuple[Any, ...], ...]
+    aside: bool
+    alone: bool
+
+    def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
+        """Bind one kind of step to its buffers."""
+        source, destination = buffers[turn.source], buffers[turn.destination]
+        f = (source,) if turn.in_place else (source, destination)
+        common = (self.stride, self.physics, self.body_force)
+        found = Launches()
+        kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
+        last: tuple[Any, ...] = () if self.device.kind == "cpu" else (int(turn.backward),)
+        within = self.sent_back if turn.streamed and not turn.pushed else ((), ())
+        tables = orders.tables[int(turn.streamed or turn.pushed)]
+        streams = (self.device.side if self.aside else None, None)
+        each = zip((found.edge, found.interior), tables, streams, within, strict=True)
+        for launches, order, stream, walls in each:
+            if order[1]:
+                launches.append(
+                    kernel.bind(
+                        *(*f, *common, *order, *self.cells, *last, *walls),
+                        extent=(int(order[1]),),
+                        block=(self.way.threads,),
+                        stream=stream,
+                        early=self.way.early and self.alone,
+                    )
+                )
+        if self.in_openings:
+            found.openings.append(
+                self._kernel("openings").bind(
+                    *(source, destination, *common, self.bulk, self.in_openings),
+                    *(*self.opening_tables, int(turn.streamed), int(turn.pushed), *self.cells),
+                    extent=(self.in_openings,),
+                    block=_OPENINGS_BLOCK,
+                    stream=self.device.side,
+                )
+            )
+        if self.corrections:
+            # What steps leave with neighbours lies elsewhere than what they leave in own slots.
+            links = self.corrections[int(turn.pushed)]
+            found.walls.append(
+                self._kernel("correct_walls").bind(
+                    destination, *links, extent=(links[-1],), block=_GPU_BLOCK
+                )
+            )
+        return found
+
+    def _kernel(self, name: str) -> Any:
+        return self.device.kernel(self.file, name, self.constants)
+
+
+def _kernel_of(turn: Turn, on_gpu: bool) -> str:
+    """Name of the kernel that takes points which are in no opening through a step."""
+    if not on_gpu:
+        return "advance"
+    if not turn.streamed:
+        return "advance_pushing" if turn.pushed else "advance_here"
+    return "advance_along" if turn.in_place else "advance_across"

@@ -1,0 +1,195 @@
+"""The populations of a rank's points: one buffer or two, and where in them lies what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE
+
+__all__ = ["HALF_SCALE", "Populations", "Turn", "turns"]
+
+HALF_SCALE = 2.0**15
+"""Factor with which populations are kept in half precision (Lehmann, Krause, Amati, Sega, Harting and
+Gekle, Phys. Rev. E 106 (2022) 015308, their FP16S). A power of two costs no digits. What is kept is
+f_i - w_i, which stays far below 1 in sound flow: numbers up to 1.999 in size fit below the largest half,
+65504, and all 11 digits are there down to 2^-29."""
+
+# Slots start at different lines of a 4 KiB page, 19 of them spread over it; lines of GPUs are longer,
+# and what a warp writes should not begin in the middle of one.
+_PAGE = 4096
+_LINES, _SHIFTS = {"cpu": 64, "cuda": 128}, {"cpu": 192, "cuda": 384}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one step does with the buffers.
+
+    Attributes
+    ----------
+    streamed
+        Whether it fetches what has arrived from the slots of neighbours: an odd step.
+    pushed
+        Whether it leaves what goes out where it arrives, in the slots of neighbours: an odd step in
+        place, and one that pushes.
+    source, destination
+        Buffers that it reads and writes.
+    following
+        Number of the next step's turn.
+    backward
+        Whether a GPU takes the last points first: those that the step before has left last are still in
+        its cache.
+    """
+
+    streamed: bool
+    pushed: bool
+    source: int
+    destination: int
+    following: int
+    backward: bool = False
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what leaves takes the place of what has arrived."""
+        return self.source == self.destination
+
+
+def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
+    """Steps that are unlike each other; the first of them follows a state that was set.
+
+    In one buffer even and odd steps take turns. With two buffers each step but the first reads as an odd
+    step does and writes as an even one; or, pushing, each reads as an even step and writes as an odd one.
+    """
+    first = Turn(streamed=False, pushed=False, source=0, destination=0, following=1)
+    if buffers == 1:
+        second = Turn(
+            streamed=True, pushed=True, source=0, destination=0, following=0, backward=True
+        )
+        return first, second
+    if pushing:
+        return (
+            Turn(streamed=False, pushed=True, source=0, destination=1, following=1),
+            Turn(streamed=False, pushed=True, source=1, destination=0, following=0),
+        )
+    return (
+        first,
+        Turn(streamed=True, pushed=False, source=0, destination=1, following=2, backward=True),
+        Turn(streamed=True, pushed=False, source=1, destination=0, following=1),
+    )
+
+
+class Populations:
+    """Populations of own points and ghosts on the device, less their weights.
+
+    Parameters
+    ----------
+    device
+        Where they lie.
+    sources
+        (18, owned); see LatticePart.
+    count
+        Points, ghosts included.
+    computed, stored
+        Types that are computed with and that are kept: half precision is kept times
+        :data:`HALF_SCALE`.
+    buffers
+        1 or 2.
+    pushing
+        Steps between two buffers write to neighbours instead of reading from them.
+
+    Attributes
+    ----------
+    stride
+        Slot i of point p is at ``i * stride + p`` of a buffer.
+    buffers
+        One array or two, parts of one allocation.
+    turns
+        See :func:`turns`.
+    phase
+        Number of the next step's turn.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        sources: NDArray[np.int32],
+        count: int,
+        *,
+        computed: np.dtype[Any],
+        stored: np.dtype[Any],
+        buffers: int = 1,
+        pushing: bool = False,
+    ) -> None:
+        self._device, self._sources, self._computed = device, sources, computed
+        self._owned = sources.shape[1]
+        self._scale = HALF_SCALE if stored == np.float16 else 1.0
+        self.stride = stride_of(count, stored.itemsize, device.kind)
+        size = DIRECTIONS * self.stride
+        whole = device.zeros((buffers * size,), stored)
+        self.buffers = tuple(whole[n * size : (n + 1) * size] for n in range(buffers))
+        self.turns = turns(buffers, pushing=pushing)
+        self.phase = 0
+
+    @property
+    def turn(self) -> Turn:
+        """What the next step does."""
+        return self.turns[self.phase]
+
+    @property
+    def source(self) -> Array:
+        """The buffer in which the present state lies."""
+        return self.buffers[self.turn.source]
+
+    @property
+    def destination(self) -> Array:
+        """The buffer that the next step writes."""
+        return self.buffers[self.turn.destination]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(int(each.nbytes) for each in self.buffers)
+
+    def go_on(self) -> None:
+        """Take note that a step has been done."""
+        self.phase = self.turn.following
+
+    def numbers(self, stored: Array) -> Array:
+        """What is kept, in the type that is computed with."""
+        if self._scale == 1.0:
+            return stored
+        return stored.astype(self._computed) * self._computed.type(1 / self._scale)
+
+    def set(self, values: Iterable[NDArray[Any]]) -> None:
+        """Start from values (19, owned) that have arrived, taken one row after the other."""
+        self.phase = 0
+        slots = self.source.reshape(DIRECTIONS, self.stride)[:, : self._owned]
+        for slot, row in zip(slots, values, strict=True):
+            given = self._device.xp.asarray(row, dtype=self._computed)
+            if self._scale != 1.0:
+                given = given * self._computed.type(self._scale)
+            slot[...] = given
+
+    def arrived(self, i: int) -> Array:
+        """What has arrived along direction i at all own points."""
+        f, xp = self.source, self._device.xp
+        own = f[i * self.stride : i * self.stride + self._owned]
+        if not self.turn.streamed or i == 0:
+            return self.numbers(own)
+        sources = xp.asarray(self._sources[i - 1])
+        # Of that slot alone: flat addresses of large lattices do not fit the type of the sources.
+        slot = int(OPPOSITE[i]) * self.stride
+        there = f[slot : slot + self.stride][sources]
+        return self.numbers(xp.where(sources < 0, own, there))
+
+
+def stride_of(count: int, itemsize: int, kind: str) -> int:
+    """Distance of slots: at least `count`, whole lines, and not a multiple of a page."""
+    line = _LINES[kind]
+    least = -(-count * itemsize // line) * line
+    return (least + (_SHIFTS[kind] - least) % _PAGE) // itemsize

@@ -1,0 +1,1 @@
+"""Cell membranes: their meshes, their elements, and the forces on their vertices."""

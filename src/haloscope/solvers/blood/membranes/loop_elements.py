@@ -1,0 +1,180 @@
+"""Loop's subdivision surfaces as finite elements: one point of quadrature in each triangle.
+
+The surface that repeated subdivision of a triangle mesh tends to (Loop, 1987) is within each
+triangle a sum of the positions of the vertices around it. Where all corners have six neighbours
+there are twelve, with the quartic polynomials of Stam (1998) as shape functions; Cirak, Ortiz and
+Schroeder (Int. J. Numer. Methods Eng. 47, 2000) made finite elements of them. Where one corner
+has five neighbours, one subdivision puts the barycentre into a child whose corners have six.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh
+
+SUPPORT = 12
+
+
+@dataclass(frozen=True)
+class LoopElements:
+    """The elements of a mesh, and the weights of their vertices at the barycentres.
+
+    Attributes
+    ----------
+    patches
+        (E, 12) vertices: the corners of the triangle, those beyond its edges 01, 12, 20, then
+        those that are next to one corner alone: to corner 0 beside the vertex beyond 01 and
+        beside that beyond 20; to corner 1 beside 12 and 01; to corner 2 beside 20 and 12.
+        Triangles whose corner 0 has five neighbours have the same vertex in both places of
+        corner 0. Corners are turned so that an irregular one comes first.
+    triangles
+        (E,) number of the mesh's triangle. Those without an irregular corner come first.
+    regular
+        Number of elements without an irregular corner.
+    weights
+        (2, 6, 12) weights of regular and irregular elements: value, derivatives by the
+        barycentric coordinates v and w of corners 1 and 2, second derivatives vv, ww, vw.
+    """
+
+    patches: np.ndarray
+    triangles: np.ndarray
+    regular: int
+    weights: np.ndarray
+
+
+def _derivatives(terms: dict[tuple[int, int, int], float]) -> np.ndarray:
+    """A polynomial of u, v, w and its derivatives by v, w (u = 1 - v - w) at the barycentre."""
+
+    def by(
+        terms: dict[tuple[int, int, int], float], axis: int
+    ) -> dict[tuple[int, int, int], float]:
+        result: dict[tuple[int, int, int], float] = {}
+        for sign, which in ((1.0, axis), (-1.0, 0)):
+            for powers, factor in terms.items():
+                if powers[which]:
+                    lower = tuple(p - (n == which) for n, p in enumerate(powers))
+                    key = (lower[0], lower[1], lower[2])
+                    result[key] = result.get(key, 0.0) + sign * factor * powers[which]
+        return result
+
+    v, w = by(terms, 1), by(terms, 2)
+    wanted = (terms, v, w, by(v, 1), by(w, 2), by(v, 2))
+    return np.array([sum(c / 3 ** sum(p) for p, c in one.items()) for one in wanted])
+
+
+# Twelve times Stam's shape functions, by powers of the coordinates of (a corner, and the two after
+# it): of the corner, of the vertex beyond the edge of a corner and the next one, of a vertex that
+# is next to the corner alone.
+_CORNER = {
+    (4, 0, 0): 6.0,
+    (3, 0, 1): 24.0,
+    (2, 0, 2): 24.0,
+    (1, 0, 3): 8.0,
+    (0, 0, 4): 1.0,
+    (3, 1, 0): 24.0,
+    (2, 1, 1): 60.0,
+    (1, 1, 2): 36.0,
+    (0, 1, 3): 6.0,
+    (2, 2, 0): 24.0,
+    (1, 2, 1): 36.0,
+    (0, 2, 2): 12.0,
+    (1, 3, 0): 8.0,
+    (0, 3, 1): 6.0,
+    (0, 4, 0): 1.0,
+}
+_BEYOND = {
+    (4, 0, 0): 1.0,
+    (3, 0, 1): 2.0,
+    (3, 1, 0): 6.0,
+    (2, 1, 1): 6.0,
+    (2, 2, 0): 12.0,
+    (1, 2, 1): 6.0,
+    (1, 3, 0): 6.0,
+    (0, 3, 1): 2.0,
+    (0, 4, 0): 1.0,
+}
+_BESIDE_NEXT = {(4, 0, 0): 1.0, (3, 1, 0): 2.0}
+_BESIDE_LAST = {(4, 0, 0): 1.0, (3, 0, 1): 2.0}
+
+
+def regular_weights() -> np.ndarray:
+    """(6, 12) weights of a patch whose corners all have six neighbours."""
+
+    def turned(terms: dict[tuple[int, int, int], float], k: int) -> np.ndarray:
+        """The weights of a function whose coordinates begin with corner k."""
+        moved = {}
+        for powers, factor in terms.items():
+            own = np.roll(powers, k).tolist()
+            moved[(own[0], own[1], own[2])] = factor / 12
+        return _derivatives(moved)
+
+    columns = [turned(_CORNER, k) for k in range(3)] + [turned(_BEYOND, k) for k in range(3)]
+    for k in range(3):
+        columns += [turned(_BESIDE_NEXT, k), turned(_BESIDE_LAST, k)]
+    return np.stack(columns, axis=1)
+
+
+def subdivided_weights(valence: int) -> np.ndarray:
+    """(6, 12) weights by one subdivision; corner 0 has five or six neighbours.
+
+    With six the weights are those of :func:`regular_weights`.
+    """
+
+    def vertex(*shares: tuple[int, float]) -> np.ndarray:
+        row = np.zeros(SUPPORT)
+        for place, share in shares:
+            row[place] += share
+        return row
+
+    def edge(a: int, b: int, c: int, d: int) -> np.ndarray:
+        return vertex((a, 3 / 8), (b, 3 / 8), (c, 1 / 8), (d, 1 / 8))
+
+    def corner(own: int, ring: list[int]) -> np.ndarray:
+        n = len(ring)
+        beta = (5 / 8 - (3 / 8 + np.cos(2 * np.pi / n) / 4) ** 2) / n
+        return vertex((own, 1 - n * beta), *((place, beta) for place in ring))
+
+    # Vertices beside edges: 3 beyond 01, 4 beyond 12, 5 beyond 20; next to one corner alone:
+    # 6, 7 of corner 0 (beside 3 and 5), 8, 9 of corner 1 (4 and 3), 10, 11 of corner 2 (5 and 4).
+    beside = [7, 6] if valence == 6 else [6]
+    e01, e12, e20 = edge(0, 1, 2, 3), edge(1, 2, 0, 4), edge(2, 0, 1, 5)
+    p0 = corner(0, [1, 2, 5, *beside, 3])
+    p1 = corner(1, [2, 0, 3, 9, 8, 4])
+    p2 = corner(2, [0, 1, 4, 11, 10, 5])
+    first = beside[-1], beside[0]
+    e03, e13 = edge(0, 3, 1, first[0]), edge(1, 3, 0, 9)
+    e14, e24 = edge(1, 4, 2, 8), edge(2, 4, 1, 11)
+    e25, e05 = edge(2, 5, 0, 10), edge(0, 5, 2, first[1])
+    # The child in the middle lies upside down: its corners are opposite to those of its parent.
+    patch = np.stack([e12, e20, e01, p2, p0, p1, e24, e14, e05, e25, e13, e03])
+    scale = np.array([1.0, -2.0, -2.0, 4.0, 4.0, 4.0])
+    weights: np.ndarray = (scale[:, None] * regular_weights()) @ patch
+    return weights
+
+
+def loop_elements(mesh: MembraneMesh) -> LoopElements:
+    """The elements of a mesh whose triangles have at most one corner with five neighbours."""
+    rings = mesh.rings
+    valence = np.array([len(ring) for ring in rings])
+    patches = np.empty((len(mesh.triangles), SUPPORT), np.int32)
+    irregular = (valence[mesh.triangles] != 6).any(axis=1)
+
+    def beyond(a: int, b: int, steps: int) -> int:
+        """Vertex of the ring of a that comes `steps` places after b, anticlockwise."""
+        ring = rings[a]
+        return ring[(ring.index(b) + steps) % len(ring)]
+
+    for e, triangle in enumerate(mesh.triangles.tolist()):
+        turn = int(np.argmax(valence[triangle] != 6)) if irregular[e] else 0
+        a, b, c = (triangle[(turn + k) % 3] for k in range(3))
+        corners = ((a, b, c), (b, c, a), (c, a, b))
+        patches[e, :3] = a, b, c
+        patches[e, 3:6] = [beyond(p, q, -1) for p, q, _ in corners]
+        for k, (p, q, r) in enumerate(corners):
+            patches[e, 6 + 2 * k : 8 + 2 * k] = beyond(p, q, -2), beyond(p, r, 2)
+    order = np.argsort(irregular, kind="stable")
+    weights = np.stack([regular_weights(), subdivided_weights(5)])
+    return LoopElements(patches[order], order, int((~irregular).sum()), weights)

@@ -1,0 +1,568 @@
+"""Membranes of all cells of one kind on a device: forces on their vertices, energies, shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
+from haloscope.device.jit import Constants
+from haloscope.errors import InputError, SolutionError
+from haloscope.solvers.blood.membranes.cell_shapes import CellShapes
+from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
+from haloscope.solvers.blood.membranes.folds import fault, fold_onset
+from haloscope.solvers.blood.membranes.loop_elements import SUPPORT, loop_elements
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh
+
+SOURCE = Path(__file__).with_name("membrane.cpp")
+ENERGIES = ("elastic", "bending", "area", "volume", "folds")
+_MOMENTS = 12
+# Of a GPU's block of linear elements, at most: then each thread may have 96 registers.
+_GPU_THREADS = 672
+# Bytes of a GPU's block beside what waits for others.
+_GPU_STATIC = 4 << 10
+_CORNER_RESPONSE = 7
+_TRIANGLE_SHEETS = 2
+_FOLD_SHEETS = 4
+_LEAST_AREA_RATIO = 0.2
+_CORES_SCRATCH = 13 * 8
+_CELLS_AT_ONCE = 64
+_WARP = 32
+# Threads of a processor that move vertices.
+_MOVING = 2048
+
+
+# Of an element: an equilateral one has 1. Those of crowded cells go down to 0.1.
+_LEAST_QUALITY = 0.01
+
+
+@dataclass(frozen=True)
+class MembraneLaw:
+    """What a membrane resists, in consistent units (of the lattice, or um, pN and s).
+
+    Attributes
+    ----------
+    shear_modulus
+        G, force by length.
+    elasticity
+        ``skalak``: W = G/4 (I1^2 + 2 I1 - 2 I2 + C I2^2); ``neo-hookean``:
+        W = G/2 (I1 - 1 + 1/(I2 + 1)); I1 and I2 are the invariants of Skalak et al. (1973).
+    dilation
+        C of the Skalak law; the modulus of dilation is K = G (1 + 2 C).
+    bending_modulus
+        k_b of Helfrich's energy k_b/2 times the integral of (2 H - c0)^2.
+    spontaneous_curvature
+        c0, positive for a sphere; ``reference``: the curvature 2 H of the shape at rest, place by
+        place, so that this shape is free of bending moments.
+    area_modulus, volume_modulus
+        kappa_A and kappa_V of the energies kappa_A (A - A0)^2/(2 A0), kappa_V (V - V0)^2/(2 V0) of
+        each cell's whole area and volume, of the polyhedron of its vertices.
+    viscosity
+        Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
+    viscous_stiffness
+        kv, force by length, of springs in series with the viscosity (Maxwell's model): what steps
+        have to bear, however large mu is. The tension comes mu/kv late.
+    fold_guard
+        Stiffness, force by length, against folds between neighbouring triangles of the mesh, and
+        against triangles that collapse (membrane_folds.hpp); 0: none.
+    """
+
+    shear_modulus: float
+    elasticity: Literal["skalak", "neo-hookean"] = "skalak"
+    dilation: float = 1.0
+    bending_modulus: float = 0.0
+    spontaneous_curvature: float | Literal["reference"] = 0.0
+    area_modulus: float = 0.0
+    volume_modulus: float = 0.0
+    viscosity: float = 0.0
+    viscous_stiffness: float = 0.005
+    fold_guard: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("shear_modulus", "dilation", "bending_modulus", "area_modulus"):
+            self._require(name, getattr(self, name))
+        self._require("volume_modulus", self.volume_modulus)
+        self._require("viscosity", self.viscosity)
+        self._require("viscous_stiffness", self.viscous_stiffness)
+        self._require("fold_guard", self.fold_guard)
+        if self.viscosity and not self.viscous_stiffness:
+            raise InputError("viscous_stiffness = 0 leaves a viscosity without effect; give more")
+        if self.shear_modulus == 0:
+            raise InputError("shear_modulus = 0 leaves a membrane without shape; give more than 0")
+
+    @property
+    def least_area_ratio(self) -> float:
+        """Area over that at rest from which on the guard against folds holds a triangle.
+
+        Where a Skalak membrane that is compressed alike in all directions resists most: its tension
+        G (1 - r) (1 + C r (1 + r)) is largest at r^2 = (C - 1)/(3 C). At least 0.2.
+        """
+        if self.elasticity != "skalak":
+            return _LEAST_AREA_RATIO
+        square = (self.dilation - 1) / (3 * max(self.dilation, 1.0))
+        return max(math.sqrt(max(square, 0.0)), _LEAST_AREA_RATIO)
+
+    @staticmethod
+    def _require(name: str, value: float) -> None:
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"{name} = {value} is not possible; give a number from 0 on")
+
+
+class Membranes:
+    """The cells of one kind that are present: arrays over their vertices, and laws between them.
+
+    Forces are minus the gradients of the discrete energies. Those of viscosity are due to the strain
+    of springs that give way as :meth:`relax` says. On cores the bits do not depend on threads, nor on which other cells are present.
+
+    Parameters
+    ----------
+    device
+        Where the arrays lie.
+    mesh
+        The shape at rest, lengths in the unit of the positions.
+    capacity
+        Cells that there is room for.
+    law
+        What the membrane resists.
+    elements
+        ``loop``: subdivision surfaces controlled by the vertices; ``linear``: flat triangles, with
+        bending from the curvature at vertices.
+
+    Attributes
+    ----------
+    positions, velocities, forces
+        Flat arrays of float64: component d of vertex v of cell c is at
+        (d * capacity + c) * vertices + v. Positions are not wrapped.
+    natural
+        Two such arrays where the membrane is viscous, none otherwise: metrics of elements in which
+        the springs in series with the viscosity are at rest, component d = 11, 12, 22 of element
+        e < vertices in the first, e - vertices in the second.
+    state
+        What forces and motion follow from: positions, velocities and natural metrics.
+    parts
+        How many cells :meth:`divide` has put into each part.
+    mesh, law, capacity, vertices
+        As given; vertices of a cell.
+
+    Raises
+    ------
+    InputError
+        Room for no cell, or a mesh that the elements do not allow.
+    """
+
+    CHUNKS = ChunkWay()
+    """How GPUs go through subdivision surfaces, where a block's memory allows it."""
+
+    def __init__(
+        self,
+        device: Device,
+        mesh: MembraneMesh,
+        capacity: int,
+        law: MembraneLaw,
+        *,
+        elements: Literal["loop", "linear"] = "loop",
+    ) -> None:
+        if capacity < 1:
+            raise InputError(f"room for {capacity} cells is not possible; give 1 or more")
+        self.mesh, self.law, self.capacity = mesh, law, capacity
+        self.vertices = len(mesh.vertices)
+        self._device = device
+        size = 3 * capacity * self.vertices
+        self.positions = device.zeros((size,), "f8")
+        self.velocities = device.zeros((size,), "f8")
+        self.forces = device.zeros((size,), "f8")
+        self._before = device.zeros((size,), "f8")
+        self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
+        self.state = [self.positions, self.velocities, *self.natural]
+        self._loop = elements == "loop"
+        self._set_elements()
+        # In the order of the kernel's struct Law.
+        self._law = ByValue(
+            np.array(
+                [
+                    law.shear_modulus,
+                    law.dilation,
+                    law.bending_modulus,
+                    law.area_modulus,
+                    law.volume_modulus,
+                    mesh.area(),
+                    mesh.volume(),
+                    law.viscous_stiffness,
+                    law.viscosity / (law.viscosity + law.viscous_stiffness or 1.0),
+                    float(law.elasticity == "skalak"),
+                    law.fold_guard * mesh.area() / len(mesh.triangles),
+                    min(math.cos(fold_onset(mesh)), 0.0),
+                    law.least_area_ratio,
+                ]
+            )
+        )
+        self._energies = device.zeros((len(ENERGIES) * capacity,), "f8")
+        self._moments = device.zeros((_MOMENTS * capacity,), "f8")
+        self._set_scratch()
+        self._launches: dict[tuple[str, int], Launch] = {}
+        self._of_parts: dict[tuple[str, int], Launch] = {}
+        self.parts = (0, 0, 0)
+        self._divided = np.zeros(capacity, np.int32)
+        self._rows = device.from_host(self._divided)
+        # Where each part begins, and where the last one ends.
+        self._spans = device.zeros((2 * (len(self.parts) + 1),), np.int32)
+
+    def compute_forces(self, count: int) -> None:
+        """Set the forces of the first `count` cells."""
+        self._launch("forces", count)
+
+    def divide(self, *parts: NDArray[np.integer]) -> None:
+        """Say which cells, by their places, belong to the first part and which to the second.
+
+        Launches for the parts stay as they are.
+        """
+        first, second, third, *_ = (*(len(part) for part in parts), 0, 0)
+        counts = (first, second, third)
+        found = np.zeros_like(self._divided)
+        found[: sum(counts)] = np.concatenate(parts)
+        if counts != self.parts or not np.array_equal(found, self._divided):
+            self.parts, self._divided = counts, found
+            self._rows[...] = self._device.from_host(found)
+            a, b, c = np.cumsum(counts).tolist()
+            spans = np.array([0, a, a, b, b, c, a, c], np.int32)
+            self._spans[...] = self._device.from_host(spans)
+
+    def compute_forces_of(self, part: int, stream: Any = None) -> None:
+        """Set the forces of the cells of a part, on a stream of the device; None: the main one.
+
+        A part always has the same stream.
+        """
+        self._launch_part("forces", part, partial(self._bind_forces, stream=stream))
+
+    def part(self, number: int) -> tuple[Array, Array]:
+        """Where the cells of a part stand: all rows in turn, and which of them are this part's."""
+        return self._rows, self._spans[2 * number : 2 * number + 2]
+
+    def advance(self, part: int) -> None:
+        """Move the cells of a part for one step, with the mean of its velocities and those of the step before.
+
+        Lattices keep momentum that changes its sign from step to step, and membranes that went with it
+        would feed it: each push comes a step late, when it has become one onwards.
+        """
+        self._launch_part("advance", part, self._bind_advance)
+
+    def relax(self, part: int) -> None:
+        """Let the springs of the cells of a part give way for a step; needed of viscous ones alone."""
+        if self.natural:
+            self._launch_part("relax", part, self._bind_relax)
+
+    def keep_velocities(self) -> None:
+        """Take the present velocities for those of the step before the next."""
+        self._before[...] = self.velocities
+
+    def energies(self, count: int) -> dict[str, np.ndarray]:
+        """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
+        self._launch("energies", count)
+        found = self._device.to_host(self._energies).reshape(len(ENERGIES), self.capacity)
+        return {name: found[k, :count] for k, name in enumerate(ENERGIES)}
+
+    def shapes(self, count: int) -> CellShapes:
+        """Volumes, centres, moments and worst elements of the first `count` cells."""
+        self._launch("moments", count)
+        found = self._device.to_host(self._moments).reshape(_MOMENTS, self.capacity)[:, :count]
+        cells = self.positions.reshape(3, self.capacity, self.vertices)
+        first = self._device.to_host(cells[:, :count, 0]).T
+        return CellShapes.from_moments(found, first)
+
+    def require_sound(
+        self, count: int, numbers: np.ndarray | None = None, kind: str = "cell"
+    ) -> None:
+        """See that no element of the first `count` cells is turned over, a spike or no number.
+
+        Parameters
+        ----------
+        count
+            Cells to look at.
+        numbers
+            (count,) by which cells are named in messages; by default their places.
+        kind
+            What they are called there.
+
+        Raises
+        ------
+        SolutionError
+            Names the first such cell.
+        """
+        quality = self.shapes(count).quality
+        bad = np.flatnonzero(quality < _LEAST_QUALITY)
+        if bad.size:
+            name = int(bad[0] if numbers is None else numbers[bad[0]])
+            others = f" and {bad.size - 1} more" if bad.size > 1 else ""
+            x = self.on_host(self.positions, count)[bad[0]]
+            raise SolutionError(
+                f"the membrane of {kind} {name}{others} has folded over: {fault(x, self.mesh)}"
+            )
+
+    def set_cells(self, first: int, vertices: np.ndarray) -> None:
+        """Put cells at given places: positions (n, V, 3) of cells `first` to `first` + n - 1.
+
+        Springs in series with viscosity are at rest then.
+        """
+        for array, values in zip(
+            self.state, np.moveaxis(self.settled(vertices), 1, 0), strict=True
+        ):
+            cells = array.reshape(3, self.capacity, self.vertices)
+            given = np.ascontiguousarray(np.moveaxis(values, 2, 0), np.float64)
+            cells[:, first : first + len(vertices)] = self._device.from_host(given)
+        self.keep_velocities()
+
+    def settled(self, vertices: np.ndarray) -> np.ndarray:
+        """State of cells without motion: (n, arrays of the state, V, 3) for vertices (n, V, 3)."""
+        found = np.zeros((len(vertices), len(self.state), self.vertices, 3))
+        found[:, 0] = vertices
+        if self.natural:
+            count = len(self.mesh.triangles)
+            sheets = found[:, 2:].reshape(len(vertices), 2 * self.vertices, 3)
+            # All patches of many cells at once would take half a megabyte each.
+            for begin in range(0, len(vertices), _CELLS_AT_ONCE):
+                some = slice(begin, begin + _CELLS_AT_ONCE)
+                a1, a2 = self._tangents(np.asarray(vertices[some], np.float64))
+                metrics = [(p * q).sum(axis=2) for p, q in ((a1, a1), (a1, a2), (a2, a2))]
+                sheets[some, :count] = np.stack(metrics, axis=2)
+        return found
+
+    def fitted(self, state: np.ndarray) -> np.ndarray:
+        """A state (n, 2 or 4, V, 3) that these or other cells had, as these cells have one.
+
+        What was viscous leaves its springs behind; what becomes viscous begins with springs at rest.
+        """
+        if state.shape[1] >= len(self.state):
+            return state[:, : len(self.state)]
+        found = self.settled(state[:, 0])
+        found[:, 1] = state[:, 1]
+        return found
+
+    def on_host(self, array: Array, count: int) -> np.ndarray:
+        """Values of one of the flat arrays for the first `count` cells, as (count, V, 3)."""
+        # One component after the other: a GPU copies what has gaps once more before it gives it.
+        cells = array.reshape(3, self.capacity, self.vertices)
+        found = np.stack([self._device.to_host(one[:count]) for one in cells])
+        return np.moveaxis(found, 0, 2)
+
+    def _set_elements(self) -> None:
+        mesh, device = self.mesh, self._device
+        if self._loop:
+            valence = np.bincount(mesh.triangles.ravel())
+            irregular = (valence[mesh.triangles] != 6).sum(axis=1)
+            if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
+                raise InputError(
+                    "Loop elements need vertices with five or six neighbours, no triangle with two "
+                    "of the former; refine the mesh or take linear elements"
+                )
+            found = loop_elements(mesh)
+            nodes, regular = found.patches, found.regular
+            weights = found.weights
+        else:
+            nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
+            regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
+        self._regular, self._nodes, self._weights = regular, nodes, weights
+        self._tables = [
+            device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
+            device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
+        ]
+        self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
+        counts, wedges = self._around(nodes[:, :3])
+        self._gather = [
+            device.from_host(np.ascontiguousarray(one, np.int32)) for one in (counts, wedges)
+        ]
+
+    def _around(self, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Corners that each vertex is, (V,), and of these the flat place and vertices, (most, V, 4)."""
+        owners = triangles.ravel()
+        places = np.argsort(owners, kind="stable")
+        counts = np.bincount(owners, minlength=self.vertices)
+        rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found = np.zeros((counts.max(), self.vertices, 4), np.int32)
+        found[rank, owners[places], 0] = places
+        found[rank, owners[places], 1:] = triangles[places // 3]
+        return counts, found
+
+    def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Metric at rest and area of each element, and spontaneous curvatures."""
+        x = self.mesh.vertices[nodes]
+        a1, a2 = (tangents[0] for tangents in self._tangents(self.mesh.vertices[None]))
+        if self._loop:
+            kinds = (np.arange(len(nodes)) >= self._regular).astype(int)
+            d = np.einsum("ewk,ekx->wex", weights[kinds], x)
+        a11, a12, a22 = ((p * q).sum(axis=1) for p, q in ((a1, a1), (a1, a2), (a2, a2)))
+        S = np.cross(a1, a2)
+        det = a11 * a22 - a12**2
+        if not det.min() > 0:
+            raise InputError("the mesh of a cell has an element without area; give another shape")
+        sides = x[:, [1, 2, 0]] - x[:, :3]
+        flat = np.linalg.norm(np.cross(sides[:, 0], sides[:, 1]), axis=1) / 2
+        Q = flat / (sides**2).sum(axis=(1, 2))
+        reference = np.stack([a22 / det, -a12 / det, a11 / det, 1 / det, np.sqrt(det) / 2, flat, Q])
+        if self.law.spontaneous_curvature != "reference":
+            count = len(nodes) if self._loop else self.vertices
+            return reference, np.full(count, float(self.law.spontaneous_curvature))
+        if self._loop:
+            Y = a22[:, None] * d[3] + a11[:, None] * d[4] - 2 * a12[:, None] * d[5]
+            return reference, -(S * Y).sum(axis=1) / det**1.5
+        return reference, self._vertex_curvatures(x, S / 2)
+
+    def _tangents(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of all elements of cells with vertices (n, V, 3): two of (n, E, 3)."""
+        x = vertices[:, self._nodes]
+        if not self._loop:
+            return x[:, :, 1] - x[:, :, 0], x[:, :, 2] - x[:, :, 0]
+        kinds = (np.arange(len(self._nodes)) >= self._regular).astype(int)
+        v, w = np.einsum("ewk,nekx->wnex", self._weights[kinds, 1:3], x)
+        return v, w
+
+    def _vertex_curvatures(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """2 H at the vertices at rest, as the kernel has it: M.N / (|N| A)."""
+        area = np.linalg.norm(S, axis=1)
+        M, N = np.zeros((2, self.vertices, 3))
+        A = np.zeros(self.vertices)
+        for k in range(3):
+            to = self.mesh.triangles[:, k]
+            opposite = x[:, (k + 2) % 3] - x[:, (k + 1) % 3]
+            np.add.at(M, to, np.cross(S / area[:, None], opposite) / 2)
+            np.add.at(N, to, S / 3)
+            np.add.at(A, to, area / 3)
+        curvature: np.ndarray = (M * N).sum(axis=1) / np.linalg.norm(N, axis=1) / A
+        return curvature
+
+    def _set_scratch(self) -> None:
+        """How the kernel of forces goes through cells, and room in which it keeps what a few of them say."""
+        device, count = self._device, len(self.mesh.triangles)
+        self._threads, self._room, self._on_chip, self._shared = _WARP, 0, 1, 0
+        self._chunks: ChunkWay | None = None
+        self._of_chunks: list[Array] = []
+        together = 1
+        if device.kind == "cpu":
+            # 13 vectors of a vertex, for up to 8 cells side by side.
+            self._room, self._on_chip = _CORES_SCRATCH * self.vertices, 0
+        elif self._loop:
+            self._chunks = self.CHUNKS.fitted(self.vertices, device.block_memory)
+            self._threads, together = self._chunks.size, self._chunks.blocks
+            self._shared = self._chunks.shared(self.vertices)
+            tables = chunk_tables(self._nodes, self._regular, self._chunks.size)
+            self._most_fours = len(tables.taken)
+            self._of_chunks = [device.from_host(one) for one in tables.as_integers()]
+        else:
+            self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
+            self._room = _CORNER_RESPONSE * self.vertices + _TRIANGLE_SHEETS * count
+            self._room += _FOLD_SHEETS * count if self.law.fold_guard else 0
+            shared = 8 * (self._room + 3 * self.vertices)
+            room = device.block_memory
+            together = max(1, min(room // (shared + _GPU_STATIC), _GPU_THREADS // self._threads))
+            self._on_chip = int(shared + _GPU_STATIC <= room)
+            self._shared = shared * self._on_chip
+        self._slots = device.multiprocessors * together
+        kept = self._slots * self._room if not self._on_chip else 1
+        self._scratch = device.zeros((kept or 1,), "f8")
+
+    def _kernel(self, name: str) -> Kernel:
+        constants: Constants = {
+            "LOOP": int(self._loop),
+            "VISCOUS": int(self.law.viscosity > 0),
+            "THREADS_A_BLOCK": self._threads,
+            "real": "double",
+        }
+        way = self._chunks
+        if way:
+            sizes = {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
+            sizes |= {"MOST_FOURS": self._most_fours, "STAGED": int(way.staged)}
+            constants = {**constants, **sizes}
+        return self._device.kernel(SOURCE, name, constants)
+
+    def _launch(self, name: str, count: int) -> None:
+        """Run a kernel over the first `count` cells."""
+        if not 0 <= count <= self.capacity:
+            raise InputError(f"{count} cells are not possible; there is room for {self.capacity}")
+        if count == 0:
+            return
+        if (name, count) not in self._launches:
+            # Cells come and go: only the launches of one number of them are kept.
+            self._launches = {key: one for key, one in self._launches.items() if key[1] == count}
+            self._launches[name, count] = self._bind(name, count)
+        self._launches[name, count]()
+
+    def _launch_part(self, name: str, part: int, bind: Callable[[Array, Array], Launch]) -> None:
+        if (name, part) not in self._of_parts:
+            self._of_parts[name, part] = bind(*self.part(part))
+        self._of_parts[name, part]()
+
+    def _bind_advance(self, rows: Array, span: Array) -> Launch:
+        return self._kernel("advance").bind(
+            *(self.positions, self.velocities, self._before, rows, span),
+            *(self.capacity, self.vertices),
+            extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
+        )
+
+    def _bind_relax(self, rows: Array, span: Array) -> Launch:
+        elements, weights, *_ = self._tables
+        count = len(self.mesh.triangles)
+        on_cores = self._device.kind == "cpu"
+        return self._kernel("relax").bind(
+            *(self.positions, *self.natural, elements, weights, self._law, rows, span),
+            *(self.capacity, self.vertices, count, self._regular),
+            *((self._scratch, self._slots, self._room) if on_cores else ()),
+            extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
+        )
+
+    def _bind_forces(self, rows: Array, span: Array, stream: Any = None) -> Launch:
+        natural = self.natural or [self._scratch, self._scratch]  # not looked at
+        of_cells = (
+            (rows, span)
+            if self._chunks
+            else (self._scratch, rows, span, self._slots, self._on_chip, self._room)
+        )
+        return self._kernel("forces").bind(
+            *(self.positions, *natural, self.forces, *self._forces_tables(), self._law),
+            *(*of_cells, self.capacity, self.vertices),
+            *(len(self.mesh.triangles), self._regular),
+            extent=(min(self._slots, self.capacity) * self._threads,),
+            block=(self._threads,),
+            stream=stream,
+            shared=self._shared,
+        )
+
+    def _forces_tables(self) -> tuple[Array | ByValue, ...]:
+        """What the kernel of forces knows of the elements and of the shape at rest."""
+        if not self._chunks:
+            return (*self._tables, *self._gather)
+        _, _, *rest = self._tables
+        elements, *of_chunks = self._of_chunks
+        weights = np.ascontiguousarray(self._weights[:, 1:].swapaxes(1, 2))
+        return (elements, ByValue(weights.ravel()), *rest, *of_chunks)
+
+    def _bind(self, name: str, count: int) -> Launch:
+        sizes = (self.capacity, count, self.vertices, len(self.mesh.triangles))
+        if name == "forces":
+            give = self._device.from_host
+            rows, span = np.arange(count, dtype=np.int32), np.array([0, count], np.int32)
+            return self._bind_forces(give(rows), give(span))
+        kernel, threads = self._kernel(name), 128
+        if name == "moments":
+            return kernel.bind(
+                self.positions,
+                self._tables[0],
+                self._moments,
+                *sizes,
+                extent=(count * threads,),
+                block=(threads,),
+            )
+        return kernel.bind(
+            self.positions,
+            *(*self._tables, *self._gather, self._law),
+            self._energies,
+            *sizes,
+            self._regular,
+            extent=(count * threads,),
+            block=(threads,),
+        )

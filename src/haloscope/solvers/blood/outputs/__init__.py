@@ -1,0 +1,1 @@
+"""What is written and worked out of a run."""

@@ -1,0 +1,415 @@
+"""What is written of cells: files for ParaView, the table of cells, and a picture of them all."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.exchange.world import World
+from haloscope.io.atomic import append_text, write_text
+from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
+from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.cells.own_cells import OwnCells, own_cells
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.outputs.cell_table_rows import rows_up_to
+from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.interface import Results
+from haloscope.solvers.saved_arrays import saved_counts
+
+Floats = NDArray[np.float64]
+
+TABLE = "cells.csv"
+_TABLE_SO_FAR = "cell table"
+NUMBERS = (
+    *("x_um", "y_um", "z_um"),
+    *("volume_um3", "area_um2", "deformation", "long_axis_um", "short_axis_um"),
+    *("long_x", "long_y", "long_z", "short_x", "short_y", "short_z"),
+    *("inclination_deg", "u_mm_s", "v_mm_s", "w_mm_s", "speed_mm_s"),
+    *("stress_xx_pa", "stress_yy_pa", "stress_zz_pa"),
+    *("stress_xy_pa", "stress_xz_pa", "stress_yz_pa"),
+    *("elastic_energy_j", "bending_energy_j", "fold_energy_j", "elastic_un_m", "mesh_quality"),
+)
+HEADER = ",".join(("step", "time_s", "kind", "number", *NUMBERS))
+_COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+
+
+def cell_numbers(cells: OwnCells, origin: Floats, units: LatticeUnits) -> Floats:
+    """What the table of cells says of each cell, (n, len(:data:`NUMBERS`)).
+
+    - ``x_um`` to ``z_um``: centroid of the volume, wrapped into the box.
+    - ``long_axis_um``, ``short_axis_um``: longest L and shortest S axis, from end to end, of the
+      ellipsoid with the same moments of inertia; ``deformation``: D = (L - S)/(L + S).
+    - ``long_x`` to ``short_z``: their directions, turned so that the largest component is
+      positive. The short axis is that of a disc; the long axis of a disc at rest is any.
+    - ``inclination_deg``: between the long axis and the cell's velocity, 0 to 90.
+    - ``u_mm_s`` to ``speed_mm_s``: mean velocity of the vertices.
+    - ``stress_xx_pa`` to ``stress_yz_pa``: see :attr:`OwnCells.stress`.
+    - ``elastic_energy_j``, ``bending_energy_j``, ``fold_energy_j``: the latter of the guard against
+      folds; ``elastic_un_m``: the first by the area.
+    - ``mesh_quality``: of the worst triangle, 1 for an equilateral one.
+    """
+    shapes = cells.shapes
+    um = units.spacing / MICRO
+    squares, directions = np.linalg.eigh(shapes.covariance)
+    axes = 2 * np.sqrt(5 * np.maximum(squares, 0.0)) * um
+    long, short = axes[:, 2], axes[:, 0]
+    toward_long, toward_short = (_turned(directions[:, :, k]) for k in (2, 0))
+    velocity = cells.velocities.mean(axis=1) * units.velocity * 1e3
+    speed = np.linalg.norm(velocity, axis=1)
+    stress = cells.stress * units.pressure
+    area = shapes.area * units.spacing**2
+    elastic = cells.elastic * units.energy
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosine = np.abs((toward_long * velocity).sum(axis=1)) / speed
+        columns = [
+            origin / MICRO + um * shapes.centre,
+            shapes.volume * um**3,
+            shapes.area * um**2,
+            (long - short) / (long + short),
+            long,
+            short,
+            toward_long,
+            toward_short,
+            np.degrees(np.arccos(np.minimum(cosine, 1.0))),
+            velocity,
+            speed,
+            np.stack([stress[:, i, j] for i, j in _COMPONENTS], axis=1),
+            elastic,
+            cells.bending * units.energy,
+            cells.folds * units.energy,
+            elastic / area * 1e6,
+            shapes.quality,
+        ]
+    return np.column_stack(columns)
+
+
+def _turned(directions: Floats) -> Floats:
+    """Directions (n, 3), each turned so that its largest component is positive."""
+    rows = np.arange(len(directions))
+    largest = np.abs(directions).argmax(axis=1)
+    found: Floats = directions * np.sign(directions[rows, largest])[:, None]
+    return found
+
+
+def cell_table(
+    suspension: Suspension, region: Region, origin: Floats, units: LatticeUnits, world: World
+) -> list[tuple[NDArray[np.int64], Floats]]:
+    """Numbers of all cells and what is known of them, by kind; all ranks call this.
+
+    Returns
+    -------
+    list
+        For each kind the cells' numbers (n,), ascending, and the values (n, len(NUMBERS)) of
+        :func:`cell_numbers`; none on ranks other than 0.
+    """
+    tables = []
+    for given in suspension.kinds:
+        cells = own_cells(given, region)
+        ids = _at_root(world, cells.ids, np.dtype(np.int64))
+        values = _at_root(world, cell_numbers(cells, origin, units), np.dtype(np.float64))
+        order = np.argsort(ids, kind="stable")
+        tables.append((ids[order], values.reshape(-1, len(NUMBERS))[order]))
+    return tables
+
+
+def write_cells(
+    path: Path,
+    suspension: Suspension,
+    region: Region,
+    origin: Floats,
+    units: LatticeUnits,
+    world: World,
+    time: float,
+) -> None:
+    """Write all cells for ParaView, in m as the fields are; all ranks call this.
+
+    Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
+    triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
+    holds the cells of one rank at a time.
+
+    Parameters
+    ----------
+    path
+        Ending in ``.vtkhdf``; only looked at on rank 0.
+    suspension, region, origin, units, world
+        The cells, their box, position in m of its first lattice point, units, and the ranks.
+    time
+        In s.
+
+    Raises
+    ------
+    InputError, MachineError
+        As for :class:`haloscope.io.vtkhdf_surface.SurfaceWriter`, on rank 0.
+    """
+    own = [own_cells(given, region) for given in suspension.kinds]
+    ids = [_at_root(world, cells.ids, np.dtype(np.int64)) for cells in own]
+    portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
+    if not world.is_root:
+        for _ in portions:
+            pass
+        return
+    kinds = [
+        BodyKind(given.kind.mesh.triangles, given.membranes.vertices, len(found))
+        for given, found in zip(suspension.kinds, ids, strict=True)
+    ]
+    with SurfaceWriter(
+        path,
+        kinds=kinds,
+        point_arrays={"velocity": 3, "force": 3},
+        body_arrays={"number": "int64", "kind": "int32"},
+        time=time,
+    ) as writer:
+        for kind, numbers, state in portions:
+            writer.put(
+                kind,
+                np.searchsorted(np.sort(ids[kind]), numbers),
+                state[:, 0],
+                {"velocity": state[:, 1], "force": state[:, 2]},
+                {"number": numbers, "kind": np.full(len(numbers), kind)},
+            )
+
+
+def _state(cells: OwnCells, origin: Floats, units: LatticeUnits) -> NDArray[np.float32]:
+    """Positions, velocities and forces in SI units, (n, 3, V, 3), as files hold them."""
+    found = np.empty((len(cells.ids), 3, *cells.positions.shape[1:]), np.float32)
+    found[:, 0] = origin + units.spacing * cells.positions
+    found[:, 1] = units.velocity * cells.velocities
+    found[:, 2] = units.force * cells.forces
+    return found
+
+
+def _portions(
+    world: World, own: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float32]]]:
+    """Kind, numbers and state of cells, rank by rank, on rank 0; all ranks go through this."""
+    for kind, (ids, state) in enumerate(own):
+        if not world.is_root:
+            world.send(np.array([len(ids)], np.int64), 0)
+            if len(ids):
+                world.send(ids, 0)
+                world.send(state, 0)
+            continue
+        yield kind, ids, state
+        for rank in range(1, world.size):
+            count = int(world.receive((1,), np.int64, rank)[0])
+            if count:
+                numbers = world.receive((count,), np.int64, rank)
+                yield kind, numbers, world.receive((count, *state.shape[1:]), np.float32, rank)
+
+
+def _at_root(world: World, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values of all ranks one after the other on rank 0, flat; none elsewhere."""
+    parts = [np.empty(0, np.uint8)] * world.size
+    parts[0] = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
+    # Bytes that arrive may begin anywhere.
+    return np.frombuffer(b"".join(part.tobytes() for part in world.exchange(parts)), dtype)
+
+
+@dataclass
+class CellOutputs:
+    """Writes what a run gives of its cells, at intervals and at the end.
+
+    Attributes
+    ----------
+    suspension, vessel, region, units, world
+        The cells, where they are, and the ranks.
+    title
+        Of the picture.
+    fields, picture
+        Whether the last state is written for ParaView, and drawn.
+    """
+
+    suspension: Suspension
+    vessel: Vessel
+    region: Region
+    units: LatticeUnits
+    world: World
+    title: str
+    fields: bool = True
+    picture: bool = True
+    _last: int = -1
+    _rows: int = 0
+    _begun: bool = False
+    _saved: tuple[int, int] = (-1, 0)
+
+    def at_step(self, out: Path, step: int) -> None:
+        """Write cells of a step for ParaView and in the table; all ranks call this."""
+        self._write(out / f"cells-{step:010d}.vtkhdf", step)
+        self._tabulate(out, step)
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """What a checkpoint tells of the table: its last step, -1: none, and its rows; on rank 0."""
+        return {_TABLE_SO_FAR: np.array([self._last, self._rows], np.int64)}
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
+        """Learn from a checkpoint what the table must hold; those of before 2026-11-26 do not tell."""
+        if _TABLE_SO_FAR in extras:
+            last, rows = saved_counts(extras, _TABLE_SO_FAR, (2,), least=-1).tolist()
+            self._saved = last, rows
+
+    def resume(self, out: Path, step: int) -> str:
+        """Bring the table back to the step of a checkpoint; called after :meth:`restore`.
+
+        Returns
+        -------
+        str
+            What users should know of rows that are lost; nothing if none are.
+
+        Raises
+        ------
+        InputError, MachineError
+            What is in the table's place is damaged, no table, or cannot be read or replaced.
+        """
+        if not self.world.is_root:
+            return ""
+        path = out / TABLE
+        rows, steps = rows_up_to(path, HEADER, step)
+        self._begin(path, rows)
+        self._last = steps[-1] if steps else -1
+        last, wanted = self._saved
+        there = bisect.bisect_right(steps, last)
+        # The end of a run writes rows of a step after the checkpoint of that step.
+        later, all_cells = len(steps) - there, sum(given.total for given in self.suspension.kinds)
+        if 0 < later < all_cells and steps[there] == step:
+            last, wanted, there = step, wanted + all_cells, len(steps)
+        if there >= wanted:
+            return ""
+        return (
+            f"{path} has lost rows: it holds {there} of the {wanted} that were written up to step {last}, "
+            "and goes on without the others; stop and put a whole copy in its place to keep them"
+        )
+
+    def finish(self, out: Path | None, step: int) -> Results:
+        """Write the last state, and work out its means; all ranks call this.
+
+        Returns
+        -------
+        Results
+            On ranks other than 0 without numbers.
+        """
+        tables = self._tabulate(out, step)
+        files = {}
+        if out is not None:
+            files["cell table"] = out / TABLE
+            if self.fields:
+                files["cells"] = out / "cells.vtkhdf"
+                self._write(files["cells"], step)
+            if self.picture:
+                files["cell picture"] = out / "cells.png"
+                self._draw(files["cell picture"], step)
+        if not self.world.is_root:
+            return Results()
+        summary, lines = {}, []
+        for given, (_, values) in zip(self.suspension.kinds, tables, strict=True):
+            rest = given.kind.mesh.volume() * (self.units.spacing / MICRO) ** 3
+            found = _means(values, rest)
+            summary[given.kind.name] = found
+            lines.append(_line(given.kind.name, found))
+        smoothed = self.suspension.smoothed
+        if smoothed:
+            lines.append(
+                f"creases were smoothed {counted(smoothed, 'time')} out of cells: the mesh does not resolve "
+                "them; a finer blood.spacing_um, more vertices or a slower flow have fewer"
+            )
+        return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
+
+    def _write(self, path: Path, step: int) -> None:
+        write_cells(
+            path,
+            self.suspension,
+            self.region,
+            self.vessel.lattice.origin,
+            self.units,
+            self.world,
+            step * self.units.time_step,
+        )
+
+    def _draw(self, path: Path, step: int) -> None:
+        from haloscope.solvers.blood.outputs.cell_pictures import cell_picture
+
+        counts = ", ".join(f"{each.total} {each.kind.name}" for each in self.suspension.kinds)
+        cell_picture(
+            path,
+            self.suspension,
+            self.vessel,
+            self.region,
+            self.units,
+            self.world,
+            title=self.title,
+            subtitle=f"{counts}; time {step * self.units.time_step * 1e3:.4g} ms",
+        )
+
+    def _tabulate(self, out: Path | None, step: int) -> list[tuple[NDArray[np.int64], Floats]]:
+        """The table of a step, also added to the file, where a step appears once."""
+        tables = cell_table(
+            self.suspension, self.region, self.vessel.lattice.origin, self.units, self.world
+        )
+        if out is None or not self.world.is_root:
+            return tables
+        path = out / TABLE
+        if not self._begun:
+            self._begin(path, [])
+        if step > self._last:
+            names = [given.kind.name for given in self.suspension.kinds]
+            rows = table_rows(step, step * self.units.time_step, names, tables)
+            append_text(path, "".join(row + "\n" for row in rows))
+            self._last = step
+            self._rows += len(rows)
+        return tables
+
+    def _begin(self, path: Path, rows: Sequence[str]) -> None:
+        """Start the table, with what the run that goes on had written."""
+        write_text(path, "\n".join([HEADER, *rows]) + "\n")
+        self._rows = len(rows)
+        self._begun = True
+
+
+def table_rows(
+    step: int,
+    time: float,
+    names: Sequence[str],
+    tables: Sequence[tuple[NDArray[np.int64], Floats]],
+) -> list[str]:
+    """Rows of the table of cells as text; numbers read back exactly."""
+    return [
+        f"{step},{time!r},{name},{number},{','.join(map(repr, row))}"
+        for name, (ids, values) in zip(names, tables, strict=True)
+        for number, row in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _means(values: Floats, rest: float) -> dict[str, float | int]:
+    """Numbers of all cells of a kind; `rest` is their volume at rest in um^3."""
+    if not len(values):
+        return {"count": 0}
+    column = {name: values[:, place] for place, name in enumerate(NUMBERS)}
+    return {
+        "count": len(values),
+        "deformation_mean": float(column["deformation"].mean()),
+        "deformation_least": float(column["deformation"].min()),
+        "deformation_largest": float(column["deformation"].max()),
+        "speed_mm_s_mean": float(column["speed_mm_s"].mean()),
+        "elastic_un_m_mean": float(column["elastic_un_m"].mean()),
+        "volume_change_largest": float(np.abs(column["volume_um3"] / rest - 1).max()),
+        "mesh_quality_least": float(column["mesh_quality"].min()),
+    }
+
+
+def _line(name: str, found: Mapping[str, float | int]) -> str:
+    if not found["count"]:
+        return f"{name}: no cells"
+    return (
+        f"{name}: {counted(found['count'], 'cell')}, deformation {found['deformation_mean']:.3g} "
+        f"({found['deformation_least']:.3g} to {found['deformation_largest']:.3g}), mean speed "
+        f"{found['speed_mm_s_mean']:.3g} mm/s, volumes within "
+        f"{100 * found['volume_change_largest']:.2g} % of that at rest"
+    )

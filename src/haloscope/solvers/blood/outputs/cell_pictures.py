@@ -1,0 +1,193 @@
+"""Pictures of all cells in their vessel, coloured by speed; ranks draw their own cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.domain.blocks import SIDES
+from haloscope.domain.shapes import Box, Tube
+from haloscope.domain.surface_walls import walls_of
+from haloscope.domain.surfaces import Surface
+from haloscope.exchange.world import World
+from haloscope.io.rasteriser import PIXEL, SurfaceImage
+from haloscope.io.surface_pictures import Walls, picture_view, save_surfaces
+from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.cells.own_cells import own_cells
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.vessels import Vessel
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Flat faces that a round tube is drawn with.
+_AROUND = 96
+# How far before an inlet that feeds cells may be seen, over their largest radius.
+_BEFORE = 3.5
+# Triangles drawn at a time.
+_PORTION = 1 << 18
+
+
+def cell_picture(
+    path: Path | None,
+    suspension: Suspension,
+    vessel: Vessel,
+    region: Region,
+    units: LatticeUnits,
+    world: World,
+    *,
+    title: str,
+    subtitle: str = "",
+) -> None:
+    """Draw all cells coloured by the speed of their membranes; all ranks call this.
+
+    Each rank draws its own cells, and rank 0 puts in front what is in front.
+
+    Parameters
+    ----------
+    path
+        The picture, ending in ``.png``; only looked at on rank 0.
+    suspension, vessel, region, units, world
+        The cells, where they are, and the ranks.
+    title, subtitle
+        A line each.
+
+    Raises
+    ------
+    InputError, MachineError
+        As for :func:`haloscope.io.surface_pictures.save_surfaces`, on rank 0.
+    """
+    walls = vessel_walls(vessel)
+    spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO
+    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
+    largest = 0.0
+    kinds = len(suspension.kinds)
+    for number, given in enumerate(suspension.kinds):
+        cells = own_cells(given, region)
+        points = origin + spacing * cells.positions
+        speeds = np.linalg.norm(cells.velocities, axis=2) * units.velocity * 1e3
+        largest = max(largest, float(speeds.max(initial=0.0)))
+        triangles = given.kind.mesh.triangles.astype(np.int64)
+        portion = max(1, _PORTION // len(triangles))
+        for first in range(0, len(cells.ids), portion):
+            some = slice(first, first + portion)
+            count, vertices = points[some].shape[:2]
+            firsts = np.arange(count)[:, None, None] * vertices
+            image.draw(
+                points[some].reshape(-1, 3),
+                (triangles + firsts).reshape(-1, 3),
+                speeds[some].ravel(),
+                np.repeat(cells.ids[some] * kinds + number, vertices),
+            )
+    largest = world.largest(largest)
+    _merge(world, image)
+    if world.is_root and path is not None:
+        save_surfaces(
+            path,
+            image,
+            walls,
+            label="speed (mm/s)",
+            largest=largest,
+            unit="um",
+            title=title,
+            subtitle=subtitle,
+        )
+
+
+def vessel_walls(vessel: Vessel) -> Walls:
+    """What is drawn of a vessel, in um: its walls without inlets and outlets, and lines."""
+    geometry = vessel.geometry
+    if isinstance(geometry, Tube):
+        return _tube(geometry)
+    if isinstance(geometry, Box):
+        return _box(geometry)
+    assert isinstance(geometry, Surface)
+    wall = walls_of(vessel.lattice, geometry)
+    points, triangles = wall.points / MICRO, wall.triangles.astype(np.int64)
+    return Walls(points, triangles, rims(points, triangles))
+
+
+def _tube(tube: Tube) -> Walls:
+    """Rings of points at both ends, joined; the round tube touches the flat faces from inside."""
+    turns = np.arange(_AROUND) * (2 * np.pi / _AROUND)
+    radius = tube.radius / MICRO / np.cos(np.pi / _AROUND)
+    ring = np.zeros((_AROUND, 3))
+    ring[:, (tube.axis + 1) % 3] = np.cos(turns) * radius
+    ring[:, (tube.axis + 2) % 3] = np.sin(turns) * radius
+    end = ring.copy()
+    end[:, tube.axis] = tube.length / MICRO
+    here = np.arange(_AROUND)
+    there = np.roll(here, -1)
+    triangles = np.concatenate(
+        [
+            np.stack([here, there, there + _AROUND], axis=1),
+            np.stack([here, there + _AROUND, here + _AROUND], axis=1),
+        ]
+    )
+    rings = [np.stack([each, each[there]], axis=1) for each in (ring, end)]
+    return Walls(np.concatenate([ring, end]), triangles, np.concatenate(rings))
+
+
+def _box(box: Box) -> Walls:
+    """The sides that are walls, and all twelve edges."""
+    lengths = np.array(box.lengths) / MICRO
+    corners = np.array(list(np.ndindex(2, 2, 2))) * lengths
+    edges = [
+        (corners[a], corners[a + step]) for step in (4, 2, 1) for a in range(8) if not a & step
+    ]
+    points: list[Floats] = []
+    for side in SIDES:
+        if box.ends[side.axis] != "walls":
+            continue
+        on = corners[:, side.axis] == (lengths[side.axis] if side.direction > 0 else 0.0)
+        points.append(corners[on])
+    # Each side has its own points, so that it is lit as a plane: two by two in raster order.
+    firsts = 4 * np.arange(len(points))[:, None, None]
+    triangles = (firsts + np.array([[0, 1, 3], [0, 3, 2]])).reshape(-1, 3)
+    places = np.concatenate(points) if points else np.zeros((0, 3))
+    return Walls(places, triangles, np.array(edges))
+
+
+def rims(points: Floats, triangles: Integers) -> Floats:
+    """Edges (n, 2, 3) of a surface that have one triangle only."""
+    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
+    edges = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
+    keys, met = np.unique(edges, return_counts=True)
+    found: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
+    return found
+
+
+def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) -> Floats:
+    """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis, and inlets."""
+    places = np.concatenate([walls.points, walls.segments.reshape(-1, 3)])
+    widest = max(
+        float(np.linalg.norm(given.kind.mesh.vertices, axis=1).max()) for given in suspension.kinds
+    )
+    beyond = np.where(vessel.lattice.periodic, widest * spacing, 0.0)
+    before = []
+    for table, opening in zip(vessel.openings, vessel.lattice.openings, strict=True):
+        if table.feeds:
+            ends = vessel.lattice.positions(opening.numbers) / MICRO
+            ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
+            before.append(ends)
+    return np.concatenate([places - beyond, places + beyond, *before])
+
+
+def _merge(world: World, image: SurfaceImage) -> None:
+    """Bring to rank 0 what others have drawn; all ranks call this."""
+    if not world.is_root:
+        top, left, part = image.part()
+        world.send(np.array([top, left, *part.shape], np.int64), 0)
+        if part.size:
+            world.send(part.reshape(-1).view(np.uint8), 0)
+        return
+    for rank in range(1, world.size):
+        top, left, height, width = world.receive((4,), np.int64, rank).tolist()
+        if height * width:
+            size = height * width * PIXEL.itemsize
+            found = world.receive((size,), np.uint8, rank)
+            image.merge(top, left, found.view(PIXEL).reshape(height, width))

@@ -1,0 +1,441 @@
+"""Mean profiles of a run: velocity and cells across a vessel, viscosity, and the layer free of cells.
+
+All sums are whole numbers, so that they do not depend on ranks or restarts; only a lattice point
+within rounding of a cell's surface may count as inside on some ranks and not on others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.exchange.world import World
+from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
+from haloscope.solvers.blood.case import BloodTable, Profile
+from haloscope.solvers.blood.cells.holders import raise_together
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.coupling.coupling import OwnBox
+from haloscope.solvers.blood.coupling.inside import ClosedCells, inside_flags
+from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.outputs.cell_motion import moved_volumes, outermost
+from haloscope.solvers.blood.outputs.steadiness import (
+    STRETCHES,
+    Steadiness,
+    add_sample,
+    largest_change,
+    means_of_parts,
+)
+from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+from haloscope.solvers.blood.vessels.straight_vessels import straight_vessel
+from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.saved_arrays import saved_counts
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_PREFIX = "profile "
+_NOT_FINITE = "velocities of the fluid are no finite numbers any more"
+
+
+@dataclass(frozen=True, eq=False)
+class MeanProfiles:
+    """What the samples of a run give, in SI units.
+
+    Attributes
+    ----------
+    samples, first_step, last_step
+        How many there are, and from when to when.
+    edges
+        Of the bins, (bins + 1,), distances as :class:`StraightVessel` has them.
+    points
+        Lattice points in each bin, (bins,).
+    distances, velocity, hematocrit
+        Means over the points of each bin; nan where there are none. The hematocrit is the share
+        of points inside cells; None: there are no cells.
+    speed, gradient
+        Mean speed along the vessel, the flow over the area of its cross-section; and mean pressure
+        gradient that drives it.
+    tube_hematocrit
+        Volume of cells over that of the vessel.
+    discharge_hematocrit
+        Volume of cells that passes over all volume that does: the sum of the cells' volumes times
+        their centroids' velocities over the sum of all points' velocities; nan without a flow.
+    discharge_by_points
+        The same from the velocities of the points inside cells.
+    free_layer
+        Mean thickness of the layer free of cells, as :meth:`Profiles` has it; nan without cells.
+    steadiness
+        How far the flow is from being steady.
+    """
+
+    samples: int
+    first_step: int
+    last_step: int
+    edges: Floats
+    points: Integers
+    distances: Floats
+    velocity: Floats
+    hematocrit: Floats | None
+    speed: float
+    gradient: float
+    tube_hematocrit: float
+    discharge_hematocrit: float
+    discharge_by_points: float
+    free_layer: float
+    steadiness: Steadiness
+
+
+def samples_left_out(
+    extras: Mapping[str, NDArray[np.generic]], wanted: Integers | None = None
+) -> str:
+    """What users should know of samples in a checkpoint that a restart does not take over.
+
+    Parameters
+    ----------
+    extras
+        Of the checkpoint.
+    wanted
+        The case's settings: start, interval, bins; None: it asks for no profiles.
+
+    Returns
+    -------
+    str
+        One line; nothing where the checkpoint has no samples.
+    """
+    if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
+        return ""
+    samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
+    settings = saved_counts(extras, _PREFIX + "settings", (3,))
+    if not samples:
+        return ""
+    held = f"{counted(samples, 'sample')} of profiles in the checkpoint"
+    before = _in_words(settings)
+    if wanted is None:
+        return (
+            f"{held} left out: the case asks for none; give blood.profile = {before} to keep them"
+        )
+    if np.array_equal(settings, wanted):
+        return f"profiles begin anew: {held} are of another version of Haloscope or another vessel"
+    return (
+        f"profiles begin anew with blood.profile = {_in_words(wanted)}: {held} were taken with {before}; "
+        "give that to keep them"
+    )
+
+
+def _in_words(settings: NDArray[np.generic]) -> str:
+    named = zip(("start", "interval", "bins"), settings.tolist(), strict=True)
+    return "{" + ", ".join(f"{name} = {value}" for name, value in named) + "}"
+
+
+class Profiles:
+    """Sums over samples of a run in a straight vessel.
+
+    The layer free of cells is measured as it is under a microscope: the vessel is cut into slices
+    of one spacing, looked at from all around (a channel: along its walls), and in each view the distance
+    from the wall to the outermost point of any cell is taken. Its mean runs over views, slices
+    that hold a cell, and samples (S. Kim et al., Am. J. Physiol. Heart Circ. Physiol. 293 (2007)
+    H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there are red
+    cells only they count.
+
+    Parameters
+    ----------
+    table, vessel, part, fluid, suspension, units, world
+        The case and the parts of a rank's solver; no suspension: plasma alone.
+
+    Raises
+    ------
+    InputError
+        The vessel is not straight.
+    """
+
+    def __init__(
+        self,
+        table: BloodTable,
+        vessel: Vessel,
+        part: LatticePart,
+        fluid: Fluid,
+        suspension: Suspension | None,
+        units: LatticeUnits,
+        world: World,
+    ) -> None:
+        assert table.profile is not None
+        self._table, self._profile = table, table.profile
+        self._part, self._fluid, self._suspension = part, fluid, suspension
+        self._lattice, self._units, self._world = vessel.lattice, units, world
+        self.vessel = straight = straight_vessel(table, vessel)
+        self._drive = table.drive_signal()
+        self._signals = [each.time_signal() for each in table.openings if each.value]
+        self._force = table.pressure_gradient_pa_m[straight.axis] / units.force_density
+        coordinates = part.coordinates[: part.owned]
+        first, stop = straight.planes
+        plane = coordinates[:, straight.axis]
+        self._chosen = np.flatnonzero((plane >= first) & (plane < stop))
+        self._planes = plane[self._chosen] - first
+        positions = vessel.lattice.origin + vessel.lattice.spacing * coordinates[self._chosen]
+        distances = straight.distances(positions)
+        bins = self._profile.bins
+        self.edges = np.linspace(0.0, straight.wall, bins + 1)
+        self._bins = np.clip(np.searchsorted(self.edges, distances, "right") - 1, 0, bins - 1)
+        self._points = np.bincount(self._bins, minlength=bins).astype(np.int64)
+        self._distances = exact_bin_sums(self._bins, distances / units.spacing, bins)
+        planes = stop - first
+        # On every rank, which the sums are not.
+        self._taken = 0
+        self._sums = {
+            "steps": np.zeros(3, np.int64),
+            "drive": np.zeros(2, np.int64),
+            "speed": np.zeros((2, bins), np.int64),
+            "pressure": np.zeros((2, planes), np.int64),
+            "inside": np.zeros(bins, np.int64),
+            "inside speed": np.zeros((2, bins), np.int64),
+            "cells": np.zeros((2, 2), np.int64),
+            "layer": np.zeros(2, np.int64),
+            "views": np.zeros(1, np.int64),
+            "flows": np.zeros((2, STRETCHES), np.int64),
+            "slopes": np.zeros((2, STRETCHES), np.int64),
+        }
+
+    # Samples
+
+    def is_due(self, step: int) -> bool:
+        """Whether the state after a step is a sample."""
+        since = step - self._profile.start
+        return since >= 0 and since % self._profile.interval == 0
+
+    def sample(self, step: int) -> None:
+        """Add the state after a step; all ranks call this.
+
+        Raises
+        ------
+        SolutionError
+            The state holds numbers that are not finite, or a membrane that has folded over.
+        """
+        sums, bins, axis = self._sums, self._profile.bins, self.vessel.axis
+        density, velocity = self._fluid.moments()
+        speed = velocity[axis][self._chosen]
+        if self._suspension is not None:
+            self._suspension.require_sound()
+        # Whole numbers, as sums are made of, have no infinity.
+        raise_together(self._world, "" if np.isfinite(velocity).all() else _NOT_FINITE)
+        speeds = exact_bin_sums(self._bins, speed, bins)
+        sums["speed"] += speeds
+        add_sample(sums["flows"], self._taken, speeds.sum(axis=1))
+        if not self.vessel.closed:
+            pressure = (density[self._chosen] - 1) * SOUND_SPEED**2
+            planes = sums["pressure"].shape[1]
+            sums["pressure"] += exact_bin_sums(self._planes, pressure, planes)
+            moment = exact_sum(pressure * (2 * self._planes - (planes - 1)))
+            add_sample(sums["slopes"], self._taken, moment)
+        self._taken += 1
+        if self._world.is_root:
+            sums["steps"] += [1, step if sums["steps"][0] == 0 else 0, 0]
+            sums["steps"][2] = step
+            # That of the step that led here.
+            factor = self._drive((step - 1) * self._units.time_step)
+            sums["drive"] += exact_sum([factor])
+        if self._suspension is not None:
+            self._sample_cells(self._suspension, speed)
+
+    def _sample_cells(self, suspension: Suspension, speed: Floats) -> None:
+        sums, bins, part = self._sums, self._profile.bins, self._part
+        present = []
+        first, stop = self.vessel.planes
+        outline = np.full((stop - first, len(self.vessel.views[0])), -np.inf)
+        for number, given in enumerate(suspension.kinds):
+            m, triangles = given.membranes, given.kind.mesh.triangles
+            positions = m.on_host(m.positions, given.count)
+            velocities = m.on_host(m.velocities, given.count)[given.own]
+            present.append(ClosedCells(np.moveaxis(positions, 2, 0), triangles))
+            own = positions[given.own]
+            sums["cells"] += self._moved(own, velocities, triangles)
+            if self._edges_count(number):
+                outline = np.maximum(outline, self._outline(own, given.kind.mesh.edges))
+        box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
+        device = suspension.device
+        flags = inside_flags(present, box, part.halo, part.table, part.owned, device)
+        inside = np.flatnonzero(flags[self._chosen])
+        at = self._bins[inside]
+        sums["inside"] += np.bincount(at, minlength=bins)
+        sums["inside speed"] += exact_bin_sums(at, speed[inside], bins)
+        self._add_layer(outline)
+
+    def _moved(self, own: Floats, velocities: Floats, triangles: NDArray[np.integer]) -> Integers:
+        """Sums over own cells of volume times velocity, and of volume."""
+        volume, centre, moved = moved_volumes(own, velocities, triangles, self.vessel.axis)
+        if not self.vessel.closed:
+            first, stop = self.vessel.planes
+            there = (centre >= first - 0.5) & (centre < stop - 0.5)
+            volume, moved = volume[there], moved[there]
+        return np.stack([exact_sum(moved), exact_sum(volume)], axis=1)
+
+    def _edges_count(self, kind: int) -> bool:
+        shapes = [each.shape for each in self._table.cells]
+        return shapes[kind] == "biconcave" or "biconcave" not in shapes
+
+    def _outline(self, own: Floats, edges: NDArray[np.integer]) -> Floats:
+        """How far own cells reach toward the walls in each slice and view, in m."""
+        straight, lattice = self.vessel, self._lattice
+        first, stop = straight.planes
+        return outermost(
+            lattice.origin + lattice.spacing * own,
+            own[..., straight.axis] - (first - 0.5),
+            edges,
+            straight.views[0],
+            stop - first,
+            straight.closed,
+        )
+
+    def _add_layer(self, outline: Floats) -> None:
+        """Add, on rank 0, distances of the outermost cells of all ranks from the walls."""
+        parts = [np.empty(0, np.uint8)] * self._world.size
+        parts[0] = outline.reshape(-1).view(np.uint8)
+        came = self._world.exchange(parts)
+        if not self._world.is_root:
+            return
+        all_ranks = np.frombuffer(b"".join(part.tobytes() for part in came))
+        reach = all_ranks.reshape(-1, *outline.shape).max(axis=0)
+        gaps = (self.vessel.views[1] - reach)[np.isfinite(reach)]
+        self._sums["layer"] += exact_sum(gaps / self._units.spacing)
+        self._sums["views"] += len(gaps)
+
+    # Restarts
+
+    def _settings(self) -> Integers:
+        asked: Profile = self._profile
+        return np.array([asked.start, asked.interval, asked.bins], np.int64)
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """Sums so far, whole on rank 0; all ranks call this."""
+        found: dict[str, NDArray[np.generic]] = {
+            _PREFIX + name: self._world.sum(values).copy() for name, values in self._sums.items()
+        }
+        return found | {_PREFIX + "settings": self._settings()}
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> str:
+        """Go on from a checkpoint, or from nothing if the case asks for other samples now.
+
+        Returns
+        -------
+        str
+            What users should know of samples that are not kept; nothing if all are.
+
+        Raises
+        ------
+        InputError
+            They are damaged.
+        """
+        nothing = np.empty(0, np.int64)
+        alike = np.array_equal(extras.get(_PREFIX + "settings", nothing), self._settings())
+        kept = {name: extras.get(_PREFIX + name, nothing) for name in self._sums}
+        for name, values in self._sums.items():
+            alike = alike and kept[name].shape == values.shape
+        if alike:
+            for name, values in self._sums.items():
+                # They take all 64 bits.
+                if kept[name].dtype != values.dtype:
+                    saved_counts(kept, name, values.shape, least=-math.inf)
+            for name in ("steps", "views"):
+                saved_counts(kept, name, self._sums[name].shape)
+        for name, values in self._sums.items():
+            # Rank 0 has them for all.
+            values[...] = kept[name] if alike and self._world.is_root else 0
+        self._taken = int(kept["steps"][0]) if alike else 0
+        return "" if alike else samples_left_out(extras, self._settings())
+
+    # Means
+
+    def means(self) -> MeanProfiles | None:
+        """Means of all samples, the same on every rank; None: there are none."""
+        world, units, straight = self._world, self._units, self.vessel
+        sums = {name: world.sum(values).copy() for name, values in self._sums.items()}
+        points = world.sum(self._points).copy()
+        distances = total(world.sum(self._distances).copy()) * units.spacing
+        samples, first, last = (int(n) for n in sums["steps"])
+        if not samples:
+            return None
+        speed, inside = total(sums["speed"]), sums["inside"]
+        flow = float(speed.sum())
+        first_plane, stop = straight.planes
+        # Where walls lie between points their volume is not that of the points.
+        volume_of_all = (stop - first_plane) * straight.area / units.spacing**2
+        drive = self._force * float(total(sums["drive"])) / samples
+        if not straight.closed:
+            each = points.sum() / (stop - first_plane) * samples
+            pressure = total(sums["pressure"]) / each
+            drive -= float(np.polyfit(np.arange(len(pressure)), pressure, 1)[0])
+        gradient = drive * units.force_density
+        mean_speed = flow / volume_of_all / samples * units.velocity
+        moved, volume = total(sums["cells"])
+        views = int(sums["views"][0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_cells, by_points = np.divide([moved, total(sums["inside speed"]).sum()], flow)
+            return MeanProfiles(
+                samples,
+                first,
+                last,
+                self.edges,
+                points,
+                distances / points,
+                speed / points / samples * units.velocity,
+                None if self._suspension is None else inside / points / samples,
+                mean_speed,
+                gradient,
+                float(volume) / volume_of_all / samples,
+                float(by_cells),
+                float(by_points),
+                float(total(sums["layer"])) / views * units.spacing if views else float("nan"),
+                self._steadiness(sums, int(points.sum()), mean_speed, gradient),
+            )
+
+    def _steadiness(
+        self, sums: Mapping[str, Integers], points: int, speed: float, gradient: float
+    ) -> Steadiness:
+        """Judged from sums of all ranks over so many points.
+
+        Parameters
+        ----------
+        speed, gradient
+            Means over all samples in m/s and Pa/m.
+        """
+        table, straight, step = self._table, self.vessel, self._units.time_step
+        samples, first, last = (int(n) for n in sums["steps"])
+        viscosity = table.viscosity
+        if table.carreau is not None:
+            viscosity = min(viscosity, table.carreau.infinite_shear_mpa_s * 1e-3)
+        startup = straight.startup_time(viscosity / table.density_kg_m3)
+        flows, middles = means_of_parts(sums["flows"], samples)
+        times = middles * self._profile.interval * step
+        change, seconds = largest_change(flows, times, startup)
+        flow = float(total(sums["flows"]).sum()) / samples
+        steeper = 0.0
+        pressed = straight.has_gradient(gradient, speed, table.viscosity)
+        if pressed and not straight.closed:
+            # The slope of the line through means of planes, by least squares.
+            planes = sums["pressure"].shape[1]
+            moments = planes * (planes**2 - 1) / 6 * (points / planes)
+            slopes, _ = means_of_parts(sums["slopes"], samples)
+            slope = largest_change(slopes, times, startup)[0] / moments
+            steeper = -slope * self._units.force_density / gradient
+        signals = [*self._signals, *([self._drive] if self._force else [])]
+        driven = [each.change((first - 1) * step, (last - 1) * step) for each in signals]
+        open_length = math.inf
+        if not straight.closed:
+            open_length = self._lattice.shape[straight.axis] * self._units.spacing
+        age = last * step
+        gone = None if self._suspension is None else abs(speed) * age / straight.diameter
+        return Steadiness(
+            change / flow if flow else math.nan,
+            steeper,
+            seconds,
+            max(driven, default=0.0),
+            startup,
+            age,
+            gone,
+            open_length / straight.diameter,
+        )

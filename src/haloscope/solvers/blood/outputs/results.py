@@ -1,0 +1,193 @@
+"""What a blood case asks to be worked out of its run, as the solver hands it on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Device
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.exchange.world import World
+from haloscope.scope.regions import Region as TimedRegion
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.feeding.traffic import Traffic
+from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
+from haloscope.solvers.blood.outputs.profile_files import profile_results
+from haloscope.solvers.blood.outputs.profiles import Profiles, samples_left_out
+from haloscope.solvers.blood.outputs.wall_stress import WallStress
+from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.interface import Results
+
+_SAMPLE = TimedRegion("samples of profiles")
+
+WALL_FILE = "wall-stress.vtkhdf"
+
+
+class RunResults:
+    """Cells, mean profiles where the case asks for them, and shear stress on walls.
+
+    With profiles the stress is the mean of the same samples, else that of the last state.
+
+    Parameters
+    ----------
+    case
+        The checked case.
+    vessel, part, region, fluid, suspension, units
+        The parts of a rank's solver, all set up.
+    cell_outputs
+        What is written of cells, if there are any.
+    traffic
+        Counts cells that pass openings, if there are any.
+    world, device
+        The ranks, and where the fluid is.
+    law
+        Carreau's law in lattice units, if the case has it.
+
+    Raises
+    ------
+    InputError
+        Profiles are asked for in a vessel that is not straight.
+    """
+
+    def __init__(
+        self,
+        case: BloodCase,
+        *,
+        vessel: Vessel,
+        part: LatticePart,
+        region: Region,
+        fluid: Fluid,
+        suspension: Suspension | None,
+        units: LatticeUnits,
+        world: World,
+        device: Device,
+        cell_outputs: CellOutputs | None = None,
+        traffic: Traffic | None = None,
+        law: Carreau | None = None,
+    ) -> None:
+        self._case, self._units, self._world = case, units, world
+        self._cell_outputs, self._traffic = cell_outputs, traffic
+        table = case.blood
+        self._drive = table.drive_signal()
+        self._gradient = np.array(table.pressure_gradient_pa_m) / units.force_density
+        self.profiles: Profiles | None = None
+        """None where none are asked for."""
+        if table.profile is not None:
+            self.profiles = Profiles(table, vessel, part, fluid, suspension, units, world)
+        self._open_walls = functools.partial(
+            WallStress, device, fluid, vessel, part, region, units, world, tau=table.tau, law=law
+        )
+
+    @functools.cached_property
+    def wall_stress(self) -> WallStress:
+        """Set up at its first use, which all ranks share."""
+        return self._open_walls()
+
+    def is_due(self, step: int) -> bool:
+        """Whether the state after a step is a sample."""
+        return self.profiles is not None and self.profiles.is_due(step)
+
+    def after_step(self, step: int) -> None:
+        """Take the samples that are due after a step; all ranks call this after each that is one."""
+        if self.profiles is None or not self.is_due(step):
+            return
+        with _SAMPLE:
+            self.profiles.sample(step)
+            self._sample_walls(step)
+
+    def _sample_walls(self, step: int) -> None:
+        # The force of the step that led here.
+        factor = self._drive(max(step - 1, 0) * self._units.time_step)
+        self.wall_stress.sample(factor * self._gradient)
+
+    def extras(self) -> Mapping[str, NDArray[np.generic]]:
+        """What a checkpoint has to hold, whole on rank 0; all ranks call this."""
+        if self.profiles is None:
+            return {}
+        return self.profiles.extras() | self.wall_stress.extras()
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> str:
+        """Go on from a checkpoint of a step; all ranks call this.
+
+        Where the case now asks for other samples than it did, means begin anew.
+
+        Returns
+        -------
+        str
+            What users should know of samples that are not kept; nothing if all are.
+        """
+        if self.profiles is None:
+            return samples_left_out(extras)
+        left_out = self.profiles.restore(extras)
+        self.wall_stress.restore({} if left_out else extras)
+        return left_out
+
+    def finish(self, out: Path | None, step: int) -> Results:
+        """Means and their files; all ranks call this.
+
+        Parameters
+        ----------
+        out
+            Folder that exists on rank 0, which writes; None: nothing is written.
+        step
+            The last one.
+
+        Returns
+        -------
+        Results
+            On ranks other than 0 without numbers.
+        """
+        found = []
+        if self._cell_outputs is not None:
+            found.append(self._cell_outputs.finish(out, step))
+        if self._traffic is not None:
+            found.append(self._traffic.results())
+        found.append(self._finish_walls(out, step))
+        if self.profiles is not None:
+            means = self.profiles.means()
+            if self._world.is_root:
+                found.append(
+                    profile_results(
+                        means,
+                        self.profiles.vessel,
+                        self._case.blood,
+                        out,
+                        title=self._case.title,
+                        picture=self._case.output.picture,
+                    )
+                )
+        return Results(
+            {key: value for each in found for key, value in each.summary.items()},
+            {key: value for each in found for key, value in each.files.items()},
+            [line for each in found for line in each.lines],
+        )
+
+    def _finish_walls(self, out: Path | None, step: int) -> Results:
+        walls = self.wall_stress
+        if not walls.present:
+            return Results()
+        last_only = not walls.samples
+        if last_only:
+            self._sample_walls(step)
+        files = {}
+        if out is not None and self._case.output.fields:
+            files["wall stress"] = out / WALL_FILE
+            walls.write(files["wall stress"], step * self._units.time_step)
+        numbers = walls.numbers()
+        if last_only:
+            walls.clear()
+        if not numbers:
+            return Results()
+        line = (
+            f"shear stress on walls {numbers['mean_pa']:.4g} Pa in the mean of their points "
+            f"({numbers['least_pa']:.3g} to {numbers['largest_pa']:.3g})"
+        )
+        return Results({"wall_stress": numbers}, files, [line])

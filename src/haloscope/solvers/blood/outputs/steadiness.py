@@ -1,0 +1,198 @@
+"""Whether the flow in a straight vessel is steady: what its samples show, how long it has gone on.
+
+Sums are kept by stretches of samples that follow one another. When all are full, neighbours are put
+together, so that runs of any length take the same memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.numerics.exact_sums import total
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+STRETCHES = 64
+"""Sums that are kept; even."""
+MOST_CHANGE = 0.01
+"""Of flow, pressure gradient and drive, relative, in a flow that is called steady."""
+_PARTS = 4
+# Parts of the samples whose means are compared.
+_STARTUPS = 5.0
+# Of start-up times: less than exp(-5) = 0.7 % is left of the slowest part of the start-up.
+_DIAMETERS = 25.0
+# Way in which cells that were spread evenly come to their places across a vessel: D. Katanov,
+# G. Gompper, D. A. Fedosov, Microvasc. Res. 99 (2015) 57.
+
+
+def stretch_length(samples: int) -> int:
+    """How many samples make a stretch: the least power of 2 with which there is room for all."""
+    return 1 << max(0, -(-samples // STRETCHES) - 1).bit_length()
+
+
+def add_sample(sums: Integers, taken: int, added: Integers) -> None:
+    """Add a sample to sums over stretches, in place; samples come in their order.
+
+    Parameters
+    ----------
+    sums
+        (2, STRETCHES), as :func:`haloscope.numerics.exact_sums.exact_sum` gives them.
+    taken
+        Samples that the sums hold.
+    added
+        The sample, (2,).
+    """
+    length = stretch_length(taken + 1)
+    if length > stretch_length(taken):
+        half = STRETCHES // 2
+        sums[:, :half] = sums[:, ::2] + sums[:, 1::2]
+        sums[:, half:] = 0
+    sums[:, taken // length] += added
+
+
+def means_of_parts(sums: Integers, samples: int) -> tuple[Floats, Floats]:
+    """Means over quarters of the samples, or over fewer parts of fewer samples.
+
+    Parameters
+    ----------
+    sums
+        Over stretches of all ranks, (2, STRETCHES).
+    samples
+        How many they hold, at least 1.
+
+    Returns
+    -------
+    means, middles
+        (parts,) each; a middle is the mean number, from 0, of a part's samples.
+    """
+    length = stretch_length(samples)
+    filled = -(-samples // length)
+    parts = np.array_split(np.arange(filled), min(_PARTS, filled))
+    begins = np.array([part[0] for part in parts]) * length
+    ends = np.append(begins[1:], samples)
+    values = total(sums)
+    means = np.array([values[part].sum() for part in parts]) / (ends - begins)
+    return means, (begins + ends - 1) / 2
+
+
+def largest_change(means: Floats, times: Floats, startup_time: float) -> tuple[float, float]:
+    """How much the means of parts change, and within which time.
+
+    Parameters
+    ----------
+    means, times
+        Of parts of the samples, (parts,), times in s.
+    startup_time
+        In s. Where the parts lie within less, the fastest change goes on for so long.
+
+    Returns
+    -------
+    change, seconds
+        The change has the sign that it has over time; nan where there is one part.
+    """
+    if len(means) < 2:
+        return math.nan, startup_time
+    span = float(times[-1] - times[0])
+    if span < startup_time:
+        rates = np.diff(means) / np.diff(times)
+        return float(rates[np.abs(rates).argmax()]) * startup_time, startup_time
+    low, high = int(means.argmin()), int(means.argmax())
+    return float(means[max(low, high)] - means[min(low, high)]), span
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How far a flow is from being steady.
+
+    Attributes
+    ----------
+    flow_change, gradient_change
+        Relative changes of flow and pressure gradient between quarters of the samples, or within the
+        start-up time where that is longer; nan where they cannot be told.
+    change_time
+        Within which these changes come about, in s.
+    drive_change
+        Relative change over the samples of what the case drives the flow with.
+    startup_time
+        In s; see :meth:`haloscope.solvers.blood.vessels.straight_vessels.StraightVessel.startup_time`.
+    age
+        From step 0 to the last sample, in s.
+    diameters
+        Way of the mean flow in that time over the diameter; None without cells.
+    length
+        Of a vessel with open ends over its diameter: blood that has gone so far is new.
+    """
+
+    flow_change: float
+    gradient_change: float
+    change_time: float
+    drive_change: float
+    startup_time: float
+    age: float
+    diameters: float | None = None
+    length: float = math.inf
+
+    @property
+    def steady(self) -> bool | None:
+        """Whether the flow is steady; None: the samples do not tell."""
+        if self.reasons():
+            return False
+        return None if math.isnan(self.flow_change) else True
+
+    def reasons(self) -> list[str]:
+        """Why the flow is not steady, for people; empty where nothing shows that."""
+        found = []
+        if self.drive_change > MOST_CHANGE:
+            found.append(f"what drives it changes by {100 * self.drive_change:.3g} % meanwhile")
+        for what, change in (
+            ("it", self.flow_change),
+            ("its pressure gradient", self.gradient_change),
+        ):
+            if abs(change) > MOST_CHANGE:
+                found.append(f"{what} changes by {_percent(change)} in {_time(self.change_time)}")
+        needed = _STARTUPS * self.startup_time
+        if self.age < needed:
+            found.append(
+                f"it has gone on for {_time(self.age)} and its start-up takes {_time(needed)}"
+            )
+        way = min(_DIAMETERS, self.length)
+        if self.diameters is not None and not self.diameters >= way:
+            found.append(
+                f"blood has gone {self.diameters:.3g} of the {way:.3g} diameters in which cells come to "
+                "their places"
+            )
+        return found
+
+    def describe(self) -> str:
+        """Whether the flow is steady, for people."""
+        reasons = self.reasons()
+        if reasons:
+            line = "the flow is not steady: " + ", ".join(reasons)
+            if self.drive_change > MOST_CHANGE:
+                return line
+            return f"{line}; run longer or give a larger blood.profile.start"
+        if self.steady is None:
+            return (
+                "one sample does not tell whether the flow is steady: give a smaller "
+                "blood.profile.start or interval"
+            )
+        changes = f"{_percent(self.flow_change)} in {_time(self.change_time)}"
+        return f"the flow is steady: it changes by {changes}"
+
+
+def _percent(change: float) -> str:
+    """A relative change of 3 digits, or of more in whole numbers."""
+    return f"{100 * change:+.3g} %" if abs(change) < 9.99 else f"{100 * change:+.0f} %"
+
+
+def _time(seconds: float) -> str:
+    """A time of 3 digits in a unit that suits it."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,259 @@
+"""Shear stress of the fluid on the walls, at the lattice points next to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Device
+from haloscope.domain.lattice_parts import LatticePart
+from haloscope.exchange.point_fields import PointFields
+from haloscope.exchange.world import World
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.local_stress import COMPONENTS, ChosenPoints, viscous_stress
+from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.blood.vessels.wall_normals import distances_and_normals, wall_points
+from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+VECTOR = "wall_shear_stress"
+MAGNITUDE = "wall_shear_stress_magnitude"
+# In Pa, of sums that a checkpoint may hold: the square of a larger one has no float.
+_LARGEST = 1e100
+_SUMS, _SAMPLES = "wall stress sums", "wall stress samples"
+# Cosine between a wall's normal and a link along which values go on to the wall: within 45 degrees.
+_LEAST_COSINE = 0.7
+
+
+class WallStress:
+    """Shear stress on walls, as a mean of samples.
+
+    At each point next to a wall the stress follows from the point's own populations. It and that
+    of the neighbour away from the wall go on in a line to where the wall is, which is exact where
+    stresses are linear, as in Poiseuille flow; walls that the lattice follows in steps disturb the
+    points next to them (J. Stahl, B. Chopard, J. Latt, Comput. Fluids 39 (2010) 1625). What acts
+    along the wall, with the normal of the geometry, is the shear stress.
+
+    Parameters
+    ----------
+    device, fluid, vessel, part, region, units, world
+        The parts of a rank's solver.
+    tau, law
+        Relaxation time of the fluid outside of cells, which is what walls are thought to meet;
+        with Carreau's law this one instead.
+
+    Attributes
+    ----------
+    samples
+        How many the mean is of.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        fluid: Fluid,
+        vessel: Vessel,
+        part: LatticePart,
+        region: Region,
+        units: LatticeUnits,
+        world: World,
+        *,
+        tau: float,
+        law: Carreau | None = None,
+    ) -> None:
+        self._units, self._world, self._law = units, world, law
+        self._tau = tau if law is None else None
+        self.samples = 0
+        own = wall_points(part)
+        self.present = world.any(len(own) > 0)
+        """Whether there are walls at all."""
+        if not self.present:
+            return
+        lattice = vessel.lattice
+        x, y, z = lattice.origin.tolist()
+        self.places = PointFields(
+            world,
+            part.numbers[own],
+            lattice.shape,
+            origin=(x, y, z),
+            spacing=lattice.spacing,
+            periodic=lattice.periodic,
+        )
+        distances, self._normals = distances_and_normals(vessel, part, own)
+        near, self._share = _neighbours(part, own, distances, self._normals)
+        self._sums = np.zeros((3, len(own)))
+        self._find(device, fluid, part, region, own, near)
+
+    def _find(
+        self,
+        device: Device,
+        fluid: Fluid,
+        part: LatticePart,
+        region: Region,
+        own: Integers,
+        near: Integers,
+    ) -> None:
+        """Which points' stresses are needed here, and which others ask for."""
+        ghosts = np.unique(near[near >= part.owned])
+        owners = region.boxes.owners(part.coordinates[ghosts])
+        asked = [np.flatnonzero(owners == rank) for rank in range(self._world.size)]
+        came = self._world.exchange([part.numbers[ghosts[at]].view(np.uint8) for at in asked])
+        served = [part.find(np.frombuffer(each.tobytes(), np.int64), region.shape) for each in came]
+        chosen = np.unique(np.concatenate([own, near[near < part.owned], *served]))
+        self._points = ChosenPoints(device, fluid, part, chosen)
+        self._own = np.searchsorted(chosen, own)
+        self._served = [np.searchsorted(chosen, each) for each in served]
+        # What comes from others stands behind, by rank.
+        place = np.empty(len(ghosts), np.int64)
+        place[np.concatenate(asked)] = len(chosen) + np.arange(len(ghosts))
+        self._near = np.searchsorted(chosen, near)
+        away = near >= part.owned
+        self._near[away] = place[np.searchsorted(ghosts, near[away])]
+
+    def sample(self, body_force: Floats) -> None:
+        """Add the present stress; all ranks call this.
+
+        Parameters
+        ----------
+        body_force
+            Force density along x, y, z in lattice units that acted in the last step.
+        """
+        if not self.present:
+            return
+        points = self._points
+        force = points.forces() + np.reshape(body_force, (3, 1))
+        stress = viscous_stress(points.populations(), force, self._tau, self._law)
+        given = [np.ascontiguousarray(stress[:, at].T).reshape(-1) for at in self._served]
+        came = self._world.exchange([each.view(np.uint8) for each in given])
+        others = np.frombuffer(b"".join(each.tobytes() for each in came)).reshape(-1, 6).T
+        near = np.concatenate([stress, others], axis=1)[:, self._near]
+        here = stress[:, self._own]
+        at_wall = here + self._share * (here - near)
+        self._sums += _shear(at_wall, self._normals.T) * self._units.pressure
+        self.samples += 1
+
+    def clear(self) -> None:
+        """Forget all samples."""
+        self.samples = 0
+        if self.present:
+            self._sums[:] = 0
+
+    # Restarts
+
+    def extras(self) -> dict[str, NDArray[np.generic]]:
+        """Sums so far, whole on rank 0; all ranks call this."""
+        if not self.present:
+            return {}
+        found: dict[str, NDArray[np.generic]] = {_SAMPLES: np.array([self.samples], np.int64)}
+        rows = [row for row in map(self._whole, self._sums) if row is not None]
+        return found | {_SUMS: np.stack(rows)} if rows else found
+
+    def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a checkpoint; all ranks call this.
+
+        Raises
+        ------
+        InputError
+            Its sums are damaged or of other walls.
+        """
+        if not self.present:
+            return
+        self.clear()
+        if _SUMS not in extras or _SAMPLES not in extras:
+            return
+        rows = saved_numbers(extras, _SUMS, (3, *self.places.shape), least=-_LARGEST, most=_LARGEST)
+        samples = int(saved_counts(extras, _SAMPLES, (1,))[0])
+        for row, values in zip(self._sums, rows, strict=True):
+            row[:] = self.places.own(values.__getitem__)
+        self.samples = samples
+
+    # The mean
+
+    def _whole(self, values: Floats) -> Floats | None:
+        """Values at all wall points in raster order, on rank 0."""
+        return self.places.collect(values, 0, self.places.shape[0])
+
+    def _magnitude(self) -> Floats:
+        x, y, z = self._sums / self.samples
+        size: Floats = np.sqrt(x * x + y * y + z * z)
+        return size
+
+    def numbers(self) -> dict[str, Any]:
+        """Of the mean of all samples, in Pa; all ranks call this, and rank 0 gets them.
+
+        Each point counts the same, whatever the area of the wall next to it.
+        """
+        size = self._whole(self._magnitude())
+        parts = [self._whole(row / self.samples) for row in self._sums]
+        if size is None:
+            return {}
+        low, high = np.percentile(size, (5, 95)).tolist()
+        return {
+            "points": len(size),
+            "samples": self.samples,
+            "mean_pa": float(size.mean()),
+            "least_pa": float(size.min()),
+            "largest_pa": float(size.max()),
+            "5_percent_below_pa": low,
+            "5_percent_above_pa": high,
+            "mean_vector_pa": [float(row.mean()) for row in parts if row is not None],
+        }
+
+    def write(self, path: Path, time: float) -> None:
+        """Write the mean as VTKHDF, a vector and its magnitude in Pa; all ranks call this."""
+        x, y, z = (f"{VECTOR}_{axis}" for axis in "xyz")
+        mean = (self._sums / self.samples).astype(np.float32)
+        self.places.write(
+            path,
+            {
+                MAGNITUDE: lambda: self._magnitude().astype(np.float32),
+                x: lambda: mean[0],
+                y: lambda: mean[1],
+                z: lambda: mean[2],
+            },
+            {VECTOR: (x, y, z)},
+            time,
+        )
+
+
+def _neighbours(
+    part: LatticePart, own: Integers, distances: Floats, normals: Floats
+) -> tuple[Integers, Floats]:
+    """For each point its neighbour away from the wall, or itself; and the step back to the wall.
+
+    The step is a share of the way between the two.
+    """
+    best = np.full(len(own), _LEAST_COSINE)
+    near, share = own.copy(), np.zeros(len(own))
+    for i in range(1, DIRECTIONS):
+        # The neighbour at x - c.
+        along = np.zeros(len(own))
+        for axis in range(3):
+            along -= int(VELOCITIES[i, axis]) * normals[:, axis]
+        cosine = along / np.sqrt(float((VELOCITIES[i] ** 2).sum()))
+        there = part.sources[i - 1, own].astype(np.int64)
+        better = (there >= 0) & (part.openings[there] < 0) & (cosine > best)
+        best[better], near[better] = cosine[better], there[better]
+        share[better] = distances[better] / along[better]
+    return near, share
+
+
+def _shear(stress: Floats, normals: Floats) -> Floats:
+    """What acts on a wall along it: the traction (3, n) of stresses (6, n) less its normal part."""
+    traction = np.zeros_like(normals)
+    for row, (a, b) in zip(stress, COMPONENTS, strict=True):
+        traction[a] += row * normals[b]
+        if a != b:
+            traction[b] += row * normals[a]
+    along = traction[0] * normals[0] + traction[1] * normals[1] + traction[2] * normals[2]
+    shear: Floats = traction - along * normals
+    return shear

@@ -1,0 +1,1 @@
+"""The flows and cells that checks compare with published numbers and exact solutions."""

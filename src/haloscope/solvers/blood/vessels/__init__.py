@@ -1,0 +1,1 @@
+"""From the vessel of a case to points, openings, walls and signals."""

@@ -1,0 +1,212 @@
+"""Straight tubes and channels as profiles see them: axis, walls, and distances across."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.case_vessels import MICRO, Channel, Tube
+from haloscope.solvers.blood.fluid.lattice_flow import permeability
+from haloscope.solvers.blood.vessels.rheology import duct_permeability, tube_permeability
+from haloscope.solvers.blood.vessels.vessels import Vessel
+
+Floats = NDArray[np.float64]
+
+# Ways in which the edge of the cells in a tube is looked at, over a full turn.
+_VIEWS = 32
+# A gradient below this part of that which the flow would need as plasma is none.
+_NO_GRADIENT = 1e-6
+# Square of the first zero of the Bessel function J0.
+_SLOWEST_IN_TUBE = 5.783185962946785
+
+
+@dataclass(frozen=True, eq=False)
+class StraightVessel:
+    """A tube or a channel with flow along an axis; lengths in m.
+
+    Attributes
+    ----------
+    axis
+        Of the flow: 0, 1 or 2.
+    across
+        Axis of a channel's profile, between its nearer walls; None: a tube.
+    height
+        A tube's radius, or the distance of these walls. That of halfway walls is as the lattice
+        has it: the radius follows from the area of the cross-section.
+    width
+        Distance of a channel's other walls; infinite: there are none.
+    wall
+        Radius, or distance of walls, of the geometry itself.
+    area, perimeter
+        Of the cross-section; of a channel without other walls for one period.
+    permeability
+        Mean speed of a plain fluid over G/mu, its pressure gradient and viscosity, in m^2. In a
+        tube with halfway walls it is that of the lattice's own cross-section with its steps.
+    planes
+        First plane of points along the axis that counts, and the one after the last: all, or the
+        middle half of a vessel that is open at its ends.
+    closed
+        Whether its ends are joined.
+    """
+
+    axis: int
+    across: int | None
+    height: float
+    width: float
+    wall: float
+    area: float
+    perimeter: float
+    permeability: float
+    planes: tuple[int, int]
+    closed: bool
+
+    @property
+    def diameter(self) -> float:
+        """Of a tube, or the distance of a channel's nearer walls."""
+        return self.height * (2 if self.across is None else 1)
+
+    def startup_time(self, viscosity: float) -> float:
+        """Time in s in which the slowest part of what is left of a start-up falls by a factor of e.
+
+        R^2 / (5.78 nu) in a tube (P. Szymanski, J. Math. Pures Appl. 11 (1932) 67), h^2 / (pi^2 nu)
+        between plates.
+
+        Parameters
+        ----------
+        viscosity
+            Kinematic viscosity nu of the fluid in m^2/s.
+        """
+        if self.across is None:
+            return self.height**2 / (_SLOWEST_IN_TUBE * viscosity)
+        return 1 / (math.pi**2 * viscosity * (self.height**-2 + self.width**-2))
+
+    def distances(self, positions: Floats) -> Floats:
+        """Distances (n,) of positions (n, 3) from the tube's axis or the channel's first wall."""
+        if self.across is not None:
+            return np.asarray(positions[:, self.across], np.float64)
+        return np.asarray(np.linalg.norm(np.delete(positions, self.axis, axis=1), axis=1))
+
+    def plasma_speed(self, gradient: float, viscosity: float) -> float:
+        """Mean speed in m/s of a plain fluid driven by a pressure gradient in Pa/m."""
+        return self.permeability * gradient / viscosity
+
+    def has_gradient(self, gradient: float, speed: float, viscosity: float) -> bool:
+        """Whether a flow with a mean speed has a pressure gradient beyond rounding."""
+        needed = abs(speed) * _NO_GRADIENT
+        return abs(self.plasma_speed(gradient, viscosity)) > needed > 0
+
+    def wall_stress(self, gradient: float) -> float:
+        """Mean shear stress on the walls in Pa that balances a pressure gradient in Pa/m."""
+        return gradient * self.area / self.perimeter
+
+    def parabola(self, distances: Floats, mean: float) -> Floats | None:
+        """Speeds of a plain fluid with a mean speed; None for a channel with four walls."""
+        if self.across is None:
+            return 2 * mean * (1 - (distances / self.height) ** 2)
+        if math.isfinite(self.width):
+            return None
+        depth = distances + (self.height - self.wall) / 2
+        return 6 * mean * depth * (self.height - depth) / self.height**2
+
+    @property
+    def views(self) -> tuple[Floats, Floats]:
+        """Directions (n, 3) toward walls, and how far from the origin the wall is in each, (n,)."""
+        if self.across is not None:
+            toward = np.zeros((2, 3))
+            toward[:, self.across] = -1.0, 1.0
+            return toward, np.array([0.0, self.wall])
+        one, two = (axis for axis in range(3) if axis != self.axis)
+        turns = 2 * np.pi * np.arange(_VIEWS) / _VIEWS
+        toward = np.zeros((_VIEWS, 3))
+        toward[:, one], toward[:, two] = np.cos(turns), np.sin(turns)
+        return toward, np.full(_VIEWS, self.wall)
+
+    def describe(self) -> str:
+        """Its size, for people."""
+        if self.across is None:
+            return f"tube of {2 * self.height / MICRO:.4g} um"
+        if math.isinf(self.width):
+            return f"walls {self.height / MICRO:.4g} um apart"
+        return f"channel of {self.height / MICRO:.4g} x {self.width / MICRO:.4g} um"
+
+
+def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
+    """What a case with a profile has as its vessel.
+
+    Raises
+    ------
+    InputError
+        The vessel is not straight, or nothing tells along which axis it flows.
+    """
+    shape, lattice = table.vessel, vessel.lattice
+    h, interpolated = lattice.spacing, table.walls.kind == "interpolated"
+    if isinstance(shape, Tube):
+        axis = "xyz".index(shape.axis)
+        wall = shape.radius_um * MICRO
+        area = lattice.count / lattice.shape[axis] * h**2
+        radius = wall if interpolated else math.sqrt(area / math.pi)
+        planes, closed = _planes(lattice.shape[axis], shape.periodic)
+        return StraightVessel(
+            axis,
+            None,
+            radius,
+            math.inf,
+            wall,
+            math.pi * radius**2,
+            2 * math.pi * radius,
+            tube_permeability(wall) if interpolated else permeability(lattice, axis),
+            planes,
+            closed,
+        )
+    if not isinstance(shape, Channel):
+        raise InputError(
+            "blood.profile is for the vessels blood.tube and blood.channel, which are straight; "
+            "leave it out"
+        )
+    axis = _flow_axis(table, shape)
+    walled = [a for a, name in enumerate("xyz") if name not in (*shape.periodic, *shape.open)]
+    if not walled:
+        raise InputError("blood.profile: the channel has no walls; leave blood.profile out")
+    sizes = [
+        size * MICRO if interpolated or a not in walled else lattice.shape[a] * h
+        for a, size in enumerate(shape.size_um)
+    ]
+    across = min(walled, key=lambda a: sizes[a])
+    other = 3 - axis - across
+    width = sizes[other] if other in walled else math.inf
+    perimeter = 2 * (sizes[other] + (sizes[across] if other in walled else 0.0))
+    planes, closed = _planes(lattice.shape[axis], "xyz"[axis] in shape.periodic)
+    return StraightVessel(
+        axis,
+        across,
+        sizes[across],
+        width,
+        shape.size_um[across] * MICRO,
+        sizes[across] * sizes[other],
+        perimeter,
+        duct_permeability(sizes[across], width),
+        planes,
+        closed,
+    )
+
+
+def _planes(count: int, closed: bool) -> tuple[tuple[int, int], bool]:
+    return ((0, count) if closed else (count // 4, count - count // 4)), closed
+
+
+def _flow_axis(table: BloodTable, channel: Channel) -> int:
+    """Along the pressure gradient, between openings, with moving walls, or along the first axis."""
+    free = ["xyz".index(name) for name in (*channel.open, *channel.periodic)]
+    if not free:
+        raise InputError("blood.profile: the channel is closed on all sides; leave it out")
+    speeds = np.abs(list(table.walls.velocity_m_s.values()) or [(0.0, 0.0, 0.0)]).max(axis=0)
+    for drive in (np.abs(table.pressure_gradient_pa_m), speeds):
+        axis = max(free, key=lambda a: drive[a])
+        if drive[axis] and not channel.open:
+            return axis
+    return free[0]
