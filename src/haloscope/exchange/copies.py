@@ -11,20 +11,16 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.exchange.plan import Message, cut
+from haloscope.exchange.packed import BLOCK, GATHER, SCATTER, SEND, WAIT, Packed
+from haloscope.exchange.plan import Message
 from haloscope.exchange.sharing import Sharing, plan_of, ranges
 from haloscope.exchange.transports import Slot, Transport
 from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
-_GATHER = Region("gather", movement=True)
-_SEND = Region("exchange send", movement=True)
+CHUNK_COLUMNS = 5
+"""Of the rows for kernels of gather_scatter.cpp, each for a piece of a message."""
 _WITHIN = Region("gather-scatter within")
-_WAIT = Region("exchange wait", movement=True)
-_SCATTER = Region("scatter", movement=True)
-
-BLOCK = 256
-"""Threads of a GPU block, which packs or unpacks a chunk of a message."""
 _LARGEST_INT = 2**31 - 1
 
 
@@ -81,7 +77,7 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> 
         raise ValueError(f"{what} needs an array without gaps; give the whole of it")
 
 
-class Copies(ABC):
+class Copies(Packed, ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
     `regions` are the phases that are told of: packing, sending, what needs no message, waiting,
@@ -97,7 +93,7 @@ class Copies(ABC):
         How many fields go together, and where they lie.
     """
 
-    regions = _GATHER, _SEND, _WITHIN, _WAIT, _SCATTER
+    regions = GATHER, SEND, _WITHIN, WAIT, SCATTER
 
     def __init__(
         self,
@@ -111,8 +107,8 @@ class Copies(ABC):
         stream: Any = None,
     ) -> None:
         plan = plan_of(sharing, fields)
-        self._device, self._transport, self._stream = device, transport, stream
-        self._placement, self._dtype = placement, np.dtype(dtype)
+        super().__init__(device, plan, dtype, transport, stream)
+        self._placement = placement
         self._values = placement.values(sharing.size, fields)
         # Messages may have two places each, with room for flags and gaps between them.
         most = max(self._values, 4 * sum(m.size for m in plan.sends))
@@ -122,31 +118,14 @@ class Copies(ABC):
             "index": "int" if self._index == np.int32 else "long",
             "FIELDS": fields,
         }
-        self._flagged = any(slot.flags for slot in transport.outgoing)
-        self._outgoing, self._sends = self._chunks(plan.sends, transport.outgoing)
-        self._incoming, self._receives = self._chunks(plan.receives, transport.incoming)
-        self._sent = device.zeros((max(1, self._sends),), np.int64)
-        self._received = device.zeros((max(1, self._receives),), np.int64)
+        self._outgoing, self._sends, self._sent = self._chunks(plan.sends, transport.outgoing)
+        self._incoming, self._receives, self._received = self._chunks(
+            plan.receives, transport.incoming
+        )
         self._gather_list = self._list(sharing, sharing.groups[order])
         self._gathers: dict[tuple[int, str], tuple[Array, Launch]] = {}
         self._scatters: dict[tuple[int, int, str], tuple[Array, Array, Launch | None, Launch]] = {}
         self._under_way = "SUM"
-        self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
-        self.messages_sent = len(plan.sends)
-
-    @property
-    def transport(self) -> str:
-        """Name of the transport in use."""
-        return self._transport.name
-
-    @property
-    def capturable(self) -> bool:
-        """Whether `start` and `finish` may be captured into a graph."""
-        return self._transport.capturable
-
-    def progress(self) -> None:
-        """Give messages that are under way a chance to go on."""
-        self._transport.progress()
 
     def _start(self, state: Array, operation: str) -> None:
         self._under_way = operation
@@ -236,17 +215,15 @@ class Copies(ABC):
         positions = sharing.positions[ranges(sharing.starts[groups], counts)]
         return self._on_device(starts), self._on_device(self._places(positions))
 
-    def _chunks(self, messages: Sequence[Message], slots: Sequence[Slot]) -> tuple[Array, int]:
-        """Rows for the kernels, see gather_scatter.cpp, and how many. Cores take whole messages."""
-        size, rows, first = self._dtype.itemsize, [], 0
-        for message, slot in zip(messages, slots, strict=True):
-            pieces = [(begin, count) for _, begin, count in cut(message)]
-            if self._device.kind == "cpu":
-                pieces = [(0, message.size)]
-            for number, (begin, count) in enumerate(pieces):
-                flag = slot.flags + 8 * number if slot.flags else 0
-                rows.append(
-                    (first + begin, count, slot.even + begin * size, slot.odd + begin * size, flag)
-                )
-            first += message.size
-        return self._device.from_host(np.array(rows, np.int64).reshape(len(rows), 5)), len(rows)
+    def _chunks(
+        self, messages: Sequence[Message], slots: Sequence[Slot]
+    ) -> tuple[Array, int, Array]:
+        """Rows for the kernels, see gather_scatter.cpp, how many, and exchanges that each has seen."""
+        firsts = np.cumsum([0, *(message.size for message in messages)])
+        return self._table(
+            [
+                (int(firsts[p.message]) + p.begin, p.size, *p.places)
+                for p in self._pieces(messages, slots)
+            ],
+            CHUNK_COLUMNS,
+        )

@@ -19,7 +19,8 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import BLOCK, Copies, Placement
+from haloscope.exchange.copies import Copies, Placement
+from haloscope.exchange.packed import BLOCK
 from haloscope.exchange.plan import Message
 from haloscope.exchange.sharing import (
     Sharing,

@@ -14,23 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Device, Kernel
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import BLOCK, require_room
+from haloscope.exchange.copies import CHUNK_COLUMNS, require_room
 from haloscope.exchange.list_finding import Listed, Lists
-from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.packed import BLOCK, Bound, Copying
+from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.repacking import in_memory_order
 from haloscope.exchange.transports import Slot, Transport
 from haloscope.exchange.transports.repacked import RepackedTransport
 from haloscope.exchange.world import World
-from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
-_GATHER = Region("gather", movement=True)
-_SEND = Region("exchange send", movement=True)
-_WAIT = Region("exchange wait", movement=True)
-_SCATTER = Region("scatter", movement=True)
 _LARGEST_INT = 2**31 - 1
 # Values are moved, and half precision as bits: not all compilers and no MPI know it.
 _TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
@@ -64,7 +60,7 @@ class Settings:
         return found
 
 
-class OneWay:
+class OneWay(Copying):
     """Repeated copying of listed entries to other ranks, one message to each.
 
     Contract: all ranks call `start` and `finish` in turn and in the same order, and leave what goes
@@ -83,113 +79,61 @@ class OneWay:
 
     def __init__(self, settings: Settings, lists: Lists, transport: Transport) -> None:
         device, fields, field_stride = settings.device, settings.fields, settings.field_stride
-        self._dtype = np.dtype(settings.dtype)
-        self._values = values_needed(lists, fields, field_stride)
         plan = plan_of_lists(lists, fields, both_ways=device.kind != "cpu")
+        super().__init__(device, plan, settings.dtype, transport, settings.stream)
+        self._values = values_needed(lists, fields, field_stride)
         if isinstance(transport, RepackedTransport):
             out, outgoing = in_memory_order(plan.sends, lists.sends, fields, field_stride)
             into, incoming = in_memory_order(plan.receives, lists.receives, fields, field_stride)
             transport.arrange(outgoing, incoming)
             lists, fields = Lists(out, into), 1
             settings = replace(settings, fields=1, field_stride=0, kernels={})
-        self._device, self._settings, self._transport = device, settings, transport
+        self._settings = settings
         self._index = np.dtype(np.int32 if self._values < _LARGEST_INT else np.int64)
-        sends, self._sends = self._chunks(plan.sends, lists.sends, fields, transport.outgoing)
-        came, self._receives = self._chunks(
-            plan.receives, lists.receives, fields, transport.incoming
-        )
+        sends = self._chunks(plan.sends, lists.sends, fields, transport.outgoing)
+        receives = self._chunks(plan.receives, lists.receives, fields, transport.incoming)
         # Each entry of a message is made of one value of each field: ranges of one.
         starts = self._on_device(np.arange(len(lists.sent) + 1))
-        sent, received = (
-            device.zeros((max(1, chunks),), np.int64) for chunks in (self._sends, self._receives)
+        self._out = (starts, self._on_device(lists.sent), *sends)
+        self._into = (self._on_device(lists.received), *receives)
+        self._blocks = sends[1], receives[1]
+
+    def _bind(self, state: Array) -> Bound:
+        require_room(state, self._dtype, self._values, "an exchange of lists")
+        gather, place = (
+            self._settings.kernel(name, self._index).bind(
+                state,
+                self._settings.field_stride,
+                *arguments,
+                extent=(BLOCK * max(1, blocks),),
+                block=(BLOCK,),
+                stream=self._stream,
+            )
+            for name, blocks, arguments in (
+                ("gather", self._blocks[0], self._out),
+                ("place", self._blocks[1], self._into),
+            )
         )
-        self._out = (starts, self._on_device(lists.sent), sends, self._sends, sent)
-        self._into = (self._on_device(lists.received), came, self._receives, received)
-        self._launches: dict[int, tuple[Array, Launch, Launch]] = {}
-        self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
-        self.messages_sent = len(plan.sends)
-
-    @property
-    def transport(self) -> str:
-        """Name of the transport in use."""
-        return self._transport.name
-
-    @property
-    def capturable(self) -> bool:
-        """Whether `start` and `finish` may be captured into a graph."""
-        return self._transport.capturable
-
-    def prepare(self, *states: Array) -> None:
-        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
-        for state in states:
-            self._bound(state)
-
-    def start(self, state: Array) -> None:
-        """Pack the entries that go out and begin to send them."""
-        with _GATHER:
-            self._bound(state)[1]()
-        with _SEND:
-            self._transport.start()
-
-    def progress(self) -> None:
-        """Give messages that are under way a chance to go on."""
-        self._transport.progress()
-
-    def finish(self, state: Array) -> None:
-        """Wait for what comes in and put it into the array."""
-        with _WAIT:
-            self._transport.finish()
-        with _SCATTER:
-            self._bound(state)[2]()
-
-    def swap(self, state: Array) -> None:
-        """Start and finish with nothing in between."""
-        self.start(state)
-        self.finish(state)
-
-    def _bound(self, state: Array) -> tuple[Array, Launch, Launch]:
-        found = self._launches.get(id(state))
-        if found is None:
-            require_room(state, self._dtype, self._values, "an exchange of lists")
-            launches = []
-            for name, chunks, arguments in (
-                ("gather", self._sends, self._out),
-                ("place", self._receives, self._into),
-            ):
-                launches.append(
-                    self._settings.kernel(name, self._index).bind(
-                        state,
-                        self._settings.field_stride,
-                        *arguments,
-                        extent=(BLOCK * max(1, chunks),),
-                        block=(BLOCK,),
-                        stream=self._settings.stream,
-                    )
-                )
-            found = self._launches[id(state)] = (state, launches[0], launches[1])
-        return found
+        return Bound(state, gather, place)
 
     def _on_device(self, values: np.ndarray) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._index))
 
     def _chunks(
         self, messages: Sequence[Message], listed: Listed, fields: int, slots: Sequence[Slot]
-    ) -> tuple[Array, int]:
-        """Rows for the kernels, see gather_scatter.cpp, and how many. Cores take whole messages."""
-        size, rows, first = self._dtype.itemsize, [], 0
+    ) -> tuple[Array, int, Array]:
+        """Rows for the kernels, see gather_scatter.cpp, how many, and exchanges that each has seen."""
         entries = dict(listed)
-        for message, slot in zip(messages, slots, strict=True):
-            # A message that only keeps two ranks in step has flags, and nothing to pack.
-            wanted = fields * len(entries.get(message.rank, ()))
-            pieces = [(0, wanted)]
-            if self._device.kind != "cpu":
-                pieces = [(begin, count) for _, begin, count in cut(message)]
-            for number, (begin, count) in enumerate(pieces):
-                flag = slot.flags + 8 * number if slot.flags else 0
-                places = (slot.even + begin * size, slot.odd + begin * size, flag)
-                rows.append((first + begin, min(count, wanted), *places))
-            first += wanted
-        return self._device.from_host(np.array(rows, np.int64).reshape(len(rows), 5)), len(rows)
+        # A message that only keeps two ranks in step has flags, and nothing to pack.
+        wanted = [fields * len(entries.get(message.rank, ())) for message in messages]
+        firsts = np.cumsum([0, *wanted])
+        return self._table(
+            [
+                (int(firsts[p.message]) + p.begin, min(p.size, wanted[p.message]), *p.places)
+                for p in self._pieces(messages, slots)
+            ],
+            CHUNK_COLUMNS,
+        )
 
 
 @dataclass(frozen=True, eq=False)

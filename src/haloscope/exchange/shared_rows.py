@@ -14,24 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Device
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import BLOCK
-from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.packed import BLOCK, Bound, Copying
+from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.repacking import rows_in_memory_order
 from haloscope.exchange.transports import Slot, Transport
 from haloscope.exchange.transports.repacked import RepackedTransport
 from haloscope.exchange.world import World
-from haloscope.scope.regions import Region
 
 _SOURCE = Path(__file__).with_name("shared_rows.cpp")
-_GATHER = Region("gather", movement=True)
-_SEND = Region("exchange send", movement=True)
-_WAIT = Region("exchange wait", movement=True)
-_SCATTER = Region("scatter", movement=True)
-
 Rows = NDArray[np.int64]
 Rooms = Mapping[int, int]
 
@@ -39,10 +33,12 @@ _GROWTH = 1.15
 _SPARE_ROWS = 4
 # Kernels count the values of a message in 32 bits.
 _MOST_VALUES = 2**32 - 1
+# Of the rows for shared_rows.cpp.
+_COLUMNS = 7
 _WORDS = {8: "long", 4: "int"}
 
 
-class SharedRows:
+class SharedRows(Copying):
     """Repeated exchange of rows: each rank sends those that it has listed for each other one.
 
     Contract: all ranks call `start` and `finish` in turn and in the same order, and leave rows that
@@ -52,6 +48,8 @@ class SharedRows:
     send the same row, of which one at most has written anything but +0 as a value, and after it all
     of them have what that rank wrote, to the last bit. What `finish` gives is in place for kernels
     launched after it on the same stream. One message goes to each rank that rows are shared with.
+
+    Arrays are flat: all fields one after the other, each of a whole number of rows.
 
     Made by :func:`open_shared_rows`.
 
@@ -78,8 +76,9 @@ class SharedRows:
         *,
         completes: bool = True,
     ) -> None:
-        self._device, self._transport, self._stream = device, transport, stream
-        self._width, self._fields, self._dtype = width, fields, np.dtype(dtype)
+        plan = plan_of_rooms(rooms, width * fields)
+        super().__init__(device, plan, dtype, transport, stream)
+        self._width, self._fields = width, fields
         self._constants: Constants = {
             "real": _WORDS[self._dtype.itemsize],
             "FIELDS": fields,
@@ -92,26 +91,12 @@ class SharedRows:
         )
         self._listed = [np.zeros(max(1, messages + sum(room.values())), np.int32) for room in rooms]
         self.lists = tuple(device.from_host(listed) for listed in self._listed)
-        plan = plan_of_rooms(rooms, width * fields)
         if isinstance(transport, RepackedTransport):
             orders = (rows_in_memory_order(list(room.values()), width, fields) for room in rooms)
             transport.arrange(*orders)
         self._out = self._chunks(plan.sends, transport.outgoing, self.firsts[0])
         self._into = self._chunks(plan.receives, transport.incoming, self.firsts[1])
-        self._launches: dict[int, tuple[Array, Launch, Launch]] = {}
         self._largest = -1
-        self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
-        self.messages_sent = len(plan.sends)
-
-    @property
-    def transport(self) -> str:
-        """Name of the transport in use."""
-        return self._transport.name
-
-    @property
-    def capturable(self) -> bool:
-        """Whether `start` and `finish` may be captured into a graph."""
-        return self._transport.capturable
 
     def fits(self, sent: Rooms, received: Rooms) -> bool:
         """Whether there is room for so many rows to and from other ranks."""
@@ -143,45 +128,7 @@ class SharedRows:
                 self._listed[way] = found
                 self.lists[way][...] = self._device.from_host(found)
 
-    def prepare(self, *states: Array) -> None:
-        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
-        for state in states:
-            self._bound(state)
-
-    def forget(self, state: Array) -> None:
-        """Let go of an array that will not be given again."""
-        self._launches.pop(id(state), None)
-
-    def start(self, state: Array) -> None:
-        """Pack the rows that are shared and begin to send them.
-
-        Parameters
-        ----------
-        state
-            Flat array of all fields one after the other, each of a whole number of rows.
-        """
-        with _GATHER:
-            self._bound(state)[1]()
-        with _SEND:
-            self._transport.start()
-
-    def progress(self) -> None:
-        """Give messages that are under way a chance to go on."""
-        self._transport.progress()
-
-    def finish(self, state: Array) -> None:
-        """Wait for what comes in and put it into the array."""
-        with _WAIT:
-            self._transport.finish()
-        with _SCATTER:
-            self._bound(state)[2]()
-
-    def swap(self, state: Array) -> None:
-        """Start and finish with nothing in between."""
-        self.start(state)
-        self.finish(state)
-
-    def _bound(self, state: Array) -> tuple[Array, Launch, Launch]:
+    def _bound(self, state: Array) -> Bound:
         values = state.nbytes // state.itemsize
         # Rows that are listed later may lie beyond the end of an array that was given before.
         if state.dtype != self._dtype or values < self._fields * self._width * (self._largest + 1):
@@ -189,44 +136,38 @@ class SharedRows:
                 f"an array of {values} values of {state.dtype} is given to an exchange of rows that "
                 f"needs {self._fields} x {self._width} x {self._largest + 1} of {self._dtype}"
             )
-        found = self._launches.get(id(state))
-        if found is None:
-            launches = [
-                self._device.kernel(_SOURCE, name, self._constants).bind(
-                    state,
-                    values // self._fields,
-                    self._width,
-                    listed,
-                    *chunks,
-                    extent=(BLOCK * max(1, chunks[1]),),
-                    block=(BLOCK,),
-                    stream=self._stream,
-                )
-                for name, listed, chunks in (
-                    ("pack_rows", self.lists[0], self._out),
-                    ("place_rows", self.lists[1], self._into),
-                )
-            ]
-            found = self._launches[id(state)] = (state, launches[0], launches[1])
-        return found
+        return super()._bound(state)
+
+    def _bind(self, state: Array) -> Bound:
+        pack, place = (
+            self._device.kernel(_SOURCE, name, self._constants).bind(
+                state,
+                state.nbytes // state.itemsize // self._fields,
+                self._width,
+                listed,
+                *chunks,
+                extent=(BLOCK * max(1, chunks[1]),),
+                block=(BLOCK,),
+                stream=self._stream,
+            )
+            for name, listed, chunks in (
+                ("pack_rows", self.lists[0], self._out),
+                ("place_rows", self.lists[1], self._into),
+            )
+        )
+        return Bound(state, pack, place)
 
     def _chunks(
         self, messages: Sequence[Message], slots: Sequence[Slot], firsts: NDArray[np.int64]
     ) -> tuple[Array, int, Array]:
         """Rows for the kernels, see shared_rows.cpp, how many, and exchanges that each has seen."""
-        size, chunks = self._dtype.itemsize, []
-        each = zip(messages, slots, firsts.tolist(), strict=True)
-        for number, (message, slot, first) in enumerate(each):
-            pieces = [(begin, count) for _, begin, count in cut(message)]
-            if self._device.kind == "cpu":
-                pieces = [(0, message.size)]
-            for piece, (begin, count) in enumerate(pieces):
-                flag = slot.flags + 8 * piece if slot.flags else 0
-                places = (slot.even + begin * size, slot.odd + begin * size, flag)
-                chunks.append((number, first, begin, count, *places))
-        table = np.array(chunks, np.int64).reshape(len(chunks), 7)
-        epochs = self._device.zeros((max(1, len(chunks)),), np.int64)
-        return self._device.from_host(table), len(chunks), epochs
+        return self._table(
+            [
+                (p.message, int(firsts[p.message]), p.begin, p.size, *p.places)
+                for p in self._pieces(messages, slots)
+            ],
+            _COLUMNS,
+        )
 
 
 def open_shared_rows(

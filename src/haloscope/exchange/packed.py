@@ -1,0 +1,178 @@
+"""What exchanges have in common: messages packed by one kernel, unpacked by another, in pieces."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.transports import Slot, Transport
+from haloscope.scope.regions import Region
+
+BLOCK = 256
+"""Threads of a GPU block, which packs or unpacks a piece of a message."""
+GATHER, SCATTER = Region("gather", movement=True), Region("scatter", movement=True)
+SEND = Region("exchange send", movement=True)
+WAIT = Region("exchange wait", movement=True)
+
+
+class Piece(NamedTuple):
+    """Part of a message that a block of threads takes.
+
+    Attributes
+    ----------
+    message
+        Its number among the messages of one direction.
+    box, begin, size
+        Where its values lie: so many of a box, from this one on.
+    even, odd, flag
+        Addresses of its first value in the exchanges number 0, 2, ... and 1, 3, ..., and of its flag;
+        0: it has none.
+    """
+
+    message: int
+    box: Box
+    begin: int
+    size: int
+    even: int
+    odd: int
+    flag: int
+
+    @property
+    def places(self) -> tuple[int, int, int]:
+        """The three addresses."""
+        return self.even, self.odd, self.flag
+
+
+def pieces(
+    device: Device, messages: Sequence[Message], slots: Sequence[Slot], dtype: np.dtype[Any]
+) -> Iterator[Piece]:
+    """Cut messages for the kernels that pack and unpack; cores take whole boxes."""
+    for number, (message, slot) in enumerate(zip(messages, slots, strict=True)):
+        parts = cut(message)
+        if device.kind == "cpu":
+            parts = [(box, 0, box.size) for box in message.boxes]
+        offset = 0
+        for place, (box, begin, count) in enumerate(parts):
+            flag = slot.flags + 8 * place if slot.flags else 0
+            yield Piece(number, box, begin, count, slot.even + offset, slot.odd + offset, flag)
+            offset += count * dtype.itemsize
+
+
+class Packed:
+    """Messages of one plan that a transport moves.
+
+    Parameters
+    ----------
+    device, dtype, transport, stream
+        As for :class:`haloscope.exchange.exchange.Exchange`.
+    plan
+        Who sends what to whom.
+
+    Attributes
+    ----------
+    bytes_sent, messages_sent
+        In each exchange.
+    """
+
+    def __init__(
+        self, device: Device, plan: Plan, dtype: Any, transport: Transport, stream: Any = None
+    ) -> None:
+        self._device, self._transport, self._stream = device, transport, stream
+        self._dtype = np.dtype(dtype)
+        self._flagged = any(slot.flags for slot in transport.outgoing)
+        self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
+        self.messages_sent = len(plan.sends)
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport in use."""
+        return self._transport.name
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `start` and `finish` may be captured into a graph."""
+        return self._transport.capturable
+
+    def progress(self) -> None:
+        """Give messages that are under way a chance to go on."""
+        self._transport.progress()
+
+    def _pieces(self, messages: Sequence[Message], slots: Sequence[Slot]) -> Iterator[Piece]:
+        return pieces(self._device, messages, slots, self._dtype)
+
+    def _table(self, rows: list[tuple[int, ...]], columns: int) -> tuple[Array, int, Array]:
+        """Rows for a kernel, how many, and how often it has seen each: kernels count that."""
+        table = self._device.from_host(np.array(rows, np.int64).reshape(len(rows), columns))
+        return table, len(rows), self._device.zeros((max(1, len(rows)),), np.int64)
+
+
+class Bound(NamedTuple):
+    """Launches for an array: what packs, what unpacks, and both in one where no host is needed."""
+
+    state: Array
+    pack: Launch
+    unpack: Launch
+    both: Launch | None = None
+
+
+class Copying(Packed, ABC):
+    """Repeated copying of values of an array into the same array of other ranks.
+
+    `regions` are the phases that are told of: packing and unpacking.
+    """
+
+    regions = GATHER, SCATTER
+
+    def __init__(
+        self, device: Device, plan: Plan, dtype: Any, transport: Transport, stream: Any = None
+    ) -> None:
+        super().__init__(device, plan, dtype, transport, stream)
+        self._launches: dict[int, Bound] = {}
+
+    @abstractmethod
+    def _bind(self, state: Array) -> Bound:
+        """Launches for an array that is seen for the first time."""
+
+    def _bound(self, state: Array) -> Bound:
+        found = self._launches.get(id(state))
+        if found is None:
+            found = self._launches[id(state)] = self._bind(state)
+        return found
+
+    def prepare(self, *states: Array) -> None:
+        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
+        for state in states:
+            self._bound(state)
+
+    def forget(self, state: Array) -> None:
+        """Let go of an array that will not be given again."""
+        self._launches.pop(id(state), None)
+
+    def start(self, state: Array) -> None:
+        """Pack what goes out of an array and begin to send it."""
+        with self.regions[0]:
+            self._bound(state).pack()
+        with SEND:
+            self._transport.start()
+
+    def finish(self, state: Array) -> None:
+        """Wait for what comes in and put it into the array."""
+        with WAIT:
+            self._transport.finish()
+        with self.regions[1]:
+            self._bound(state).unpack()
+
+    def swap(self, state: Array) -> None:
+        """Start and finish with nothing in between: one launch where the exchange has one for both."""
+        both = self._bound(state).both
+        if both is None:
+            self.start(state)
+            self.finish(state)
+        else:
+            with WAIT:
+                both()
