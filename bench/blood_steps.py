@@ -125,6 +125,8 @@ def still(solver: BloodSolver) -> None:
             if given.shared:
                 given.shared.velocities = given.shared.forces = _Still()
         suspension._timetable.due = suspension._timetable.look_at = sys.maxsize
+        # Creases that copies get now are nobody's, and smoothing would hand cells over.
+        suspension.smooth = lambda *_: None
     # Graphs hold what was.
     solver.medium.stepping._captured.clear()
 

@@ -162,12 +162,18 @@ def _coupled(
         give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
     )
     coupling.interpolate(give(u.ravel()), positions, some, count, cells)
+    # On half of the processors' room, so that blocks take more than one turn.
+    all_rows = np.arange(count // 1000, dtype=np.int32)
+    beside = give(np.full((3, count), np.nan, dtype))
+    every = SomeCells(give(all_rows), give(np.array([0, len(all_rows)], np.int32)), 1000, True)
+    coupling.interpolate(give(u.ravel()), positions, beside, count, every)
     anew = give(before.ravel())
     coupling.spread(anew, positions, forces, count, afresh=True)
     found = {
         "velocities": velocities,
         "force": force,
         "of some": some,
+        "beside others": beside,
         "force alone": anew.reshape(3, stride)[:, :points],
     }
     return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in found.items()}
@@ -180,8 +186,9 @@ def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype, wit
     every = np.arange(20000)
     there, here = (_coupled(device, kernel, dtype, way, every) for device in (gpu, cores))
     assert not np.array_equal(here["of some"], here["velocities"])
-    for name in ("velocities", "of some"):
+    for name in ("velocities", "of some", "beside others"):
         assert_close({name: there[name]}, {name: here[name]}, _SAME_BITS)
+    assert np.array_equal(here["beside others"], here["velocities"])
     assert not np.array_equal(here["force"], here["force alone"])
     if way != "atomics":
         again = [_coupled(gpu, kernel, dtype, way, every)["force"] for _ in range(10)]

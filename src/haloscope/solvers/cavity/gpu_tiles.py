@@ -89,7 +89,7 @@ def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
 
 
 def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
-    """The tiles with which a box takes less time, as measured; see docs/performance.md.
+    """The tiles with which a box takes less time, as measured; see docs/performance/cavity.md.
 
     Parameters
     ----------

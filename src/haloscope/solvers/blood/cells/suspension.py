@@ -409,6 +409,7 @@ class Suspension:
                     *(given.membranes, given.rows),
                     *(() if given.shared is None else given.shared.exchanges),
                     *(count > 0 for count in given.membranes.parts),
+                    given.mostly_alone,
                 )
             ),
         )
@@ -464,7 +465,8 @@ class Suspension:
             m = given.membranes
             if not given.has(part):
                 continue
-            some = SomeCells(*m.part(part), m.vertices)
+            beside = part == SHARED and given.mostly_alone
+            some = SomeCells(*m.part(part), m.vertices, beside)
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),

@@ -71,11 +71,16 @@ class SomeCells:
         int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
     vertices
         Of a cell: those of cell c are at c vertices and after it.
+    beside
+        Whether as many others get their velocities on another stream meanwhile: then these take half of
+        a GPU's room, so that the others begin at once. Many of their vertices lie outside of the own box,
+        and leave a block with little to do.
     """
 
     rows: Array
     span: Array
     vertices: int
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,12 +245,13 @@ class Coupling:
             Of the device; None: the main one.
         """
         cells = some or SomeCells(self._box, self._box, 0)
+        name = "interpolate beside" if cells.beside else "interpolate"
 
         def bind(*_: Array | int) -> Launch:
             return self._gather(velocity, positions, velocities, count, cells, stream)
 
         arrays = (velocity, positions, velocities, cells.rows, cells.span)
-        self._launch("interpolate", bind, *arrays, count)
+        self._launch(name, bind, *arrays, count)
 
     def spread(
         self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
@@ -318,6 +324,8 @@ class Coupling:
         share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
         in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
+        if some.beside:
+            blocks = min(blocks, _BLOCKS_A_PROCESSOR // 2 * self.device.multiprocessors)
         return interpolate.bind(
             *(*fluid, *vertices, in_turn),
             extent=(blocks * _WIDTH,),
