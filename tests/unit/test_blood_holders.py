@@ -17,6 +17,7 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells import holders
 from haloscope.solvers.blood.cells.holders import Holders, room_for
 from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.shared_vertices import MARGIN, margin_for
 from haloscope.solvers.blood.cells.sharing import Held, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
@@ -124,12 +125,15 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
                 given.membranes.velocities[...] = 0
             mine.share(turn + 1)
             story.append(mine.snapshot())
+        assert mine.holders.margin == margin_for(fastest) > MARGIN
         rooms = [given.membranes.capacity for given in mine.kinds]
         shared = [given.shared.whole.rooms for given in mine.kinds]
         return story, rooms, shared
 
     told = _ranks(tmp_path, work)
     region, kept = _region(_RANKS), 0
+    # Cells are as fast from the first turn on.
+    reach = _REACH + margin_for(1e5) - MARGIN
     for turn in range(len(steps)):
         for kind, count in enumerate((25, 60)):
             parts = [story[turn][kind] for story, _, _ in told]
@@ -141,7 +145,7 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
                     # Each copy is the others', to the last bit.
                     assert np.array_equal(truth.setdefault(cell, vertices), vertices)
                     low, high = vertices.min(axis=1)[None], vertices.max(axis=1)[None]
-                    reached = region.reached(low - _REACH, high + _REACH)[0]
+                    reached = region.reached(low - reach, high + reach)[0]
                     assert np.array_equal(ranks, reached)
                     assert ranks[rank]
                     assert own == (region.owners(vertices.mean(axis=1)[None])[0] == rank)

@@ -15,7 +15,7 @@ from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells.holders import Holders, room_for
 from haloscope.solvers.blood.cells.present_cells import CellKind, Present
-from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels
+from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels, margin_for
 from haloscope.solvers.blood.cells.sharing import Held, Region
 from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
@@ -131,19 +131,23 @@ def test_what_travels_is_what_is_of_use(tmp_path, periodic):
 def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_is_put_right(
     tmp_path,
 ):
-    """What a step gives to vertices, with random velocities in place of the fluid's."""
+    """What a step gives to vertices, with random velocities in place of the fluid's.
+
+    The margin grows with the first ones.
+    """
     region, steps = _region((True, True, True)), 5
 
     def work(device: Any, world: World) -> tuple[int, int, int]:
         mine, random = _Rank(device, world, region), np.random.default_rng(8)
-        truth, behind, moved = mine.truth.copy(), 0, 0
+        truth, behind, moved, margins = mine.truth.copy(), 0, 0, set()
         for turn in range(3):
-            drift = random.uniform(-1, 1, (_CELLS, 1, 3))
+            drift, margin = random.uniform(-1, 1, (_CELLS, 1, 3)), mine.holders.margin
+            margins.add(margin)
             for _ in range(steps):
                 given, held = mine.given, mine.given.held
                 m, shared = given.membranes, given.shared
                 # At most the margin before cells are handed over; some do not move along an axis.
-                speed = (drift + random.uniform(-1, 1, truth.shape)) / 2 * MARGIN / steps
+                speed = (drift + random.uniform(-1, 1, truth.shape)) / 2 * margin / steps
                 speed[random.random(speed.shape) < 0.2] = 0.0
                 force = random.integers(-1, 2, truth.shape).astype(float)
                 x, u, f = (mine.values(name) for name in ("positions", "velocities", "forces"))
@@ -170,6 +174,7 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
             assert np.array_equal(mine.values("positions"), truth[held.ids])
             assert np.array_equal(mine.values("velocities"), speed[held.ids])
             moved += len(np.setxor1d(before, held.ids))
+        assert min(margins) == MARGIN < max(margins)
         return moved, behind, int((~held.own).sum())
 
     told = _on_ranks(tmp_path, work)
@@ -222,6 +227,19 @@ def test_cells_are_handed_over_before_the_margin_can_be_used_up(hands_over):
         assert min(table.look_at, table.due) > step
     assert looks > 20
     assert (hand_overs > 20) == hands_over
+
+
+def test_margins_are_such_that_fast_cells_are_handed_over_every_forty_steps():
+    slow, fast = (0.0, 0.02, 0.025), (0.03, 0.05, 0.06, 0.2)
+    assert {margin_for(speed) for speed in slow} == {MARGIN}
+    assert {margin_for(speed) for speed in fast} == {2 * MARGIN}
+    table = CellTimetable(50, hands_over=True)
+    table.handed_over(0, 0.0)
+    table.handed_over(4, 0.05, margin_for(0.05))
+    # Speeds may double at each look, and looks be as far apart as that lets them be.
+    while table.due > table.look_at:
+        table.looked(table.look_at, 0.05)
+    assert table.due in (43, 44)  # to rounding
 
 
 def test_slow_cells_are_looked_at_but_not_handed_over():

@@ -15,7 +15,7 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells.present_cells import CellKind, Present
 from haloscope.solvers.blood.cells.rows import CellRows, Outlines, fields_of
-from haloscope.solvers.blood.cells.shared_vertices import SharedVertices
+from haloscope.solvers.blood.cells.shared_vertices import MARGIN, SharedVertices, margin_for
 from haloscope.solvers.blood.cells.sharing import Arrival, Held, Leaving, Region, Shares, hand_over
 from haloscope.solvers.blood.membranes.membranes import Membranes
 
@@ -46,11 +46,17 @@ class Holders:
     region
         How ranks share the lattice.
     reach
-        By how much cells are widened, in spacings.
+        By how much cells are widened, in spacings, with the least margin.
     transport
         Name of what vertices are shared through.
     forget
         Is told of positions that give way to a larger array.
+
+    Attributes
+    ----------
+    margin
+        Spacings that a vertex may move before cells are handed over again. It grows with the largest speed
+        so far, so that hand-overs are not too many.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Holders:
     ) -> None:
         self._device, self._world, self._region = device, world, region
         self._reach, self._transport, self._forget = reach, transport, forget
+        self.margin = MARGIN
         self._rows = CellRows(device)
 
     def own_states(self, given: Present) -> np.ndarray:
@@ -102,25 +109,26 @@ class Holders:
             An own cell has a vertex without a place or speed, or a cell is lost; the same on every rank.
         """
         found = [self.outlines(given) for given in kinds]
-        fastest, fault = 0.0, ""
+        heard = np.zeros(1 + len(kinds))
+        fault = ""
         for given, outlines in zip(kinds, found, strict=True):
-            fastest = max(fastest, float(outlines.fastest[given.own].max(initial=0.0)))
+            heard[0] = outlines.fastest[given.own].max(initial=heard[0])
             for bad in given.ids[given.own & ~outlines.finite][:1]:
                 fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
-        fastest = self._world.largest(math.inf if fault else fastest)
+        # One message for both: the largest speed, and how many cells there are.
+        heard[0] = math.inf if fault else heard[0]
+        heard[1:] = [given.own.sum() for given in kinds]
+        told = self._world.allgather(heard)
+        fastest = float(told[:, 0].max())
         if math.isinf(fastest):
             raise_together(self._world, fault)
-        self._count(kinds, [int(given.own.sum()) for given in kinds])
+        _require_all(kinds, told[:, 1:].sum(axis=0).astype(int).tolist())
         return found, fastest
 
     def _count(self, kinds: Sequence[Present], own: Sequence[int], *more: Sequence[int]) -> Any:
         """See that what ranks own is all that there is; sums over ranks of more numbers."""
         owned, *others = self._world.sum(np.array([own, *more], np.int64))
-        for given, count in zip(kinds, owned.tolist(), strict=True):
-            if count != given.total:
-                raise SolutionError(
-                    f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
-                )
+        _require_all(kinds, owned.tolist())
         return others
 
     def complete(self, kinds: Sequence[Present]) -> None:
@@ -152,6 +160,8 @@ class Holders:
             A cell is lost, or has a vertex without a place; the same on every rank.
         """
         looks, fastest = self.look(kinds)
+        self.margin = max(self.margin, margin_for(fastest))
+        reach = self._reach + self.margin - MARGIN
         leaving = [
             Leaving(
                 given.held,
@@ -160,7 +170,7 @@ class Holders:
             )
             for given, look in zip(kinds, looks, strict=True)
         ]
-        arrivals = hand_over(self._world, self._region, leaving, self._reach, all_owned=all_owned)
+        arrivals = hand_over(self._world, self._region, leaving, reach, all_owned=all_owned)
         shares = [each.held.shares(self._world.rank) for each in arrivals]
         crowded = [
             bool(each.both) and not (given.shared is not None and given.shared.fits(each))
@@ -214,7 +224,7 @@ class Holders:
         if given.shared is not None:
             if anew:
                 given.shared.open(shares)
-            given.shared.renew(given.held, shares)
+            given.shared.renew(given.held, shares, self.margin)
 
     def _list_vertices(self, kinds: Sequence[Present]) -> None:
         """List what travels in each step from now on."""
@@ -227,6 +237,15 @@ class Holders:
             if anew:
                 shared.make_room()
             shared.list(cells)
+
+
+def _require_all(kinds: Sequence[Present], owned: Sequence[int]) -> None:
+    """See that ranks own as many cells of each kind as there are."""
+    for given, count in zip(kinds, owned, strict=True):
+        if count != given.total:
+            raise SolutionError(
+                f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
+            )
 
 
 def _parts(held: Held) -> tuple[Rows, Rows, Rows]:

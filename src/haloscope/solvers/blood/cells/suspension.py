@@ -241,7 +241,7 @@ class Suspension:
             else:
                 self._holders.complete(self.kinds)
                 fastest = self._holders.hand_over(self.kinds, all_owned=True)
-                self._timetable.handed_over(self._step, fastest)
+                self._timetable.handed_over(self._step, fastest, self._holders.margin)
                 # Who has other cells, or copies that were left behind, needs new lists, and others
                 # would wait for that: from now on all make theirs in step, as far as vertices are as
                 # fast.

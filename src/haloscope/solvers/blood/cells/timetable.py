@@ -39,10 +39,11 @@ class CellTimetable:
         # Steps that were thought of last, and spacings that a vertex may have moved since a hand-over
         # when the next look is due.
         self._last, self._moved = FIRST_STEPS, 0.0
+        self._margin = MARGIN
 
-    def handed_over(self, step: int, fastest: float) -> None:
-        """Take note that cells were handed over after a step, with this largest speed."""
-        self._moved = 0.0
+    def handed_over(self, step: int, fastest: float, margin: float = MARGIN) -> None:
+        """Take note that cells were handed over after a step, with this largest speed and margin."""
+        self._moved, self._margin = 0.0, margin
         if step or not self._hands_over:
             self.looked(step, fastest)
         else:
@@ -53,8 +54,8 @@ class CellTimetable:
         pace = max(2 * fastest, _STILL)
         # Speeds grow no faster than this looks again.
         steps = min(self._interval, 2 * max(self._last, FIRST_STEPS))
-        self._last = max(1, min(steps, int(MARGIN / pace)))
-        left = int((MARGIN - self._moved) / pace)
+        self._last = max(1, min(steps, int(self._margin / pace)))
+        left = int((self._margin - self._moved) / pace)
         self.due = self.look_at = sys.maxsize
         if self._hands_over and left <= steps:
             self.due = step + max(1, left)
