@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from haloscope.device.cpu import CpuDevice, CpuLaunch
 from haloscope.exchange.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.cells.present_cells import SHARED
 from haloscope.solvers.blood.cells.timetable import CellTimetable
+from haloscope.solvers.blood.coupling.coupling import SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.fluid.flow import Flow
@@ -214,3 +217,32 @@ def test_cells_that_come_or_go_are_in_no_old_graph(monkeypatch):
             one.advance(9)
         assert recorder.captured == 2 * (removed + 1)
     assert np.array_equal(plain.fluid.populations(), solver.fluid.populations())
+
+
+@pytest.mark.parametrize(
+    ("alone", "shared", "beside"),
+    [(840, 528, True), (300, 700, False), (100, 88, False), (840, 0, True)],
+)
+def test_shared_cells_leave_room_to_others_that_need_it(monkeypatch, alone, shared, beside):
+    """Where those that no other rank holds fill a GPU, and are not few beside the others."""
+    suspension = opened(CELLS).suspension
+    monkeypatch.setattr(
+        suspension._coupling, "device", SimpleNamespace(kind="cuda", multiprocessors=132)
+    )
+    cells = SimpleNamespace(parts=(alone, shared // 2, shared - shared // 2), vertices=642)
+    assert suspension._beside(SimpleNamespace(membranes=cells)) == beside
+    monkeypatch.undo()
+    assert not suspension._beside(SimpleNamespace(membranes=cells))
+
+
+def test_half_of_the_room_is_given_to_those_beside_others(monkeypatch):
+    suspension, extents = opened(CELLS).suspension, []
+    coupling, m = suspension._coupling, suspension.kinds[0].membranes
+    launched = SimpleNamespace(bind=lambda *_, extent, **__: extents.append(extent[0] // 256))
+    monkeypatch.setattr(coupling, "device", SimpleNamespace(kind="cuda", multiprocessors=132))
+    monkeypatch.setitem(coupling._kernels, "interpolate", launched)
+    velocity = suspension._flow.fluid.velocity
+    for beside in (False, True):
+        some = SomeCells(*m.part(SHARED), m.vertices, beside)
+        coupling._gather(velocity, m.positions, m.velocities, 700_000, some, None)
+    assert extents == [-(-700_000 // 192), 2 * 132]

@@ -91,15 +91,6 @@ class Present:
         return any(parts[OWN:]) if part == SHARED else parts[part] > 0
 
     @property
-    def mostly_alone(self) -> bool:
-        """Whether cells that no other rank holds have at least as many vertices in the own box as others.
-
-        Of those that several ranks hold about half have none there.
-        """
-        alone, *shared = self.membranes.parts
-        return 2 * alone >= sum(shared)
-
-    @property
     def vertices(self) -> int:
         """Of all rows that are worked on."""
         return self.rows * self.membranes.vertices

@@ -409,7 +409,7 @@ class Suspension:
                     *(given.membranes, given.rows),
                     *(() if given.shared is None else given.shared.exchanges),
                     *(count > 0 for count in given.membranes.parts),
-                    given.mostly_alone,
+                    self._beside(given),
                 )
             ),
         )
@@ -465,8 +465,7 @@ class Suspension:
             m = given.membranes
             if not given.has(part):
                 continue
-            beside = part == SHARED and given.mostly_alone
-            some = SomeCells(*m.part(part), m.vertices, beside)
+            some = SomeCells(*m.part(part), m.vertices, part == SHARED and self._beside(given))
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),
@@ -474,6 +473,12 @@ class Suspension:
                     some,
                     stream,
                 )
+
+    def _beside(self, given: Present) -> bool:
+        """Whether there is enough to interpolate beside shared cells, of whose vertices half are elsewhere."""
+        alone, *shared = given.membranes.parts
+        fills = self._coupling.fills_device(alone * given.membranes.vertices)
+        return fills and 2 * alone >= sum(shared)
 
     def _start_sharing(self, what: Literal["velocities", "forces"]) -> None:
         """Begin to give each other what belongs to the vertices of cells that several ranks hold."""

@@ -276,6 +276,11 @@ class Coupling:
         name, bind = "spread afresh" if anew else "spread", partial(self._all_in_turn, anew)
         self._launch(name, bind, force, positions, forces, count)
 
+    def fills_device(self, vertices: int) -> bool:
+        """Whether to interpolate so many vertices takes all of a GPU's room."""
+        at_once = _BLOCKS_A_PROCESSOR * self.device.multiprocessors * _IN_TURN
+        return self.device.kind != "cpu" and vertices >= at_once
+
     def forget(self, positions: Array) -> None:
         """Let go of vertices that will not be given again, and of what was bound for them."""
         address = self.device.address(positions)
