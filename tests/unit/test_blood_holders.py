@@ -209,17 +209,23 @@ def test_arrays_that_give_way_are_let_go(tmp_path):
 
 
 def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
-    def work(device: Any, world: World) -> str:
+    def work(device: Any, world: World) -> tuple[str, list[Any]]:
         mine = _Rank(device, world, (6, 9))
         small = mine.kinds[1]
         m = small.membranes
         u = m.velocities.reshape(3, m.capacity, m.vertices)
         u[1, np.flatnonzero(small.ids == 7), 4] = np.nan
+        place = _region(world.size).wrapped(mine.snapshot()[1][1][small.ids == 7].mean(axis=-1))
         with pytest.raises(SolutionError) as error:
             mine.holders.hand_over(mine.kinds)
-        return str(error.value)
+        return str(error.value), np.rint(place).astype(int).tolist()
 
-    assert set(_ranks(tmp_path, work)) == {"small 7 has a vertex whose position is no number"}
+    told = _ranks(tmp_path, work)
+    ((x, y, z),) = next(place for _, place in told if place)
+    assert {message for message, _ in told} == {
+        "small 7 has a vertex whose position is no number; when cells were looked at before, it was "
+        f"around point ({x}, {y}, {z}) of the lattice"
+    }
 
 
 @pytest.mark.parametrize("when", ["look", "hand_over"])

@@ -71,6 +71,8 @@ class Holders:
         self._device, self._world, self._region = device, world, region
         self._reach, self._transport, self._forget = reach, transport, forget
         self.margin = MARGIN
+        # Numbers of cells of each kind, and their centres, when they were looked at last.
+        self._seen: dict[str, tuple[Rows, NDArray[np.float64]]] = {}
         self._rows = CellRows(device)
 
     def own_states(self, given: Present) -> np.ndarray:
@@ -115,6 +117,7 @@ class Holders:
             heard[0] = outlines.fastest[given.own].max(initial=heard[0])
             for bad in given.ids[given.own & ~outlines.finite][:1]:
                 fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
+                fault += self._last_place(given, int(bad))
         # One message for both: the largest speed, and how many cells there are.
         heard[0] = math.inf if fault else heard[0]
         heard[1:] = [given.own.sum() for given in kinds]
@@ -123,7 +126,18 @@ class Holders:
         if math.isinf(fastest):
             raise_together(self._world, fault)
         _require_all(kinds, told[:, 1:].sum(axis=0).astype(int).tolist())
+        for given, outlines in zip(kinds, found, strict=True):
+            self._seen[given.kind.name] = given.ids, outlines.centre
         return found, fastest
+
+    def _last_place(self, given: Present, number: int) -> str:
+        """Where a cell was when cells were looked at before, in words; nothing where it was not there."""
+        ids, centres = self._seen.get(given.kind.name, (np.zeros(0, np.int64), np.zeros((0, 3))))
+        place = self._region.wrapped(centres[ids == number])
+        if not len(place):
+            return ""
+        x, y, z = np.rint(place[0]).astype(int).tolist()
+        return f"; when cells were looked at before, it was around point ({x}, {y}, {z}) of the lattice"
 
     def _count(self, kinds: Sequence[Present], own: Sequence[int], *more: Sequence[int]) -> Any:
         """See that what ranks own is all that there is; sums over ranks of more numbers."""
