@@ -536,3 +536,15 @@ def test_clocks_that_the_analysis_corrects_are_corrected_here_too(
     after = shifted.segments(1, shifted.begin, shifted.begin + 2 * shifted.span)[0]
     since = np.clip(before - before[0], 0, 1e-3)
     assert np.allclose(after - before, 5e-6 * since / 1e-3, rtol=0, atol=1e-9)
+
+
+def test_what_is_prepared_is_read_without_compiling_anything(tmp_path, monkeypatch):
+    """Python 3.11 may fail to compile while another thread does."""
+    write_sample(tmp_path, ranks=2, steps=1)
+    prepared = prepare(tmp_path)
+
+    def refused(*_: object) -> None:
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    monkeypatch.setattr("ast.literal_eval", refused)
+    assert len(Timeline(tmp_path, prepared).lines)

@@ -7,10 +7,10 @@ messages' two ends (:mod:`.lines`). Events themselves stay where they are.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import threading
-import tokenize
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +32,8 @@ _EVENTS = re.compile(r"rank-\d{5,7}\.\d{1,6}\.events")
 _MOST_SEGMENTS_SENT = 1 << 16  # of one location at a time
 _KEPT_CHUNKS = 512
 _MOST_ABOUT_BYTES = 1 << 30
+# Bytes of a .npy file that say what it is, and how long its header is.
+_NPY_START = 10
 
 CHUNKS = np.dtype(
     [
@@ -256,21 +258,29 @@ class Timeline:
 
 
 def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
-    """One of the tables that `prepare` has saved; its header has to tell what its file holds."""
+    """One of the tables that `prepare` has saved, which has to begin as NumPy begins a file of it.
+
+    What it holds is known, so nothing is parsed: NumPy takes headers for Python, which 3.11 may not compile
+    while another thread does (https://github.com/python/cpython/issues/106905).
+    """
     if not path.is_file():
         raise ValueError(f"{path.name} is no file")
+    found, expected = np.dtype(kind), io.BytesIO()
     with path.open("rb") as file:
-        try:
-            np.lib.format.read_magic(file)
-            shape, _, found = np.lib.format.read_array_header_1_0(file)
-        except (tokenize.TokenError, SyntaxError, RecursionError) as error:
-            raise ValueError(f"{path.name} has a broken header") from error
-        begin = file.tell()
-        size = path.stat().st_size - begin
-        if found != np.dtype(kind) or shape != (size // found.itemsize,) or size % found.itemsize:
+        start = file.read(_NPY_START)
+        begin = _NPY_START + int.from_bytes(start[-2:], "little")
+        rows = max(0, path.stat().st_size - begin) // found.itemsize
+        described = {
+            "descr": np.lib.format.dtype_to_descr(found),
+            "fortran_order": False,
+            "shape": (rows,),
+        }
+        np.lib.format.write_array_header_1_0(expected, described)
+        whole = path.stat().st_size == begin + rows * found.itemsize
+        if not whole or start + file.read(begin - _NPY_START) != expected.getvalue():
             raise ValueError(f"{path.name} is another table")
         if mapped:
-            return np.memmap(path, kind, "r", begin, shape)
+            return np.memmap(path, kind, "r", begin, (rows,))
         return np.fromfile(file, kind)
 
 
