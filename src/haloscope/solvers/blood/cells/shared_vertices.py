@@ -21,8 +21,8 @@ KERNELS = ("count_travelling", "add_up_lines", "list_travelling")
 
 MARGIN = 2.0
 """Least spacings that a vertex may move before cells are handed over again."""
-# The widest, and steps in which a vertex at twice the largest speed is not to use margins up. On four GPUs one of 4
-# makes a step 0.7 % longer, and one of 6 7 %.
+# The widest, and steps in which a vertex at twice the largest speed is not to use margins up. On four GPUs one of 6
+# makes a step at rest 6 % longer than one of 4.
 _MOST_MARGIN = 4.0
 _STEPS_APART = 40
 
