@@ -52,11 +52,24 @@ def permeability(lattice: Lattice, axis: int) -> float:
             result -= weight * np.where(there >= 0, values[there], 0.0)
         return result
 
-    return float(_solved(operator, len(places)).mean()) * lattice.spacing**2
+    solution = solved_for_ones(operator, len(places), _RESIDUAL)
+    return float(solution.mean()) * lattice.spacing**2
 
 
-def _solved(operator: Callable[[Floats], Floats], count: int) -> Floats:
-    """What a symmetric operator turns into ones, by conjugate gradients."""
+def solved_for_ones(
+    operator: Callable[[Floats], Floats], count: int, residual_norm: float
+) -> Floats:
+    """What a symmetric operator turns into ones, by conjugate gradients.
+
+    Parameters
+    ----------
+    operator
+        Of a plane of a lattice: small and well conditioned, so that nothing goes before it.
+    count
+        Of values.
+    residual_norm
+        Root of the mean square of what may be missing.
+    """
     values: Floats = np.zeros(count)
     residual = np.ones(count)
     direction, square = residual.copy(), float(count)
@@ -66,7 +79,7 @@ def _solved(operator: Callable[[Floats], Floats], count: int) -> Floats:
         values += length * direction
         residual -= length * moved
         before, square = square, float(residual @ residual)
-        if square < _RESIDUAL**2 * count:
+        if square < residual_norm**2 * count:
             break
         direction = residual + square / before * direction
     return values

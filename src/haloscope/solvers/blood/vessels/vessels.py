@@ -29,11 +29,14 @@ from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case import Shape as Vessels
 from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
+from haloscope.solvers.blood.fluid.lattice_flow import solved_for_ones
 from haloscope.solvers.blood.units import LatticeUnits
 
 Floats = NDArray[np.float64]
 MICRO = keys.MICRO
 _ENDS = {-1: "inlet", 1: "outlet"}
+# Of developed profiles, relative to what drives the flow.
+_RESIDUAL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +209,7 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
         result: Floats = (4.0 + walls) * values - around
         return result
 
-    # Conjugate gradients; the matrix is small and well conditioned.
-    values: Floats = np.zeros(count)
-    residual = np.ones(count)
-    direction, square = residual.copy(), float(count)
-    for _ in range(10 * count):
-        moved = laplacian(direction)
-        length = square / float(direction @ moved)
-        values += length * direction
-        residual -= length * moved
-        before, square = square, float(residual @ residual)
-        if square < 1e-24 * count:
-            break
-        direction = residual + square / before * direction
+    values = solved_for_ones(laplacian, count, _RESIDUAL)
     result: Floats = values / values.mean()
     return result
 
