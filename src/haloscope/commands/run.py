@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,7 +89,10 @@ def run(
     world = simulation.world
     bar = Bar() if world.is_root and not as_json else None
     if not as_json:
-        say("\n".join([_opening(simulation), *simulation.solver.notices]))
+        derived = ", ".join(map(str, simulation.solver.derived()))
+        lines = [_opening(simulation), derived, *simulation.solver.notices]
+        say("\n".join(line for line in lines if line))
+    opening_notices = list(simulation.solver.notices)
     told = measure != "off" and world.is_root
     parts = simulation.solver.places.parts
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
@@ -107,7 +111,10 @@ def run(
         summary["files"]["measurement"] = str(folder / measured.FOLDER)
         write_json(folder / "summary.json", summary)
     if world.is_root:
-        print(json.dumps(summary) if as_json else _closing(summary), flush=True)
+        # Those of a restart, and of the time that steps take, were printed when they arose.
+        printed = {*opening_notices, *simulation.notices}
+        late = [notice for notice in summary["notices"] if notice not in printed]
+        print(json.dumps(summary) if as_json else _closing(summary, late), flush=True)
     if summary["stopped_by"]:
         say(f"stopped by {summary['stopped_by']}; go on with --restart --out {folder}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
@@ -266,8 +273,8 @@ def _opening(simulation: Simulation) -> str:
     return f"{solver.name}: {solver.places.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
 
 
-def _closing(summary: dict[str, Any]) -> str:
-    """What a person wants to know at the end of a run."""
+def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
+    """The results for people, with the notices that were not printed before."""
     rate, bandwidth = summary["rate"], summary["bandwidth"]
     if summary["stopped_by"]:
         state = f"stopped by {summary['stopped_by']}"
@@ -276,6 +283,7 @@ def _closing(summary: dict[str, Any]) -> str:
     lines = [
         f"{state} at step {summary['steps']} after {summary['seconds']:.3g} s of stepping",
         *summary["headline"],
+        *notices,
         f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s: "
         f"{100 * bandwidth['fraction']:.0f} % of the {bandwidth['ceiling_gb_s']:.4g} GB/s that "
         "this machine's memory gave in the same run",

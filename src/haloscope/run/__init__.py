@@ -23,6 +23,7 @@ from haloscope.interrupts import Interrupted, handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.run.checkpointing import restore
+from haloscope.run.finality import divergence, not_final
 from haloscope.run.loop import TimeLoop
 from haloscope.run.memory import require_memory
 from haloscope.run.phases import RESULTS
@@ -160,7 +161,8 @@ class Simulation(RunState):
         Raises
         ------
         SolutionError
-            The solution broke; the last good checkpoint is named.
+            The solution broke; the last good checkpoint is named. Or it diverged: the residual
+            ends far above its first value; all results are written first.
         InputError, MachineError
             A checkpoint does not fit; a file cannot be written.
         Interrupted
@@ -231,10 +233,17 @@ class Simulation(RunState):
             results = self.solver.finish(out, self.probe_rows)
         summary.update(results.summary)
         summary["headline"] = [*summary["headline"], *results.lines]
+        ended_by = stop.name if stop.reached(self.world) else None
+        diverged = divergence(self, f"the results in {out} are" if out else "this is")
+        unfinished = not_final(self, end, converged=converged, stopped_by=ended_by)
+        summary["notices"] += [*results.notices, *unfinished]
+        summary["diverged"] = diverged is not None
         failure = None if out is None else write_last(self, out, summary, results.files)
         self._close(out, summary, stop, loop)
         if failure is not None:
             raise failure
+        if diverged is not None:
+            raise diverged
         return summary
 
     def _close(

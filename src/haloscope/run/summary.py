@@ -16,6 +16,9 @@ from haloscope.run.phases import DIAGNOSTICS
 from haloscope.run.progress import Progress
 from haloscope.run.state import RunState
 
+LONG_RUN_SECONDS = 3600.0
+"""A run whose steps take longer gets a warning that names the limit of its time step."""
+
 
 def ceilings_of_share(state: RunState) -> Ceilings:
     """Ceilings of this rank's share of the machine, all ranks measuring at once."""
@@ -31,6 +34,21 @@ def tell_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: P
         f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s at the "
         f"{total:.3g} GB/s that this machine's memory gives now"
     )
+    if seconds > LONG_RUN_SECONDS:
+        warning = (
+            f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}, "
+            f"{state.solver.time_step_limit()}"
+        )
+        state.notices.append(warning)
+        progress.line(warning)
+
+
+def _duration(seconds: float) -> str:
+    """A long time in hours, days or years."""
+    for unit, length in (("year", 365.25 * 86400), ("day", 86400.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}s"
+    return f"{seconds / 3600:.3g} hours"
 
 
 def ceiling_of_all(state: RunState, ceilings: Ceilings) -> float:
@@ -98,6 +116,9 @@ def summarise(
         "decomposition": solver.places.parts,
         "transport": solver.transport,
         "notices": [*solver.notices, *state.notices],
+        "derived": {
+            number.name: {"value": number.value, "unit": number.unit} for number in solver.derived()
+        },
         "steps": state.step,
         "steps_this_run": state.step - begun,
         "seconds": state.seconds,

@@ -31,6 +31,24 @@ class Field:
 
 
 @dataclass(frozen=True)
+class DerivedNumber:
+    """A number that follows from a case, printed before the run so that users can check it.
+
+    Attributes
+    ----------
+    name, value, unit
+        In words, as a number, and its unit ("" without one).
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.4g} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
 class Work:
     """The least that one step must do, for rates and fractions of the ceiling.
 
@@ -70,6 +88,11 @@ class Followed:
         Whether the values go to zero as the steady state nears, so that a tolerance ends the run.
     limit
         What no sound solution exceeds; NaN does, too.
+    settled
+        With `steady`: the value below which results count as final where run.tolerance is 0.
+    warn_unsteady
+        With `steady`: whether a run that ends unsteady gets a warning. False where the flow never
+        becomes steady.
     record
         Called on rank 0 with the run's folder whenever a row was added: brings the solver's own
         tables up to date.
@@ -81,6 +104,8 @@ class Followed:
     title: str
     steady: bool
     limit: float
+    settled: float = 1e-5
+    warn_unsteady: bool = True
     record: Callable[[Path], object] | None = None
 
 
@@ -96,11 +121,14 @@ class Results:
         What was written: paths by the names that users are told.
     lines
         The main numbers for people.
+    notices
+        Warnings about these numbers, one line each.
     """
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     lines: Sequence[str] = ()
+    notices: Sequence[str] = ()
 
 
 class Places(Protocol):
@@ -249,7 +277,14 @@ class Solver(Protocol):
     kernel_hash: str
     transport: str
     notices: Sequence[str]
-    """What users should know of how the set-up went, a line each."""
+    """Assumptions, repairs and warnings of the set-up, a line each; a line that questions the
+    results begins with "warning: "."""
+
+    def derived(self) -> Sequence[DerivedNumber]:
+        """Numbers that follow from the case, printed before the first step."""
+
+    def time_step_limit(self) -> str:
+        """One clause: the time step, and which part of the case limits it."""
 
     def advance(self, steps: int) -> None:
         """Take steps."""

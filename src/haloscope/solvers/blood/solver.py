@@ -49,7 +49,7 @@ from haloscope.solvers.blood.vessels.vessels import (
     relative_velocities,
     wall_links,
 )
-from haloscope.solvers.interface import Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import SlicesPicture
@@ -500,6 +500,17 @@ class BloodSolver:
             total = float(self._world.sum(np.array([speeds.sum()]))[0])
             found[f"flow_{table.name}"] = -points.direction * total * self.units.spacing**2
         return found
+
+    def derived(self) -> list[DerivedNumber]:
+        """Lattice spacing and time step."""
+        return [
+            DerivedNumber("spacing", self._table.spacing_um, "um"),
+            DerivedNumber("time step", self.units.time_step * 1e6, "us"),
+        ]
+
+    def time_step_limit(self) -> str:
+        """The time step, which follows from spacing, relaxation time and viscosity."""
+        return f"time step {self.units.time_step * 1e6:.3g} us"
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""

@@ -26,7 +26,7 @@ from haloscope.solvers.cavity.stepping import Stepping
 from haloscope.solvers.cavity.time_step import TimeStep
 from haloscope.solvers.cavity.updates import Updates
 from haloscope.solvers.cavity.walls import Walls
-from haloscope.solvers.interface import Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
@@ -195,6 +195,14 @@ class CavitySolver:
             change = self._norm.rms(fresh[begin:], old[begin:], relative)
             found[name] = change * factor / scales[name]
         return found
+
+    def derived(self) -> list[DerivedNumber]:
+        """Scales of the case."""
+        return [DerivedNumber("reference velocity", self.flow.reference_velocity, "m/s")]
+
+    def time_step_limit(self) -> str:
+        """The pseudo-time step's limit."""
+        return f"pseudo-time step for cavity.cfl = {self.flow.table.cfl:g}"
 
     def advice(self) -> str:
         """What to change when the solution breaks."""

@@ -29,7 +29,7 @@ from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
 from haloscope.solvers.flow.system import make_system
 from haloscope.solvers.flow.work import WorkModel
-from haloscope.solvers.interface import Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import SlicesPicture
@@ -327,6 +327,18 @@ class FlowSolver:
             labels = ("Fx", "Fy", "Fz", "Mx", "My", "Mz", "cx", "cy", "cz")
             found |= {f"{name}_{label}": v for label, v in zip(labels, row, strict=False)}
         return found
+
+    def derived(self) -> list[DerivedNumber]:
+        """Density and viscosity."""
+        return [DerivedNumber("density", self._table.fluid.density, "kg/m^3")]
+
+    def time_step_limit(self) -> str:
+        """The time step as the case sets it."""
+        return (
+            "steady iterations"
+            if self._clock is None
+            else f"time step {self._clock.time_step:.3g} s"
+        )
 
     def advice(self) -> str:
         """What to change when the solution breaks."""

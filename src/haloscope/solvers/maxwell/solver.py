@@ -20,7 +20,7 @@ from haloscope.numerics.element_fields import ElementFields, Found, Position
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.scope.regions import Region
-from haloscope.solvers.interface import Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
 from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions
 from haloscope.solvers.maxwell.case import (
     FIELD_NAMES,
@@ -448,6 +448,14 @@ class MaxwellSolver:
         }
         error = self._largest_error()
         return found if error is None else found | {"largest_error": error}
+
+    def derived(self) -> list[DerivedNumber]:
+        """The time step."""
+        return [DerivedNumber("time step", self.dt, "s" if self._table.units == "si" else "")]
+
+    def time_step_limit(self) -> str:
+        """The time step."""
+        return f"time step {self.dt:.3g}, limited by the smallest element"
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
