@@ -294,13 +294,31 @@ def test_ranks_that_were_ready_but_had_no_core_are_told(tmp_path: Path) -> None:
     write(parse(text), tmp_path)
     assert analyze(tmp_path).notes == []
     with (tmp_path / "rank-00001.def").open("a") as file:
-        file.write('{"processor": 1.5, "preempted": 12, "without_core": 2.0}\n')
+        file.write('{"processor": 1.5, "preempted": 12, "without_core": 1.2}\n')
         file.write('{"without_core": "x"}\n')
     (note,) = analyze(tmp_path).notes
-    assert note.startswith("for 2 s, 25 % of their time, ranks were ready to run but had no core")
+    assert note.startswith("for 1.2 s, 15 % of their time, ranks were ready to run but had no core")
     assert "(rank 1 most)" in note
     assert "had no core" in (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "findings.json").read_text())["notes"] == [note]
+
+
+def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
+    text = "ranks 2\nspan 0 4\n0 2..2 MPI_Send : send 1\n1 1..3 MPI_Recv : recv 0"
+    write(parse(text), tmp_path)
+    assert [one.metric for one in analyze(tmp_path).findings] != ["time"]
+    with (tmp_path / "rank-00001.def").open("a") as file:
+        file.write('{"processor": 1.5, "preempted": 12, "without_core": 2.0}\n')
+    analysis = analyze(tmp_path)
+    (found,) = analysis.findings
+    assert (found.title, found.ranks) == ("Ranks lack cores", [1])
+    assert found.seconds == 2.0
+    assert found.share == pytest.approx(0.25)
+    assert "Of 2 s in MPI 0 s are left without it" in found.cause
+    assert "core of its own" in found.remedy
+    assert analysis.notes == []
+    assert "lack cores for 25 % of their time" in " ".join(analysis.answer)
+    assert "Late" not in " ".join(analysis.answer)
 
 
 def test_findings_json_tells_also_what_was_not_written(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from made_results import Made, all_pairs, of_metric
 
+from haloscope.scope.categories import gpu_role
 from haloscope.scope.diagnosis import answer, diagnose
 from haloscope.scope.measurement import Location
 
@@ -168,3 +169,61 @@ def test_times_of_several_threads_of_a_rank_are_called_a_sum(number: int, severa
     found = diagnose(result)[0]
     assert found.seconds == pytest.approx(16.0)
     assert ("(sum over threads)" in found.figure) is several
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "name", "metric"),
+    [
+        ("cuda", "cudaHostAlloc", "gpu_memory"),
+        ("cuda", "cudaMalloc", "gpu_memory"),
+        ("cuda", "cuMemFree_v2", "gpu_memory"),
+        ("cuda", "cudaFreeHost", "gpu_memory"),
+        ("cuda", "cuDevicePrimaryCtxRetain", "gpu_contexts"),
+        ("cuda", "cuInit", "gpu_contexts"),
+        ("cuda", "cuLibraryLoadData", "gpu_libraries"),
+        ("cuda", "cuModuleLoadDataEx", "gpu_libraries"),
+        ("nccl", "ncclCommInitRank", "gpu_communicators"),
+        ("nccl", "ncclCommInitRankConfig", "gpu_communicators"),
+        ("nccl", "ncclCommDestroy", "gpu_communicators"),
+        ("nccl", "ncclAllReduce", "gpu_launch"),
+        ("cuda", "cuGraphInstantiateWithFlags", "gpu_graphs"),
+        ("cuda", "cudaLaunchKernel", "gpu_launch"),
+    ],
+)
+def test_preparing_gpus_is_told_apart_from_launching(paradigm, name, metric) -> None:
+    role = gpu_role(paradigm, name, "memory" if paradigm == "cuda" else "launch")
+    if metric == "gpu_launch":
+        role = gpu_role(paradigm, name, "launch")
+    made = Made(2)
+    node = made.node(name, made.node("start"), paradigm, role)
+    for rank in range(2):
+        made.spend(0, rank, 5.0)
+        made.spend(node, rank, 2.0)
+        made.put("visits", node, rank, 3)
+    (found,) = diagnose(made.result())
+    assert found.metric == metric
+    assert found.seconds == pytest.approx(4.0)
+    assert found.once == (metric != "gpu_launch")
+    assert ("Launch fewer" in found.remedy) == (metric == "gpu_launch")
+
+
+def test_memory_of_gpus_that_is_allocated_in_each_step_is_no_cost_of_once() -> None:
+    made = Made(1)
+    node = made.node("cudaMalloc", made.node("step"), "cuda", "memory")
+    made.spend(0, 0, 5.0)
+    made.spend(node, 0, 2.0)
+    made.put("visits", node, 0, 5000)
+    (found,) = diagnose(made.result())
+    assert not found.once
+    assert "Allocate before the steps" in found.remedy
+    assert "5,000 calls a rank" in found.cause
+
+
+def test_what_gpus_are_prepared_with_comes_after_the_losses_of_steps() -> None:
+    made = Made(1)
+    alloc = made.node("cudaHostAlloc", 0, "cuda", "memory")
+    launch = made.node("cudaLaunchKernel", 0, "cuda", "launch")
+    made.spend(0, 0, 5.0)
+    made.spend(alloc, 0, 3.0)
+    made.spend(launch, 0, 1.0)
+    assert [one.metric for one in diagnose(made.result())] == ["gpu_launch", "gpu_memory"]

@@ -17,7 +17,7 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
-from haloscope.scope.diagnosis import diagnose, wording
+from haloscope.scope.diagnosis import cores, diagnose, wording
 from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps
@@ -99,7 +99,7 @@ def analyze(
         maps.distances(traffic, hosts, result.comms),
         suggest(traffic, hosts),
         what_if=predictions,
-        notes=_lack_of_cores(without_core, result),
+        notes=_lack_of_cores(result),
     )
     _write(analysis, folder, earlier, str(against))
     return analysis
@@ -201,21 +201,16 @@ def _without_core(measurement: Measurement, rank: int) -> float:
     return 0.0
 
 
-def _lack_of_cores(without_core: Sequence[float], result: Result) -> list[str]:
+def _lack_of_cores(result: Result) -> list[str]:
     """What to know where ranks share cores: their waits and messages then seem to take longer."""
-    first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
-    # What is counted is of the whole run, also where a part of it is recorded.
-    span = float(result.about.get("span") or 0.0)
-    whole = max(float(result.value("time").sum(axis=0)[first].sum()), span * result.size)
-    lost = float(sum(without_core))
-    if whole <= 0 or lost < _MUCH_WITHOUT_CORE * whole:
+    lost, share = cores.seconds_without_core(result)
+    if not _MUCH_WITHOUT_CORE <= share < cores.MUCH:
         return []
-    most = int(np.argmax(without_core))
     return [
-        f"for {wording.seconds(lost)}, {wording.percent(min(lost / whole, 1))} of their time, ranks "
-        f"were ready to run but had no core (rank {most} most): there are fewer cores than ranks, "
-        "ranks are bound to the same ones, or other programs run; waits, and the time that messages "
-        "seem to take, contain this"
+        f"for {wording.seconds(lost)}, {wording.percent(share)} of their time, ranks were ready to run "
+        f"but had no core (rank {int(np.argmax(result.about['without_core']))} most): there are fewer "
+        "cores than ranks, ranks are bound to the same ones, or other programs run; waits, and the "
+        "time that messages seem to take, contain this"
     ]
 
 

@@ -6,6 +6,8 @@ waits for is told apart later; this is where its time goes before anything is kn
 
 from __future__ import annotations
 
+import re
+
 from haloscope.scope.metrics import BY_NAME
 
 COMPUTATION = "computation"
@@ -34,8 +36,57 @@ _OPENMP = {
     "work": COMPUTATION,
     "other": "omp_management",
 }
-_HOST = {"launch": "gpu_launch", "copy": "gpu_launch", "sync": "gpu_wait", "memory": "gpu"}
+_HOST = {
+    "launch": "gpu_launch",
+    "copy": "gpu_launch",
+    "sync": "gpu_wait",
+    "memory": "gpu_memory",
+    "context": "gpu_contexts",
+    "library": "gpu_libraries",
+    "communicator": "gpu_communicators",
+    "graph": "gpu_graphs",
+}
+# What calls of CUDA and NCCL prepare, by their names: recorders give all of them one role. The first
+# pattern that matches counts.
+_GPU_ROLES = tuple(
+    (re.compile(pattern), role)
+    for pattern, role in (
+        (
+            r"(p?nccl)?CommInit\w*|(p?nccl)?Comm(Split|Shrink|Grow|Destroy|Finalize|Abort)\w*",
+            "communicator",
+        ),
+        (r"p?ncclGetUniqueId|p?ncclComm(De)?[Rr]egister\w*|p?ncclMem\w*", "communicator"),
+        (
+            r"cuInit|cu(da)?(Ctx|DevicePrimaryCtx)(Create|Destroy|Retain|Release|Reset)\w*",
+            "context",
+        ),
+        (r"cudaDeviceReset|cuda(Set|Init)Device|cudaSetDevice\w*", "context"),
+        (
+            r"cu(da)?(Module|Library)(Load|Unload)\w*|cuLink(Create|Complete|Add|Destroy)\w*",
+            "library",
+        ),
+        (r"nvrtc\w+", "library"),
+        (r"cu(da)?Graph(Instantiate|Exec)\w*|cu(da)?Stream(Begin|End)Capture\w*", "graph"),
+        (
+            r"cu(da)?(Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve)|Malloc|Free|Host)\w*",
+            "memory",
+        ),
+    )
+)
 _STREAM = {"kernel": "gpu_kernels", "copy": "gpu_copies"}
+
+
+def gpu_role(paradigm: str, name: str, role: str) -> str:
+    """The role of a host's call of CUDA or NCCL: that of its record, unless its name says more.
+
+    Parameters
+    ----------
+    paradigm, name, role
+        Of the region, as in a definitions file.
+    """
+    if paradigm not in ("cuda", "nccl") or role in ("copy", "sync", "kernel"):
+        return role
+    return next((told for pattern, told in _GPU_ROLES if pattern.fullmatch(name)), role)
 
 
 def metric_of_role(paradigm: str, role: str, *, stream: bool = False) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
+from haloscope.scope.categories import gpu_role
 
 FORMAT = 1
 MAGIC = 0x0A31564556454C48
@@ -268,11 +269,12 @@ class _RankReader:
         kind = next(iter(line))
         match kind:
             case "region":
+                name, paradigm = str(line["name"]), str(line.get("paradigm", "user"))
                 self.regions[int(line["region"])] = self.merger.region(
                     Region(
-                        str(line["name"]),
-                        str(line.get("paradigm", "user")),
-                        str(line.get("role", "other")),
+                        name,
+                        paradigm,
+                        gpu_role(paradigm, name, str(line.get("role", "other"))),
                         str(line.get("file", "")),
                         int(line.get("line", 0)),
                     )

@@ -531,6 +531,46 @@ METRICS: tuple[Metric, ...] = (
         "Calls of the host that started work on a GPU; a graph counts once.",
         "Launch fewer, larger kernels, or capture them into graphs.",
     ),
+    Metric(
+        "gpu_memory",
+        "Memory of GPUs",
+        "gpu",
+        "s",
+        "Time of the host allocating and freeing device memory and pinned host memory.",
+        "Allocate once and keep it, or take memory from a pool (cudaMallocAsync).",
+    ),
+    Metric(
+        "gpu_contexts",
+        "Contexts",
+        "gpu",
+        "s",
+        "Time of the host making and ending contexts of GPUs. Spent once.",
+        "One context a process and GPU; keep the driver loaded (nvidia-persistenced).",
+    ),
+    Metric(
+        "gpu_libraries",
+        "Loading of GPU code",
+        "gpu",
+        "s",
+        "Time of the host loading modules and libraries of kernels, or compiling them. Spent once.",
+        "Load code when it is first needed (CUDA_MODULE_LOADING=LAZY), and build it for this GPU.",
+    ),
+    Metric(
+        "gpu_communicators",
+        "Communicators of GPUs",
+        "gpu",
+        "s",
+        "Time of the host setting up and ending communicators of NCCL. Spent once.",
+        "Make communicators once and keep them.",
+    ),
+    Metric(
+        "gpu_graphs",
+        "Making of graphs",
+        "gpu",
+        "s",
+        "Time of the host capturing, making and changing graphs of GPU work.",
+        "Make a graph once and launch it many times; change its parameters in place of making it anew.",
+    ),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}

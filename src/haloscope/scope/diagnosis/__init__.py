@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.scope.diagnosis import causes, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis import causes, cores, costs, message_costs, waits, wording
 from haloscope.scope.diagnosis.findings import Finding, View
 from haloscope.scope.result import Result
 
@@ -29,11 +29,14 @@ def diagnose(result: Result) -> list[Finding]:
     list of Finding
         Most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if these
         are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent once
-        in the run, however long that is, comes last, unless nothing else is worth a hundredth.
+        in the run, however long that is, comes last, unless nothing else is worth a hundredth. Where
+        ranks lack cores for :data:`haloscope.scope.diagnosis.cores.MUCH` of their time, that alone.
     """
     view = View.of(result)
     if view.total <= 0:
         return []
+    if cores.lacks_cores(result):
+        return [cores.finding(view)]
     beside = message_costs.carries_nothing(view)
     found = [*message_costs.findings(view), *costs.findings(view)]
     for one in found:
@@ -58,6 +61,15 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     ranks = wording.things(result.size, "rank")
     span = float(result.about.get("span") or 0.0)
     mpi, waiting = result.total("mpi"), waits.waiting(view)
+    if cores.lacks_cores(result):
+        lost, share = cores.seconds_without_core(result)
+        left = view.share(max(0.0, mpi - lost))
+        return [
+            f"The run takes {wording.seconds(span)} on {ranks}, which lack cores for "
+            f"{wording.percent(share)} of their time.",
+            f"Waits and transfers contain this: without it {wording.percent(left)} of the time is MPI.",
+            f"First of all: {wording.continued(findings[0].remedy)}",
+        ]
     work = result.total("computation")
     first = f"The run takes {wording.seconds(span)} on {ranks}"
     recorded = float(result.by_first_thread("time").max(initial=0.0))

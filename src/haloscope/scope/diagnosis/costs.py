@@ -14,6 +14,27 @@ from haloscope.scope.metrics import BY_NAME
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
 _MOSTLY = 0.5  # of the waiting for GPUs that copies explain
+_FEW_CALLS = 64  # a rank: what is called more often is repeated, not prepared
+# What GPUs are prepared with: a title, and what to do where it is repeated.
+_GPU_PREPARATIONS = {
+    "gpu_memory": (
+        "Allocating and freeing memory of the GPU and pinned memory takes time",
+        "Allocate before the steps and keep the memory, or take it from a pool (cudaMallocAsync).",
+    ),
+    "gpu_contexts": ("Making contexts on GPUs takes time", "Keep one context a process."),
+    "gpu_libraries": (
+        "Loading code for the GPU takes time",
+        "Load modules once and keep their functions.",
+    ),
+    "gpu_communicators": (
+        "Setting up communicators of NCCL takes time",
+        "Make communicators before the steps and keep them.",
+    ),
+    "gpu_graphs": (
+        "Making graphs of GPU work takes time",
+        "Make a graph once and launch it again; change its parameters in place of making it anew.",
+    ),
+}
 _OF_WINDOWS = ("MPI_Win_create", "MPI_Win_allocate", "MPI_Win_free")
 
 
@@ -33,6 +54,7 @@ def findings(view: View) -> Iterator[Finding]:
         found = find(view)
         if found is not None and found.seconds > 0:
             yield found
+    yield from _gpu_preparations(view)
 
 
 def _starts_or_ends(view: View) -> NDArray[np.bool_]:
@@ -199,7 +221,8 @@ def _gpu(view: View) -> Finding | None:
     result = view.result
     # While a kernel runs the host may wait: the GPU works.
     working = result.value("gpu_wait_kernels")
-    values = np.maximum(result.value("gpu") - working, 0.0)
+    preparing = sum(result.value(name) for name in _GPU_PREPARATIONS)
+    values = np.maximum(result.value("gpu") - working - preparing, 0.0)
     if not values.any():
         return None
     wait, launch = result.total("gpu_wait") - float(working.sum()), result.total("gpu_launch")
@@ -222,6 +245,31 @@ def _gpu(view: View) -> Finding | None:
         else ""
     )
     return view.finding(largest, values, title, figure, "", remedy)
+
+
+def _gpu_preparations(view: View) -> Iterator[Finding]:
+    """Allocation, contexts, loading and communicators of GPUs: spent once unless it is repeated."""
+    result = view.result
+    for metric, (title, repeated) in _GPU_PREPARATIONS.items():
+        values = result.value(metric)
+        seconds = float(values.sum())
+        if not seconds:
+            continue
+        calls = float((result.value("visits") * (values > 0)).sum())
+        ranks = max(1, int((view.by_rank(values.sum(axis=0)) > 0).sum()))
+        once = calls <= _FEW_CALLS * ranks
+        found = view.finding(
+            metric,
+            values,
+            title,
+            f"{wording.seconds(seconds)} in {wording.things(calls, 'call')}",
+            "This is spent once, however long the run is: a longer run loses less to it."
+            if once
+            else f"It is repeated: {wording.count(calls / ranks)} calls a rank.",
+            "" if once else repeated,
+        )
+        found.once = once
+        yield found
 
 
 def _imbalance_of_profile(view: View) -> Finding | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.measurement import Measurement
-from haloscope.scope.metrics import NUMBER
+from haloscope.scope.metrics import NUMBER, children
 from haloscope.scope.replay.inputs import HEADERS, Inputs
 from haloscope.scope.replay.processes import PeersOf, Processes
 from haloscope.scope.result import PAIRS, WAITS, Result
@@ -304,7 +304,7 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     values["mpi"] = (
         of("mpi_management") + of("mpi_synchronisation") + of("mpi_communication") + of("mpi_io")
     )
-    values["gpu"] = of("gpu") + of("gpu_launch") + of("gpu_wait")
+    values["gpu"] = of("gpu") + sum((of(one.name) for one in children("gpu")), zero)
     values["omp"] = of("omp") + of("omp_management") + of("omp_barrier_wait")
     values["execution"] = of("computation") + of("mpi") + of("gpu") + of("omp")
     result.values = {name: array for name, array in values.items() if np.any(array)}

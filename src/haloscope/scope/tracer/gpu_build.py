@@ -60,6 +60,7 @@ _ROLES: tuple[tuple[str, str, bool], ...] = (
     (r"cuEventRecord(WithFlags)?", "RECORD", False),
     (r"cu(da)?(Mem(Alloc|Free|Host|Create|Release|Map|Unmap)|Malloc|Free|Host)\w*", "MEMORY", False),
     (r"cu(da)?(Module|Library)(Load|Unload)\w*|cuLink(Create|Complete|Add)\w*", "MEMORY", False),
+    (r"cuInit|cuda(Set|Init)Device", "MEMORY", False),
     (r"cuCtx(Create|Destroy)|cuDevicePrimaryCtx(Retain|Release|Reset)", "MEMORY", False),
     (r"cu(da)?Graph(Instantiate\w*|Exec(Destroy|Update))|cu(da)?Stream(Begin|End)Capture\w*",
      "MEMORY", False),
