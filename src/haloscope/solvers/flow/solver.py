@@ -25,6 +25,7 @@ from haloscope.solvers.flow.clock import Clock
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.picture import flow_picture, require_plane
 from haloscope.solvers.flow.results import RunResults
+from haloscope.solvers.flow.scales import flow_scales
 from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
 from haloscope.solvers.flow.system import make_system
@@ -104,6 +105,9 @@ class FlowSolver:
         self.kernel_hash = jit.kernel_hash(_SOURCE, {})
         self._own = self._device.from_host(self.places.own_nodes)
         self.state: Array = start_state(table, system)
+        start = self._device.to_host(self.state)
+        self._scales = flow_scales(table, system, start, self._clock)
+        self.notices += self._scales.warnings()
         self._steps = self._make_steps()
         self.results = RunResults(table, system)
         self._model = WorkModel(system, table.linear.restart)
@@ -329,16 +333,12 @@ class FlowSolver:
         return found
 
     def derived(self) -> list[DerivedNumber]:
-        """Density and viscosity."""
-        return [DerivedNumber("density", self._table.fluid.density, "kg/m^3")]
+        """Extent, material, scales, Reynolds and Courant number."""
+        return self._scales.derived()
 
     def time_step_limit(self) -> str:
-        """The time step as the case sets it."""
-        return (
-            "steady iterations"
-            if self._clock is None
-            else f"time step {self._clock.time_step:.3g} s"
-        )
+        """The time step, and its Courant number in the thinnest element."""
+        return self._scales.time_step_limit()
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
