@@ -318,8 +318,15 @@ class FlowTable(Table):
         if not self.steady:
             return []
         return [
-            f"flow.boundaries.{name}.{key} depends on t, and steady flow has no time: its value at t = 0 is "
+            f"{key} depends on t, and steady flow has no time: its value at t = 0 is "
             'taken; give flow.time.scheme = "bdf2", time_step and end for flow that changes'
+            for key in self.changes()
+        ]
+
+    def changes(self) -> list[str]:
+        """Keys of boundaries under which something depends on t."""
+        return [
+            f"flow.boundaries.{name}.{key}"
             for name, boundary in self.boundaries.items()
             if isinstance(boundary, BoundaryTable)
             for key in boundary.changes(f"flow.boundaries.{name}.")

@@ -111,6 +111,11 @@ class BoundaryTable(Table):
                 return parse_quantity_or_expression(value, f"{key}{name}", variables)
         return None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the velocity is left free."""
+        return any(getattr(self, name) is not None for name in _OPEN)
+
     def changes(self, key: str) -> list[str]:
         """Keys under which something depends on t."""
         kind = next(name for name in _KINDS if getattr(self, name) is not None)

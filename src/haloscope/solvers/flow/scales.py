@@ -183,6 +183,13 @@ class FlowScales:
         Of all zones.
     clock
         Of unsteady flow.
+
+    Attributes
+    ----------
+    clock
+        Of unsteady flow; a restart may change it.
+    velocity, length
+        Scales in m/s and m.
     """
 
     def __init__(
@@ -195,7 +202,7 @@ class FlowScales:
         media: Sequence[Medium],
         clock: Clock | None,
     ) -> None:
-        self._table, self._clock = table, clock
+        self._table, self.clock = table, clock
         self.sizes, self.drive = sizes, drive
         self._initial = 0.0 if table.steady else initial
         densest = max(media, key=lambda medium: medium.density / medium.viscosity)
@@ -223,7 +230,7 @@ class FlowScales:
 
     def courant(self, height: float) -> float:
         """Elements of a height in m that the flow crosses in a time step."""
-        return 0.0 if self._clock is None else self.velocity * self._clock.time_step / height
+        return 0.0 if self.clock is None else self.velocity * self.clock.time_step / height
 
     def derived(self) -> list[DerivedNumber]:
         """Numbers that users hold against what they meant."""
@@ -242,8 +249,8 @@ class FlowScales:
                 DerivedNumber(f"length scale ({self._length_origin})", self.length, "m"),
                 DerivedNumber("Reynolds number", self.reynolds(self.length)),
             ]
-        if self._clock is not None:
-            numbers.append(DerivedNumber("time step", self._clock.time_step, "s"))
+        if self.clock is not None:
+            numbers.append(DerivedNumber("time step", self.clock.time_step, "s"))
             if self.velocity > 0:
                 numbers.append(
                     DerivedNumber("largest Courant number", self.courant(self.sizes.least_height))
@@ -265,11 +272,11 @@ class FlowScales:
                 f"velocity ({self.velocity:.3g} m/s) and extent ({extent}), or refine the mesh"
             )
         courant = self.courant(self.sizes.mean_height)
-        if courant > _LONG_STEP and self._clock is not None:
+        if courant > _LONG_STEP and self.clock is not None:
             warnings.append(
                 f"warning: the flow crosses {courant:.3g} elements of mean height in a time step: "
                 "results in time are not resolved; flow.time.time_step = "
-                f"{self._clock.time_step / courant:.2g} would cross one"
+                f"{self.clock.time_step / courant:.2g} would cross one"
             )
         if self._at_rest():
             warnings.append(
@@ -296,12 +303,12 @@ class FlowScales:
 
     def time_step_limit(self) -> str:
         """One clause: the time step, and the part of the case that limits it."""
-        if self._clock is None:
+        if self.clock is None:
             step = self._table.time.pseudo_time_step
             return "Newton iterations on steady flow" + (
                 "" if step is None else f", first pseudo time step {step:g} s"
             )
-        text = f"flow.time.time_step = {self._clock.time_step:.3g} s"
+        text = f"flow.time.time_step = {self.clock.time_step:.3g} s"
         if self.velocity > 0:
             sizes = self.sizes
             text += (

@@ -212,6 +212,7 @@ class FlowSolver:
         if self._clock is not None:
             self._clock = Clock.resumed(scalars, step, self._table)
             self.last_step = self._clock.last_step
+            self._scales.clock = self._clock
             self._steps = self._make_steps()
             self._note_change(scalars["dt"], self._clock)
         stored: dict[str, Array] = {}
@@ -263,7 +264,9 @@ class FlowSolver:
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Tables, flow rates, pressure head, and what the time went to."""
         folder = out if self._world.is_root else None
-        found = self.results.finish(folder, self.state, self._seconds, self._taken)
+        found = self.results.finish(
+            folder, self.state, self._seconds, self._taken, self._scales.velocity
+        )
         if self._table.shear is None:
             return found
         path = None if out is None else out / "shear.vtkhdf"
@@ -275,6 +278,7 @@ class FlowSolver:
             {**found.summary, **more.summary},
             {**found.files, **more.files},
             [*found.lines, *more.lines],
+            found.notices,
         )
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
