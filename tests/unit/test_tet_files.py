@@ -201,7 +201,7 @@ def test_without_meshio_it_says_what_to_install(monkeypatch, two, tmp_path):
         ([("10 1 1 1", "10 1e200 1 1")], "coordinates are not finite numbers up to"),
         ([("10 2 4 3", "10 2 4 4")], "element 1 at .*same node stands at two corners"),
         ([("10 2 4 3", "10 2 4 9")], "with nodes that are not in the file, the first is number 1 with node -1 of 5"),
-        ([("10 2 4 3", "10 2 4 99")], "cannot be read: IndexError"),
+        ([("10 2 4 3", "10 2 4 99")], "section \\$Elements, cannot be read: it refers to a part that is not there, such as a node"),
         ([("10 2 4 3", "10 2 4 0")], "element 8 uses a node below 1"),
         ([("10 2 4 3", "10 2 4 three")], "cannot be read"),
         ([("10 2 4 3", "10 2 4")], "element 1 at .*same node stands"),

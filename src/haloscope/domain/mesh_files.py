@@ -1,4 +1,4 @@
-"""Hexahedral meshes read from files, through meshio: Gmsh first, and whatever else it reads."""
+"""Hexahedral meshes read from files, through meshio: Gmsh first, VTK, XDMF, MED and others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from haloscope.domain.mesh_groups import (
     equal_cells,
     zones_of,
 )
-from haloscope.domain.meshio_files import block_nodes, read_with_meshio
+from haloscope.domain.meshio_files import HEX_ENDINGS, block_nodes, read_with_meshio
 from haloscope.domain.node_orders import in_tensor, node_table
 from haloscope.errors import InputError
 
@@ -115,7 +115,7 @@ def read_mesh(
     Parameters
     ----------
     path
-        A file that meshio reads; its ending says which format it has.
+        A file whose ending is one of `HEX_ENDINGS`.
     scale
         Factor from the file's unit of length to metres.
     conditions, materials
@@ -158,7 +158,7 @@ def read_cells(
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
-    file = read_with_meshio(path, checked_alone=False)
+    file = read_with_meshio(path, HEX_ENDINGS)
     points = np.asarray(file.points, np.float64)
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(f"mesh file {path} has no points in three dimensions")
@@ -210,7 +210,7 @@ def count_elements(path: Path | str) -> int:
         found = count_gmsh_hexahedra(path)
         if found:
             return found
-    file = read_with_meshio(path, checked_alone=False)
+    file = read_with_meshio(path, HEX_ENDINGS)
     return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
 
 

@@ -70,7 +70,9 @@ class CellGroups:
         elif tag is None:
             self._take_sets(file)
         else:
-            names = groups.names if groups is not None else _tag_names(file, tag)
+            names = _tag_names(file, tag)
+            if groups is not None:
+                names = {key: (name,) for key, name in groups.names.items()}
             self._take_tags(file, tag, names)
 
     def _is_tag(self, file: Any, name: str) -> bool:
@@ -103,14 +105,17 @@ class CellGroups:
                     name = names.get((size, group), str(group))
                     members.append((cells, self._number(size, name)))
 
-    def _take_tags(self, file: Any, tag: str, names: dict[tuple[int, int], str]) -> None:
+    def _take_tags(
+        self, file: Any, tag: str, names: dict[tuple[int, int], tuple[str, ...]]
+    ) -> None:
         parts = zip(self._members, file.cells, file.cell_data[tag], strict=True)
         for members, block, part in parts:
             tags = np.nan_to_num(np.asarray(part).ravel()).astype(np.int64)
             size = dimension(block.type)
             for value in np.unique(tags[tags != 0]):
-                name = names.get((size, int(value)), str(value))
-                members.append((np.flatnonzero(tags == value), self._number(size, name)))
+                cells = np.flatnonzero(tags == value)
+                for name in names.get((size, int(value)), (str(value),)):
+                    members.append((cells, self._number(size, name)))
 
     def _take_sets(self, file: Any) -> None:
         for name, parts in file.cell_sets.items():
@@ -250,18 +255,13 @@ def _overlap(
     )
 
 
-def _tag_names(file: Any, tag: str) -> dict[tuple[int, int], str]:
-    """Names of tags by dimension and number."""
-    names = {}
+def _tag_names(file: Any, tag: str) -> dict[tuple[int, int], tuple[str, ...]]:
+    """Names of tags by dimension and number; a family of a MED file may be in several groups."""
+    names: dict[tuple[int, int], tuple[str, ...]] = {}
     if tag == "cell_tags":
         for value, sets in getattr(file, "cell_tags", {}).items():
             for size in (2, 3):
-                names[size, int(value)] = ", ".join(sets)
-    elif tag == "gmsh:physical":
-        for name, entry in file.field_data.items():
-            number = np.asarray(entry).ravel()
-            if len(number) == 2 and np.issubdtype(number.dtype, np.integer):
-                names[int(number[1]), int(number[0])] = str(name)
+                names[size, int(value)] = tuple(map(str, sets))
     return names
 
 
