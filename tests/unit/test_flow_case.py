@@ -98,7 +98,10 @@ def checked(**changes) -> FlowCase:
         ("flow.boundaries.x_low={speed=1.0,backflow=0.5}", ["backflow is for pressure"]),
         ("flow.boundaries.x_low={speed=1.0,signal='no.csv'}", ["no.csv"]),
         ("flow.boundaries.x_high='no-slip'", ["the pressure has no reference", "pressure_at"]),
-        ("flow.pressure_at=[0.0,0.0,0.0]", ["flow.pressure_at", "leave it out"]),
+        (
+            "flow.pressure_at=[0.0,0.0,0.0]",
+            ["flow.boundaries.x_high has one", "leave flow.pressure_at out"],
+        ),
         ("flow.zones.rotor={}", ["no such zone", "volume"]),
         ("flow.cylinder_channel={}", ["box and cylinder_channel are given"]),
         ("flow.time.scheme=bdf2", ["flow.time.time_step and flow.time.end"]),

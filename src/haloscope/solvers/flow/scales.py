@@ -150,7 +150,8 @@ def _pressures(part: NodePart, given: Given, time: float) -> tuple[float, float]
             continue
         x = part.nodes[triangles].mean(axis=1)
         if isinstance(condition, Resistance):
-            values = np.array([condition.outside + condition.start])
+            start = condition.start if condition.compliance else 0.0
+            values = np.array([condition.outside + start])
         elif isinstance(condition, Traction):
             normals = area_vectors(part.nodes, triangles)
             normals /= np.linalg.norm(normals, axis=1, keepdims=True)
@@ -277,6 +278,13 @@ class FlowScales:
                 f"warning: the flow crosses {courant:.3g} elements of mean height in a time step: "
                 "results in time are not resolved; flow.time.time_step = "
                 f"{self.clock.time_step / courant:.2g} would cross one"
+            )
+        law = self._table.fluid.carreau
+        if law is not None and law.exponent < 1 and law.at_high_shear > self._table.fluid.viscosity:
+            warnings.append(
+                f"warning: flow.fluid.viscosity = {self._table.fluid.viscosity:g} Pa s, that at rest, is "
+                f"below flow.fluid.carreau.at_high_shear = {law.at_high_shear:g} Pa s: the fluid thickens "
+                "as it is sheared; blood has about 0.056 Pa s at rest"
             )
         if self._at_rest():
             warnings.append(
