@@ -321,6 +321,13 @@ def test_the_smaller_of_two_groups_with_a_condition_holds_and_is_reported(meshio
     ]  # fmt: skip
 
 
+def test_elements_in_no_group_beside_others_are_named_as_the_fault(meshio, two):
+    path = two()
+    path.write_text(_AS_41.replace("1 1 1 2 8 9 1 2", "1 1 1 0 1 2"))
+    with pytest.raises(InputError, match="in no physical group, and others are in one; in Gmsh"):
+        read_tets(path)
+
+
 @pytest.mark.parametrize("version", [22, 41])
 def test_a_second_group_without_a_condition_leaves_that_of_the_other(meshio, two, version):
     mesh = _several(two, version, conditions=["wall", "inlet"])

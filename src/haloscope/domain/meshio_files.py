@@ -166,6 +166,8 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
         )
     if isinstance(error, IndexError):
         return place, "it refers to a part that is not there, such as a node"
+    if "gmsh:physical" in str(error):
+        return place, "some of its elements are in no physical group, and others are in one"
     if type(error).__module__.startswith("meshio") and str(error):
         return place, " ".join(str(error).split())[:_LONGEST_REASON]
     return place, "it is cut off or damaged"
