@@ -153,5 +153,8 @@ def test_hdf5_data_that_unfold_to_more_than_is_stored_are_refused(meshio, tmp_pa
     with h5py.File(path, "w") as file:
         file.create_dataset("c", data=np.zeros(100), compression="lzf")
     _refused(read_mesh, path, "packed by HDF5's filter 32000")
+    with h5py.File(path, "w") as file:
+        file["ENS_MAA"] = h5py.ExternalLink("other.med", "/a")
+    _refused(read_mesh, path, "/ENS_MAA lies in another file")
     path.write_bytes(path.read_bytes()[:700])
     _refused(read_mesh, path, "cut off or damaged")

@@ -201,6 +201,15 @@ def test_a_face_in_two_groups_goes_to_the_smaller_that_the_case_names(
     assert "'metal'" in mesh.notes[0]
 
 
+def test_a_field_of_fractions_is_no_group(meshio, tmp_path):
+    points = np.array([[i, j, k] for k in (0, 1) for j in (0, 1) for i in (0, 1, 2)], float)
+    cells = [("hexahedron", [[0, 1, 4, 3, 6, 7, 10, 9], [1, 2, 5, 4, 7, 8, 11, 10]])]
+    for values, regions in (([1.0, 2.0], ("1", "2")), ([1.2, 2.7], ("volume",))):
+        file = meshio.Mesh(points, cells, cell_data={"material": [np.array(values)]})
+        file.write(tmp_path / "a.vtu")
+        assert read_mesh(tmp_path / "a.vtu").region_names == regions
+
+
 def test_elements_in_two_groups_are_one_element(meshio, two):
     path = two(
         ("$Elements\n11", "$Elements\n12"),

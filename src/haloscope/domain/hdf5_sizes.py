@@ -41,15 +41,26 @@ def check_hdf5(path: Path, owner: Path | None = None) -> None:
             raise InputError(f"{name} is not there; put it beside the mesh file")
     try:
         with h5py.File(path, "r") as file:
-            datasets: list[Any] = []
-            file.visititems(
-                lambda _, item: datasets.append(item) if isinstance(item, h5py.Dataset) else None
-            )
+            items: list[Any] = [file]
+            file.visititems(lambda _, item: items.append(item))
+            for group in items:
+                if isinstance(group, h5py.Group):
+                    _refuse_other_files(group, name)
+            datasets = [item for item in items if isinstance(item, h5py.Dataset)]
             _check_datasets(datasets, name, path.stat().st_size)
     except (OSError, RuntimeError, KeyError, ValueError, zlib.error):
         raise InputError(
             f"{name} is cut off or damaged, or no HDF5 file; save the mesh anew"
         ) from None
+
+
+def _refuse_other_files(group: Any, name: str) -> None:
+    for key in group:
+        if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
+            raise InputError(
+                f"{name}: {group.name.rstrip('/')}/{key} lies in another file, which is not read; save it "
+                "in this one"
+            )
 
 
 def _check_datasets(datasets: list[Any], name: str, size: int) -> None:

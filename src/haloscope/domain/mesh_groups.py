@@ -78,7 +78,7 @@ class CellGroups:
     def _is_tag(self, file: Any, name: str) -> bool:
         parts = file.cell_data.get(name, ())
         return len(parts) == len(self._sizes) and all(
-            np.size(part) == size and np.issubdtype(np.asarray(part).dtype, np.number)
+            np.size(part) == size and _are_whole(np.asarray(part))
             for part, size in zip(parts, self._sizes, strict=True)
         )
 
@@ -148,6 +148,16 @@ class CellGroups:
                 groups.append(np.full(len(members), group, np.int32))
             before += self._sizes[block]
         return np.concatenate(cells), np.concatenate(groups)
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    """Whether an array has whole numbers: a field of fractions is no tag."""
+    if np.issubdtype(values.dtype, np.integer):
+        return True
+    if not np.issubdtype(values.dtype, np.floating):
+        return False
+    numbers = np.nan_to_num(values)
+    return bool((numbers == np.round(numbers)).all())
 
 
 @dataclass(frozen=True)
