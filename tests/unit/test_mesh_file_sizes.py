@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from pathlib import Path
 
@@ -67,6 +68,41 @@ def test_a_vtu_file_that_unfolds_to_gigabytes_is_refused(meshio, tmp_path, form)
     # Nor does a header that states less.
     _bomb(path, form, _MEGABYTE, zlib.compress(b"\0" * 4 * _MEGABYTE, 9), 1)
     _refused(read_tets, path, "its header states 1048576 a block")
+
+
+def _appended(text: str, *, raw: bool) -> bytes:
+    """A .vtu file with packed arrays in place, rewritten with all of them at its end."""
+    kind = "<u8" if 'header_type="UInt64"' in text else "<u4"
+    size = np.dtype(kind).itemsize
+    data = b""
+
+    def moved(match: re.Match[str]) -> str:
+        nonlocal data
+        packed = match[2].strip().encode()
+        count = int(np.frombuffer(base64.b64decode(packed[:16]), kind, 1)[0])
+        cut = -(-size * (3 + count) // 3) * 4
+        header = base64.b64decode(packed[:cut])[: size * (3 + count)]
+        blocks = base64.b64decode(packed[cut:])
+        offset = len(data)
+        data += header + blocks if raw else packed
+        return f'{match[1].replace("binary", "appended")} offset="{offset}"/>'
+
+    xml = re.sub(r'(<DataArray[^>]*format="binary"[^>]*)>([^<]*)</DataArray>', moved, text)
+    begin = f'<AppendedData encoding="{"raw" if raw else "base64"}">_'
+    end = "\n</AppendedData></VTKFile>"
+    return xml.strip().replace("</VTKFile>", begin).encode() + data + end.encode()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_packed_data_at_the_end_of_a_vtu_file_are_read(meshio, tmp_path, raw):
+    path = tmp_path / "box.vtu"
+    box = tet_box((2, 2, 2))
+    write_tets(box, path, "vtu")
+    inline = read_tets(path)
+    path.write_bytes(_appended(path.read_text(), raw=raw))
+    read = read_tets(path)
+    assert np.array_equal(read.tets, inline.tets)
+    assert np.array_equal(read.nodes, box.nodes)
 
 
 def test_unfolding_stops_at_the_limit():
