@@ -349,6 +349,15 @@ def test_a_group_whose_faces_all_lie_in_smaller_ones_cannot_have_a_condition():
     assert len(chosen.notes) == 2
 
 
+def test_many_overlaps_are_counted():
+    items, groups = np.tile(np.arange(30), 2), np.concatenate([np.arange(30), np.full(30, 30)])
+    names = [*map(str, range(30)), "all"]
+    chosen = choose_groups(items, groups.astype(np.int32), names, 30, (), "face", "condition")
+    assert chosen.names == tuple(names[:-1])
+    assert len(chosen.notes) == 9
+    assert chosen.notes[-1] == "22 more pairs of groups share faces"
+
+
 def test_equally_large_groups_with_conditions_on_one_face_are_refused(meshio, two):
     path = two(*_SEVERAL_22, ("9 2 2 3 2 1 4 2", "9 2 2 3 2 1 2 3"))
     with pytest.raises(InputError, match="'inlet' and 'floor', which are equally large"):

@@ -24,6 +24,8 @@ _TAGS = (
 )
 UNNAMED_ZONE = "volume"
 """Zone of elements without a group."""
+# Pairs of groups that are listed.
+_SHOWN = 8
 _ENTITY = "gmsh:geometrical"
 _FLAT = ("quad", "triangle", "polygon", "pixel", "VTK_LAGRANGE_QUAD", "VTK_LAGRANGE_TRI")
 _BELOW_FLAT = ("vertex", "line", "VTK_LAGRANGE_CURVE", "empty")
@@ -233,6 +235,8 @@ def choose_groups(
                     equal=bool(sizes[winner] == sizes[loser]),
                 )
             )
+    if len(notes) > _SHOWN:
+        notes[_SHOWN:] = [f"{counted(len(notes) - _SHOWN, 'more pair')} of groups share {kind}s"]
     kept = np.unique(numbers[numbers >= 0])
     for group in np.setdiff1d(groups, kept):
         if names[group] in used:
