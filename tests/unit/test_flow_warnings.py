@@ -115,6 +115,25 @@ def test_a_flow_without_a_drive_is_reported(boundaries, more, driven):
     assert any("nothing drives the flow" in line for line in warnings) is not driven
 
 
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [(1000.0, "milliseconds? Times are in s"), (1.0, None), (0.5, "ends at 0.5 s, before the run at 1 s")],
+)  # fmt: skip
+def test_a_signal_whose_times_do_not_suit_the_run_is_questioned(tmp_path, last, words):
+    signal = tmp_path / "heart.csv"
+    signal.write_text(f"time,factor\n0,1\n{last},2\n")
+    warnings = _warnings(
+        _simulation(
+            boundaries=_boundaries(x_low={"speed": 1.0, "signal": str(signal)}),
+            time={"scheme": "bdf2", "time_step": 0.1, "end": 1.0},
+        )
+    )
+    assert len(warnings) == (0 if words is None else 1)
+    if words is not None:
+        assert "flow.boundaries.x_low.signal" in warnings[0]
+        assert words in warnings[0]
+
+
 def test_times_that_are_sampled_suit_no_period():
     times = np.array(sample_times(8.0))
     assert times.min() == 0.0

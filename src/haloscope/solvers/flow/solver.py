@@ -22,6 +22,7 @@ from haloscope.numerics.tet_points import TetPoints
 from haloscope.scope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
 from haloscope.solvers.flow.clock import Clock
+from haloscope.solvers.flow.conditions import signal_notices
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.picture import flow_picture, require_plane
 from haloscope.solvers.flow.results import RunResults
@@ -97,7 +98,7 @@ class FlowSolver:
     def _open(self) -> None:
         table, world = self._table, self._world
         self.system = system = make_system(table, self._case.machine, self._device, world)
-        self.notices = [*table.stopped(), *system.lines]
+        self.notices = [*table.stopped(), *signal_notices(table), *system.lines]
         self.places = NodeFields(world, system.part)
         if self._case.output.picture:
             require_plane(world, system.part.nodes, table.slice)
