@@ -231,10 +231,14 @@ _MADE = textwrap.dedent(
 
     few = write("few.msh", box((1, 1, 2)))
     same(read_mesh_on_ranks(world, few), wanted(few, []), "fewer elements than ranks")
+    # A face in two groups.
+    twice = write("twice.msh", mesh, twice=True)
+    rows = read_mesh_on_ranks(world, twice)
+    same(rows, wanted(twice, []), "twice")
+    assert len(rows.mesh.notes) == (1 if world.is_root else 0)
     wrong = [
         (write("unnamed.msh", mesh, drop=("x-",)), []),
         (write("twisted.msh", mesh, twisted=7), []),
-        (write("twice.msh", mesh, twice=True), []),
         (path, [("x-", "y+", None)]),
         (path, [("x-", "nothing", None)]),
         (path, [("x-", "x-", None)]),

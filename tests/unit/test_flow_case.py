@@ -98,7 +98,10 @@ def checked(**changes) -> FlowCase:
         ("flow.boundaries.x_low={speed=1.0,backflow=0.5}", ["backflow is for pressure"]),
         ("flow.boundaries.x_low={speed=1.0,signal='no.csv'}", ["no.csv"]),
         ("flow.boundaries.x_high='no-slip'", ["the pressure has no reference", "pressure_at"]),
-        ("flow.pressure_at=[0.0,0.0,0.0]", ["flow.pressure_at", "leave it out"]),
+        (
+            "flow.pressure_at=[0.0,0.0,0.0]",
+            ["flow.boundaries.x_high has one", "leave flow.pressure_at out"],
+        ),
         ("flow.zones.rotor={}", ["no such zone", "volume"]),
         ("flow.cylinder_channel={}", ["box and cylinder_channel are given"]),
         ("flow.time.scheme=bdf2", ["flow.time.time_step and flow.time.end"]),
@@ -230,7 +233,7 @@ def test_slivers_are_named_and_may_be_allowed(tmp_path, call):
     ("tets", "said"),
     [
         ([[0, 1, 2, 3], [4, 5, 6, 7]], "2 parts that share no face"),
-        ([[0, 1, 2, 3], [4, 5, 7, 6], [1, 2, 3, 8]], "inside out"),
+        ([[0, 1, 2, 3], [0, 1, 2, 8]], "lie on the same side of the face they share"),
     ],
 )
 def test_broken_meshes_are_refused(tmp_path, call, tets, said):

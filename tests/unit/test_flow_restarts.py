@@ -124,7 +124,7 @@ def test_a_restart_with_another_time_step_keeps_the_clock(tmp_path, scheme):
     assert heard.lines[0].startswith("restarted from")
     said = "the time step changes from 0.1 to 0.03 s after step 2, at 0.2 s"
     assert heard.lines[1].startswith(said)
-    assert summary["notices"][-1] == heard.lines[1]
+    assert heard.lines[1] in summary["notices"]
     times = [0.1, 0.2] + [0.2 + 0.03 * step for step in range(1, 11)]
     told = rows_of(tmp_path / "forces-inlet.csv")
     assert [int(row["step"]) for row in told] == list(range(1, 13))

@@ -133,15 +133,19 @@ def test_a_mesh_that_is_mirrored_throughout_is_turned_with_a_note():
 
 
 @pytest.mark.parametrize("all_others", [False, True])
-def test_some_inverted_elements_are_named_and_counted(all_others):
+def test_some_inverted_elements_are_turned_and_reported(all_others):
     plain = tet_box((2, 2, 1))
     tets = plain.tets.copy()
     wrong = np.zeros(len(tets), bool)
     wrong[[5, 7]] = True
     wrong ^= all_others
     tets[wrong] = tets[wrong][:, [1, 0, 2, 3]]
-    with pytest.raises(InputError, match="2 of 24 elements inside out.*element 5 at .*element 7"):
-        make_tet_mesh(plain.nodes, tets, plain.boundaries)
+    mesh = make_tet_mesh(plain.nodes, tets, plain.boundaries)
+    np.testing.assert_allclose(mesh.volumes, plain.volumes, rtol=1e-14)
+    assert np.array_equal(mesh.neighbours[~wrong], plain.neighbours[~wrong])
+    count, first = (22, 0) if all_others else (2, 5)
+    assert f"{count} of 24 elements were numbered left-handed" in mesh.notes[0]
+    assert f"(element {first} at" in mesh.notes[0]
 
 
 def test_nodes_that_no_element_uses_are_dropped_with_a_note():

@@ -85,6 +85,8 @@ class HexMesh:
         seen from both sides.
     mapping
         Exact shape where it is known (generated meshes); None: the polynomial of `coordinates`.
+    notes
+        Assumptions and repairs of the reader, a line each, for the user.
     """
 
     order: int
@@ -99,6 +101,7 @@ class HexMesh:
     region_names: tuple[str, ...]
     surfaces: Mapping[str, Integers] = field(default_factory=dict)
     mapping: ElementMapping | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:

@@ -1,10 +1,11 @@
-"""Hexahedral meshes read from files, through meshio: Gmsh first, and whatever else it reads."""
+"""Hexahedral meshes read from files, through meshio: Gmsh first, VTK, XDMF, MED and others."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,20 @@ from haloscope.domain.hexes import (
     face_keys,
     point_text,
 )
-from haloscope.domain.mesh_groups import CellGroups, dimension
-from haloscope.domain.meshio_files import block_nodes, read_with_meshio
+from haloscope.domain.mesh_groups import (
+    CellGroups,
+    ChosenGroups,
+    choose_groups,
+    dimension,
+    equal_cells,
+    zones_of,
+)
+from haloscope.domain.meshio_files import HEX_ENDINGS, block_nodes, read_with_meshio
 from haloscope.domain.node_orders import in_tensor, node_table
 from haloscope.errors import InputError
 
 # Corners of a VTK or Gmsh hexahedron in the order of ours.
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
-_UNNAMED_REGION = "volume"
 # Products of three lengths must be numbers, too.
 _LARGEST = 1e30
 
@@ -59,6 +66,8 @@ class FileCells:
         int64 (n, 4): points of the named quadrilaterals.
     quad_names, surface_names
         int32 (n,): index into the names of surfaces.
+    notes
+        Which groups share faces or elements, a line each.
     """
 
     path: Path
@@ -72,6 +81,7 @@ class FileCells:
     quads: Integers
     quad_names: NDArray[np.int32]
     surface_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def corners(self) -> int:
@@ -89,18 +99,27 @@ class FileCells:
         return in_tensor(self.points[each] * self.scale, places.reshape(cells.shape), self.table)
 
 
-def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
+def read_mesh(
+    path: Path | str,
+    scale: float = 1.0,
+    conditions: Collection[str] = (),
+    materials: Collection[str] = (),
+) -> HexMesh:
     """Read a mesh of hexahedra.
 
     Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
-    by those of its hexahedra; a group without a name goes by its number.
+    by those of its hexahedra; a group without a name goes by its number. A face or element in
+    several groups goes to the smallest for which the case has a condition or a material, else to
+    the smallest; `HexMesh.notes` says so.
 
     Parameters
     ----------
     path
-        A file that meshio reads; its ending says which format it has.
+        A file whose ending is one of `HEX_ENDINGS`.
     scale
         Factor from the file's unit of length to metres.
+    conditions, materials
+        Surfaces and regions that the case names.
 
     Returns
     -------
@@ -115,10 +134,10 @@ def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
         The file cannot be read, holds other volume cells than hexahedra, or points to nodes that
         do not exist or are not numbers; or its faces do not fit (see `connect`).
     """
-    file = read_cells(path, scale)
+    file = read_cells(path, scale, conditions, materials)
     every = slice(len(file.cells))
     vertices = file.vertices(every)
-    return connect(
+    mesh = connect(
         file.coordinates(every),
         vertices,
         boundaries=_boundaries(file, vertices),
@@ -126,14 +145,20 @@ def read_mesh(path: Path | str, scale: float = 1.0) -> HexMesh:
         regions=file.regions,
         region_names=file.region_names,
     )
+    return replace(mesh, notes=file.notes)
 
 
-def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
+def read_cells(
+    path: Path | str,
+    scale: float = 1.0,
+    conditions: Collection[str] = (),
+    materials: Collection[str] = (),
+) -> FileCells:
     """Read what a file holds of a mesh; see :func:`read_mesh` for all but faces that do not fit."""
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
-    file = read_with_meshio(path, checked_alone=False)
+    file = read_with_meshio(path, HEX_ENDINGS)
     points = np.asarray(file.points, np.float64)
     if points.ndim != 2 or points.shape[1] != 3:
         raise InputError(f"mesh file {path} has no points in three dimensions")
@@ -146,13 +171,16 @@ def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
             f"mesh file {path}: cells '{kind}' of {cells.shape[1]} nodes have no order that is "
             "the same along all directions; save the mesh with one order"
         )
-    groups = CellGroups(file)
-    regions, region_names = groups.chosen(blocks, otherwise=_UNNAMED_REGION)
+    groups = CellGroups(file, path)
+    try:
+        cells, regions = zones_of(groups, blocks, cells, materials)
+    except InputError as error:
+        raise InputError(f"mesh file {path}: {error}") from None
     # Points that are no corners get no number, so that face keys stay small.
     used = np.zeros(len(points), bool)
     used[cells[:, _CORNERS]] = True
     numbers = np.where(used, np.cumsum(used) - 1, -1)
-    quads, quad_names, surface_names = _named_quads(file, groups, path)
+    quads, surfaces = _named_quads(file, groups, path, conditions)
     return FileCells(
         path,
         points,
@@ -160,11 +188,12 @@ def read_cells(path: Path | str, scale: float = 1.0) -> FileCells:
         cells,
         table,
         numbers,
-        regions,
-        region_names,
+        regions.numbers,
+        regions.names,
         quads,
-        quad_names,
-        surface_names,
+        surfaces.numbers,
+        surfaces.names,
+        (*regions.notes, *surfaces.notes),
     )
 
 
@@ -181,7 +210,7 @@ def count_elements(path: Path | str) -> int:
         found = count_gmsh_hexahedra(path)
         if found:
             return found
-    file = read_with_meshio(path, checked_alone=False)
+    file = read_with_meshio(path, HEX_ENDINGS)
     return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
 
 
@@ -228,26 +257,33 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
 
 
 def _named_quads(
-    file: Any, groups: CellGroups, path: Path
-) -> tuple[Integers, NDArray[np.int32], tuple[str, ...]]:
-    """Corners (n, 4) of the quadrilaterals that have a group, that group, and the names."""
+    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
+) -> tuple[Integers, ChosenGroups]:
+    """Corners (n, 4) of the quadrilaterals that have a group, each once, and one of its groups."""
     blocks = [
         number
         for number, block in enumerate(file.cells)
-        if dimension(block.type) == 2 and (groups.numbers[number] >= 0).any()
+        if dimension(block.type) == 2 and groups.any_in(number) is not None
     ]
     for number in blocks:
         kind = file.cells[number].type
         if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
-            name = groups.names[groups.numbers[number].max()]
             raise InputError(
-                f"mesh file {path}: the surface '{name}' is made of {kind} cells; surfaces of "
-                "hexahedra are made of quadrilaterals"
+                f"mesh file {path}: the surface '{groups.any_in(number)}' is made of {kind} cells; "
+                "surfaces of hexahedra are made of quadrilaterals"
             )
-    numbers, names = groups.chosen(blocks)
     corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
     quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
-    return quads[numbers >= 0], numbers[numbers >= 0], names
+    first, place = equal_cells(quads)
+    cells, numbers = groups.pairs(blocks)
+    try:
+        chosen = choose_groups(
+            place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
+        )
+    except InputError as error:
+        raise InputError(f"mesh file {path}: {error}") from None
+    named = chosen.numbers >= 0
+    return quads[first[named]], replace(chosen, numbers=chosen.numbers[named])
 
 
 def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
@@ -260,11 +296,6 @@ def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
     quad_high, quad_low = face_keys(place, file.corners)
     order = np.lexsort((quad_low, quad_high))
     quad_high, quad_low = quad_high[order], quad_low[order]
-    again = np.zeros(len(order), bool)
-    again[1:] = (quad_high[1:] == quad_high[:-1]) & (quad_low[1:] == quad_low[:-1])
-    torn = np.flatnonzero(again[1:] & (numbers[order[1:]] != numbers[order[:-1]]))
-    repeated = order
-    order, quad_high, quad_low = order[~again], quad_high[~again], quad_low[~again]
     high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), file.corners)
     begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
     met = np.zeros(len(order), bool)
@@ -282,12 +313,5 @@ def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
             f"are no face of a hexahedron, the first, of '{names[numbers[first]]}', at "
             f"{point_text(points[corners[first]].mean(axis=0))}; put only surfaces of the meshed "
             "volumes into physical groups"
-        )
-    if len(torn):
-        one, other = (names[numbers[repeated[torn[0] + step]]] for step in (0, 1))
-        raise InputError(
-            f"mesh file {path}: {counted(len(torn), 'face belongs', 'faces belong')} to two "
-            f"surfaces, the first to '{one}' and '{other}' at {point_text(points[corners[repeated[torn[0]]]].mean(axis=0))}; "
-            "leave each in one physical group"
         )
     return boundaries.reshape(-1, FACES)

@@ -1,4 +1,4 @@
-"""What meshio makes of a mesh file, after a look at the sizes that the file states."""
+"""Mesh files read with meshio after a check of the sizes that they state; its faults in plain words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import importlib
 import importlib.util
 import io
-import mmap
 import re
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,38 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.domain.gmsh_counts import check_gmsh_counts
+from haloscope.domain.hdf5_sizes import check_hdf5, check_xdmf
+from haloscope.domain.vtk_sizes import check_vtk, check_vtu
 from haloscope.errors import InputError, MachineError
 
 Integers = NDArray[np.int64]
 
 ENDINGS = (".msh", ".vtu", ".vtk")
-"""Endings of the files whose sizes are looked at before they are read."""
+"""Endings of files of tetrahedra: Gmsh 2.2 or 4.1, and VTK with an unstructured grid."""
+HEX_ENDINGS = (
+    *ENDINGS,
+    *(".xdmf", ".xmf", ".med", ".inp", ".mesh", ".meshb", ".bdf", ".fem", ".nas", ".su2", ".avs"),
+    ".ugrid",
+)
+"""Endings of files of hexahedra."""
+
+_CONVERT = "convert others with Gmsh, or with meshio convert (pip install netCDF4 for Exodus)"
 
 _LONGEST_REASON = 200
-# Bytes at the beginning of a VTK file that hold what kind of grid it is.
-_HEAD = 1024
-_COUNTED = re.compile(
-    rb"^[ \t]*(POINTS|CELLS|CELL_TYPES|OFFSETS|CONNECTIVITY|POINT_DATA|CELL_DATA|FIELD)"
-    rb"[ \t]+([^\r\n]{0,120})",
-    re.MULTILINE,
-)
-_NUMBER = re.compile(rb"-?\d+")
+_LONGEST_NAME = 60
+# Parts of a file by the functions of meshio that read them.
+_SECTIONS = {
+    "_read_physical_names": ", section $PhysicalNames,",
+    "_read_entities": ", section $Entities,",
+    "_read_nodes": ", section $Nodes,",
+    "_read_elements": ", section $Elements,",
+    "_read_cells": ", section $Elements,",
+    "_read_periodic": ", section $Periodic,",
+    "_read_data": ", a section of data,",
+    "_read_data_item": ", a data item,",
+}
+# Of meshio's warnings those about cells and data that it leaves out.
+_DROPPED = re.compile(r"cells that meshio cannot handle \(type \d+\)")
 
 
 def require_meshio() -> None:
@@ -50,15 +68,15 @@ def require_meshio() -> None:
         raise MachineError("reading mesh files needs meshio; run pip install 'haloscope[mesh]'")
 
 
-def read_with_meshio(path: Path, *, checked_alone: bool = True) -> Any:
-    """Read a Gmsh (.msh 2.2 or 4.1) or VTK (.vtu, or .vtk with an unstructured grid) file.
+def read_with_meshio(path: Path, endings: tuple[str, ...] = ENDINGS) -> Any:
+    """Read a mesh file after a check of the sizes that it states.
 
     Parameters
     ----------
     path
         The file.
-    checked_alone
-        Refuse other formats, whose sizes nobody looks at before meshio does.
+    endings
+        Of the files that are read.
 
     Raises
     ------
@@ -68,10 +86,13 @@ def read_with_meshio(path: Path, *, checked_alone: bool = True) -> Any:
         The file is not there, of another format, or damaged.
     """
     ending = path.suffix.lower()
-    if checked_alone and ending not in ENDINGS:
+    if path.is_dir():
         raise InputError(
-            f"mesh file {path} has an unknown ending; {', '.join(ENDINGS)} are read, Gmsh and "
-            "meshio convert others"
+            f"mesh file {path} is a folder; give a file in it that ends in {', '.join(endings)}"
+        )
+    if ending not in endings:
+        raise InputError(
+            f"mesh file {path} has an unknown ending; {', '.join(endings)} are read: {_CONVERT}"
         )
     require_meshio()
     if not path.is_file():
@@ -79,61 +100,77 @@ def read_with_meshio(path: Path, *, checked_alone: bool = True) -> Any:
     meshio = importlib.import_module("meshio")
     if path.stat().st_size == 0:
         raise InputError(f"mesh file {path} is empty; write it anew")
-    if ending == ".msh":
-        check_gmsh_counts(path)
-    elif ending in ENDINGS:
-        _check_vtk(path, legacy=ending == ".vtk")
+    _check_sizes(path)
     said = io.StringIO()
     try:
-        # meshio prints why it fails, and ends the program where no reader accepts the file.
+        # meshio prints the reason for a failure, and ends the program where no reader accepts the file.
         with (
             contextlib.redirect_stdout(said),
             contextlib.redirect_stderr(said),
             np.errstate(all="ignore"),
+            warnings.catch_warnings(),
         ):
-            return meshio.read(path)
+            warnings.simplefilter("ignore")
+            file = meshio.read(path)
     except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        spoken = said.getvalue() if kind == "SystemExit" else f"{kind}: {error}"
-        reason = " ".join(spoken.split())[:_LONGEST_REASON]
+        place, reason = _reason(error, said.getvalue())
         hint = (
             "in Gmsh, put every volume and outer surface into physical groups and save those alone "
             "(Mesh.SaveAll = 0) as version 2.2 or 4.1, without parametric nodes"
             if ending == ".msh"
             else "save it as Gmsh 2.2 or 4.1 (.msh) or VTK (.vtu)"
         )
-        raise InputError(f"mesh file {path} cannot be read: {reason}; {hint}") from None
+        raise InputError(f"mesh file {path}{place} cannot be read: {reason}; {hint}") from None
+    if dropped := _DROPPED.search(said.getvalue()):
+        raise InputError(
+            f"mesh file {path} holds {dropped[0]}, which would be left out; save it without them"
+        )
+    return file
 
 
-def _check_vtk(path: Path, *, legacy: bool) -> None:
-    """Refuse counts that a file cannot hold, and what would unfold to far more than its size."""
-    size = path.stat().st_size
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        if not legacy:
-            for mark, what in (
-                (b"<!DOCTYPE", "declarations of XML"),
-                (b"<!ENTITY", "declarations of XML"),
-                (b"vtkLZMADataCompressor", "data packed by LZMA"),
-            ):
-                if text.find(mark) >= 0:
-                    raise InputError(
-                        f"mesh file {path} holds {what}, which are not read; save it as plain "
-                        ".vtu, packed by zlib or not at all"
-                    )
-            return
-        head = text[:_HEAD].upper()
-        if b"UNSTRUCTURED_GRID" not in head:
-            raise InputError(
-                f"mesh file {path} holds no unstructured grid; save the tetrahedra and the named "
-                "triangles as one"
-            )
-        for found in _COUNTED.finditer(text):
-            for number in _NUMBER.findall(found[2]):
-                if not 0 <= int(number) <= size:
-                    raise InputError(
-                        f"mesh file {path}: {found[1].decode()} states a count of {int(number)}, "
-                        f"which a file of {size} bytes cannot hold; it is damaged, save it anew"
-                    )
+def _check_sizes(path: Path) -> None:
+    """Refuse counts that a file cannot hold, and data that would unfold to far more than its size."""
+    checks: dict[str, Callable[[Path], None]] = {
+        ".msh": check_gmsh_counts,
+        ".vtu": check_vtu,
+        ".vtk": check_vtk,
+        ".xdmf": check_xdmf,
+        ".xmf": check_xdmf,
+        ".med": check_hdf5,
+    }
+    check = checks.get(path.suffix.lower())
+    if check is not None:
+        check(path)
+
+
+def _reason(error: BaseException, printed: str) -> tuple[str, str]:
+    """In plain words where reading failed, and why."""
+    if isinstance(error, SystemExit | Warning):
+        text = " ".join(printed.replace("Error:", " ").split())
+        return "", text[:_LONGEST_REASON] or "its content is not that of its ending"
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        place = _SECTIONS.get(frame.name, place)
+    if isinstance(error, MemoryError):
+        return place, "it states more data than memory holds"
+    if isinstance(error, ImportError):
+        return place, f"the package {error.name} is not installed"
+    if isinstance(error, UnicodeError):
+        return place, "it holds bytes that are no text"
+    if isinstance(error, KeyError):
+        missing = re.search(r"object '([^']+)'", str(error))
+        name = missing[1] if missing else str(error.args[0] if error.args else "")
+        return (
+            place,
+            f"it lacks {name[:_LONGEST_NAME]!r}, or holds it with a value that is not known",
+        )
+    if isinstance(error, IndexError):
+        return place, "it refers to a part that is not there, such as a node"
+    if "gmsh:physical" in str(error):
+        return place, "some of its elements are in no physical group, and others are in one"
+    if type(error).__module__.startswith("meshio") and str(error):
+        return place, " ".join(str(error).split())[:_LONGEST_REASON]
+    return place, "it is cut off or damaged"
 
 
 def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> Integers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,12 @@ from haloscope.exchange.world import World
 
 
 def read_mesh_on_ranks(
-    world: World, path: Path | str, scale: float = 1.0, pairs: Sequence[PeriodicPair] = ()
+    world: World,
+    path: Path | str,
+    scale: float = 1.0,
+    pairs: Sequence[PeriodicPair] = (),
+    conditions: Collection[str] = (),
+    materials: Collection[str] = (),
 ) -> ElementRows:
     """The range of a file's elements with which a rank begins; all ranks call this.
 
@@ -33,8 +39,9 @@ def read_mesh_on_ranks(
     ----------
     world
         The ranks.
-    path, scale
-        As for :func:`haloscope.domain.mesh_files.read_mesh`, which has the same elements.
+    path, scale, conditions, materials
+        As for :func:`haloscope.domain.mesh_files.read_mesh`, which has the same elements. Rank 0 alone
+        has its notes.
     pairs
         Outer surfaces to be joined, as by :func:`haloscope.domain.periodic.join_periodic`.
 
@@ -47,7 +54,8 @@ def read_mesh_on_ranks(
     """
     require_meshio()
     file: list[FileCells] = []
-    _on_root(world, lambda: file.append(read_cells(path, scale)))
+    _on_root(world, lambda: file.append(read_cells(path, scale, conditions, materials)))
+    notes = file[0].notes if file else ()
     try:
         rows = _hand_out(world, file)
         for pair in pairs:
@@ -56,13 +64,19 @@ def read_mesh_on_ranks(
         if world.any(bool((outer & (rows.mesh.boundaries < 0)).any())):
             raise InputError("some faces at the edge of the mesh have no boundary name")
     except InputError:
-        _on_root(world, lambda: _whole(path, scale, pairs))
+        _on_root(world, lambda: _whole(pairs, path, scale, conditions, materials))
         raise
-    return rows
+    return replace(rows, mesh=replace(rows.mesh, notes=notes))
 
 
-def _whole(path: Path | str, scale: float, pairs: Sequence[PeriodicPair]) -> None:
-    mesh = read_mesh(path, scale)
+def _whole(
+    pairs: Sequence[PeriodicPair],
+    path: Path | str,
+    scale: float,
+    conditions: Collection[str],
+    materials: Collection[str],
+) -> None:
+    mesh = read_mesh(path, scale, conditions, materials)
     for first, second, translation in pairs:
         mesh = join_periodic(mesh, first, second, translation)
     check_boundaries(mesh)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from haloscope.domain.mesh_groups import CellGroups, dimension
+from haloscope.domain.mesh_groups import (
+    CellGroups,
+    choose_groups,
+    dimension,
+    equal_cells,
+    zones_of,
+)
 from haloscope.domain.meshio_files import block_nodes, read_with_meshio, require_meshio
 from haloscope.domain.tet_faces import NamedTriangles
 from haloscope.domain.tet_geometry import CORNERS, Integers
@@ -19,16 +27,22 @@ from haloscope.errors import InputError
 
 Form = Literal["gmsh22", "gmsh41", "vtu", "vtk"]
 
-_UNNAMED_ZONE = "volume"
 _FORMS = {"gmsh22": "gmsh22", "gmsh41": "gmsh", "vtu": "vtu", "vtk": "vtk42"}
 
 
-def read_tets(path: Path | str, scale: float = 1.0) -> TetMesh:
+def read_tets(
+    path: Path | str,
+    scale: float = 1.0,
+    conditions: Collection[str] = (),
+    settings: Collection[str] = (),
+) -> TetMesh:
     """Read a mesh of tetrahedra.
 
     Surfaces are named by the physical groups (Gmsh) of the file's triangles, zones by those of its
     tetrahedra. A group without a name goes by its number: so do all in VTK files, whose groups are
-    the cell data ``gmsh:physical``, ``CellEntityIds``, ``region`` or ``material``.
+    the cell data ``gmsh:physical``, ``CellEntityIds``, ``region`` or ``material``. A face or element
+    in several groups goes to the smallest for which the case has a condition or a setting, else to
+    the smallest; `TetMesh.notes` says so.
 
     Parameters
     ----------
@@ -36,6 +50,8 @@ def read_tets(path: Path | str, scale: float = 1.0) -> TetMesh:
         A file whose name ends in .msh (Gmsh 2.2 or 4.1), .vtu or .vtk.
     scale
         Factor from the file's unit of length to m.
+    conditions, settings
+        Surfaces and zones that the case names.
 
     Raises
     ------
@@ -54,15 +70,17 @@ def read_tets(path: Path | str, scale: float = 1.0) -> TetMesh:
         raise InputError(f"mesh file {path} has no points in three dimensions")
     blocks = _tetrahedra(file, path)
     tets = np.concatenate([block_nodes(file, block, path, CORNERS) for block in blocks])
-    groups = CellGroups(file)
-    zones, zone_names = groups.chosen(blocks, otherwise=_UNNAMED_ZONE)
-    named = _named_triangles(file, groups, path)
+    groups = CellGroups(file, path)
     try:
+        tets, zones = zones_of(groups, blocks, tets, settings)
+        named, notes = _named_triangles(file, groups, path, conditions)
         with np.errstate(over="ignore"):
             points = points * scale
-        return make_tet_mesh(points, tets, named, zones, zone_names)
+        mesh = make_tet_mesh(points, tets, named, zones.numbers, zones.names)
+        return replace(mesh, notes=(*zones.notes, *notes, *mesh.notes))
     except InputError as error:
-        raise InputError(f"mesh file {path}: {error}") from None
+        begin = f"mesh file {path}: "
+        raise InputError(f"{begin}{str(error).removeprefix(begin)}") from None
 
 
 def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: bool = True) -> None:
@@ -154,22 +172,29 @@ def _tetrahedra(file: Any, path: Path) -> list[int]:
     return [n for n, block in enumerate(file.cells) if block.type == "tetra" and len(block.data)]
 
 
-def _named_triangles(file: Any, groups: CellGroups, path: Path) -> NamedTriangles:
-    """The triangles that have a group."""
+def _named_triangles(
+    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
+) -> tuple[NamedTriangles, tuple[str, ...]]:
+    """Each triangle that has a group once, with one of its groups; and notes."""
     blocks = [
         number
         for number, block in enumerate(file.cells)
-        if dimension(block.type) == 2 and (groups.numbers[number] >= 0).any()
+        if dimension(block.type) == 2 and groups.any_in(number) is not None
     ]
     for number in blocks:
         kind = file.cells[number].type
         if kind != "triangle":
-            name = groups.names[groups.numbers[number].max()]
             raise InputError(
-                f"mesh file {path}: the surface '{name}' is made of {kind} cells; surfaces of "
+                f"the surface '{groups.any_in(number)}' is made of {kind} cells; surfaces of "
                 "tetrahedra are made of triangles of 3 nodes"
             )
-    numbers, names = groups.chosen(blocks)
     corners = [block_nodes(file, number, path, 3) for number in blocks]
     triangles = np.concatenate([np.empty((0, 3), np.int64), *corners])
-    return NamedTriangles(triangles[numbers >= 0], numbers[numbers >= 0], names)
+    first, place = equal_cells(triangles)
+    cells, numbers = groups.pairs(blocks)
+    chosen = choose_groups(
+        place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
+    )
+    named = chosen.numbers >= 0
+    faces = NamedTriangles(triangles[first[named]], chosen.numbers[named], chosen.names)
+    return faces, chosen.notes

@@ -119,8 +119,8 @@ def make_tet_mesh(
 ) -> TetMesh:
     """Make a mesh: check the elements, find what lies behind their faces, and name the edge.
 
-    Nodes that no element uses are dropped. Where all elements are numbered left-handed, corners 2
-    and 3 of each change places. `TetMesh.notes` says so.
+    Nodes that no element uses are dropped. In elements that are numbered left-handed, corners 2 and 3
+    change places. `TetMesh.notes` says so.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def make_tet_mesh(
     ------
     InputError
         A node that is not there or not a number, a node twice in an element, an element without
-        volume, some elements inside out, a face of more than two elements, two elements on one
+        volume, a face of more than two elements, two elements on one
         side of a face, parts that do not hang together, a named triangle that is no face, a face
         with two names, or faces at the edge without a name.
     """
@@ -228,20 +228,19 @@ def _upright(nodes: Floats, tets: Integers) -> tuple[Integers, str]:
             f"{tets_text(nodes, tets, flat)} {'has' if len(flat) == 1 else 'have'} no volume: the "
             "corners lie in one plane; mesh the place anew"
         )
-    negative = sixfold < 0
-    count = int(negative.sum())
-    if not count:
+    negative = np.flatnonzero(sixfold < 0)
+    if not len(negative):
         return tets, ""
-    if count == len(tets):
-        return tets[:, [0, 1, 3, 2]], (
-            f"all {count} elements were numbered left-handed: two corners of each have changed "
+    turned = tets.copy()
+    turned[negative, 2:] = tets[negative, :1:-1]
+    if len(negative) == len(tets):
+        return turned, (
+            f"all {len(tets)} elements were numbered left-handed: two corners of each have changed "
             "places"
         )
-    # The fewer are taken for those that are wrong.
-    inverted = np.flatnonzero(negative if 2 * count <= len(tets) else ~negative)
-    raise InputError(
-        f"{len(inverted)} of {len(tets)} elements inside out against the others: "
-        f"{tets_text(nodes, tets, inverted)}; mesh the place anew, or mend the order of their nodes"
+    return turned, (
+        f"{len(negative)} of {len(tets)} elements were numbered left-handed, inside out against "
+        f"the others: two corners of each have changed places ({tets_text(nodes, tets, negative)})"
     )
 
 

@@ -107,11 +107,14 @@ class BoundaryMeans:
         Outward, in m^3/s.
     pressure
         Mean over the area, in Pa.
+    inflow
+        Of the flow rate the part of nodes at which fluid enters, in m^3/s, at most 0.
     """
 
     area: float
     flow_rate: float
     pressure: float
+    inflow: float
 
 
 def boundary_means(shared: SharedNodes, areas: BoundaryAreas, state: Array) -> BoundaryMeans:
@@ -131,9 +134,11 @@ def boundary_means(shared: SharedNodes, areas: BoundaryAreas, state: Array) -> B
     mine = areas.counted
     at = values_at(shared, areas.nodes[mine], state)
     share = areas.areas[mine]
-    terms = np.column_stack([areas.vectors[mine] * at[:, :3], share * at[:, 3], share])
-    x, y, z, pressed, area = exact_sums(shared.world, terms).tolist()
-    return BoundaryMeans(area, math.fsum((x, y, z)), pressed / area)
+    crossing = areas.vectors[mine] * at[:, :3]
+    entering = np.minimum(crossing.sum(axis=1), 0.0)
+    terms = np.column_stack([crossing, share * at[:, 3], share, entering])
+    x, y, z, pressed, area, inflow = exact_sums(shared.world, terms).tolist()
+    return BoundaryMeans(area, math.fsum((x, y, z)), pressed / area, inflow)
 
 
 def values_at(shared: SharedNodes, nodes: NDArray[np.integer], state: Array) -> Floats:

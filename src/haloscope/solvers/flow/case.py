@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from haloscope.case import CaseTable, Position, Run, Table
+from haloscope.case import CaseTable, Exclusion, Position, Run, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
 from haloscope.solvers.flow.case_boundaries import Boundary, BoundaryTable
 from haloscope.solvers.flow.case_meshes import (
@@ -69,6 +69,12 @@ class Zone(Table):
     Velocities are those of the frame at rest."""
     centre: Position = (0.0, 0.0, 0.0)
     """A point on the axis, in m."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Zone:
+        if any(self.centre) and not any(self.rotation):
+            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+        return self
 
 
 class Initial(Table):
@@ -180,6 +186,14 @@ class Head(Table):
     outlet: Name
     """Where it leaves."""
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Head:
+        if self.inlet == self.outlet:
+            raise ValueError(
+                f"inlet and outlet are the same boundary {self.inlet!r}; a head is between two"
+            )
+        return self
+
 
 class Shear(Table):
     """Shear stress on walls and in the fluid, and where this stands: shear.vtkhdf and the summary."""
@@ -278,21 +292,42 @@ class FlowTable(Table):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"flow.forces: the name {min(twice)!r} is given twice")
+        self._check_reference()
         return self
+
+    def _check_reference(self) -> None:
+        """Refuse a second reference of the pressure."""
+        for name, boundary in self.boundaries.items():
+            if self.pressure_at is not None and (
+                boundary == "open" or (isinstance(boundary, BoundaryTable) and boundary.is_open)
+            ):
+                raise ValueError(
+                    "flow.pressure_at is for vessels without an outside pressure, and "
+                    f"flow.boundaries.{name} has one; leave flow.pressure_at out"
+                )
 
     def _check_time(self) -> None:
         time = self.time
+        if time.scheme != "generalised-alpha" and time.radius != Time().radius:
+            raise ValueError(
+                f'flow.time.radius is for flow.time.scheme = "generalised-alpha", not for '
+                f'"{time.scheme}"; leave it out'
+            )
         if time.scheme == "steady":
             if time.time_step is not None or time.end is not None:
                 raise ValueError(
                     "flow.time.time_step and flow.time.end are for unsteady flow; give flow.time.scheme "
                     '= "bdf2", or leave them out'
                 )
+            for name, boundary in self.boundaries.items():
+                law = boundary.resistance if isinstance(boundary, BoundaryTable) else None
+                if law is not None and law.start:
+                    raise ValueError(
+                        f"flow.boundaries.{name}.resistance.start is for unsteady flow; leave it out"
+                    )
             return
-        if time.scheme == "space-time" and self.linear.product == "matrix-free":
-            raise ValueError(
-                'space-time slabs need a stored matrix; give flow.linear.product = "stored"'
-            )
+        if time.scheme == "space-time":
+            self._check_slabs()
         if time.time_step is None or time.end is None:
             raise ValueError("unsteady flow needs flow.time.time_step and flow.time.end, in s")
         if time.time_step > time.end:
@@ -308,6 +343,21 @@ class FlowTable(Table):
         if time.pseudo_time_step is not None:
             raise ValueError("flow.time.pseudo_time_step is for steady flow; leave it out")
 
+    def _check_slabs(self) -> None:
+        """Refuse keys that space-time slabs do not know."""
+        if self.linear.product == "matrix-free":
+            raise ValueError(
+                'space-time slabs need a stored matrix; give flow.linear.product = "stored"'
+            )
+        for name, boundary in self.boundaries.items():
+            if isinstance(boundary, BoundaryTable):
+                keys = [k for k in ("resistance", "straight", "backflow") if getattr(boundary, k)]
+                if keys:
+                    raise ValueError(
+                        f"flow.boundaries.{name}.{keys[0]} is not for space-time slabs; give "
+                        'flow.time.scheme = "bdf2" or "generalised-alpha"'
+                    )
+
     @property
     def steady(self) -> bool:
         """Whether the flow does not change in time."""
@@ -318,8 +368,15 @@ class FlowTable(Table):
         if not self.steady:
             return []
         return [
-            f"flow.boundaries.{name}.{key} depends on t, and steady flow has no time: its value at t = 0 is "
+            f"{key} depends on t, and steady flow has no time: its value at t = 0 is "
             'taken; give flow.time.scheme = "bdf2", time_step and end for flow that changes'
+            for key in self.changes()
+        ]
+
+    def changes(self) -> list[str]:
+        """Keys of boundaries under which something depends on t."""
+        return [
+            f"flow.boundaries.{name}.{key}"
             for name, boundary in self.boundaries.items()
             if isinstance(boundary, BoundaryTable)
             for key in boundary.changes(f"flow.boundaries.{name}.")
@@ -368,14 +425,136 @@ class FlowRun(Run):
     """Steps between two looks at the solution."""
 
 
+_UNSTEADY = ("flow.time.scheme=bdf2", "flow.time.time_step=0.1", "flow.time.end=1.0")
+_EXCLUSIONS = (
+    Exclusion(
+        ("flow.box", "flow.cylinder_channel, cylinder_slice, pump or mesh"),
+        "a case has one mesh",
+        ("flow.box.cells=[2, 2, 2]",),
+    ),
+    Exclusion(
+        (
+            "flow.boundaries.NAME.velocity",
+            "speed, flow_rate, moving, pressure, traction or resistance of the same boundary",
+        ),
+        "a boundary has one kind of condition",
+        ("flow.boundaries.inlet.velocity=[1.0, 0.0, 0.0]",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.signal", "velocity, moving, traction or resistance"),
+        "a signal is a factor on speed, flow_rate or pressure",
+        ("flow.boundaries.outlet={traction=[0.0, 0.0, 0.0], signal=a.csv}",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.profile", "a kind other than speed and flow_rate"),
+        "other kinds give no mean velocity to distribute",
+        ("flow.boundaries.outlet={pressure=0.0, profile=uniform}",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.backflow", "velocity, speed, flow_rate or moving"),
+        "where the velocity is given nothing is held back",
+        ("flow.boundaries.inlet.backflow=0.5",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.straight", "a kind other than pressure and resistance"),
+        "only there the direction is free and the stress is normal",
+        ("flow.boundaries.inlet.straight=true",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.moving.centre", "no moving.rotation"),
+        "the centre is a point on the axis of the rotation; so is that of a zone",
+        ("flow.boundaries.walls={moving={centre=[1.0, 0.0, 0.0]}}",),
+    ),
+    Exclusion(
+        ("flow.boundaries.NAME.resistance.start", "no compliance, or steady flow"),
+        "it is the pressure of the compliance at the start",
+        ("flow.boundaries.outlet={resistance={proximal=1.0, start=1.0}}",),
+    ),
+    Exclusion(
+        ("flow.pressure_at", 'a boundary "open" or with pressure, traction or resistance'),
+        "both are the reference of the pressure",
+        ("flow.pressure_at=[0.0, 0.0, 0.0]",),
+    ),
+    Exclusion(
+        ("flow.time.time_step", "steady flow"),
+        "steady flow takes no steps in time; so flow.time.end",
+        ("flow.time.time_step=0.1",),
+    ),
+    Exclusion(
+        ("flow.time.pseudo_time_step", "unsteady flow"),
+        "pseudo time steps lead to a steady flow",
+        (*_UNSTEADY, "flow.time.pseudo_time_step=0.1"),
+    ),
+    Exclusion(
+        ("flow.time.radius", 'a flow.time.scheme other than "generalised-alpha"'),
+        "other schemes have no such parameter",
+        (*_UNSTEADY, "flow.time.radius=0.5"),
+    ),
+    Exclusion(
+        ("run.steps", "unsteady flow of more steps"),
+        "flow.time.end and flow.time.time_step set the number of steps",
+        (*_UNSTEADY, "run.steps=7"),
+    ),
+    Exclusion(
+        ("run.tolerance", "unsteady flow"),
+        "the tolerance ends steady flow; that of a time step is flow.newton.tolerance",
+        (*_UNSTEADY, "run.tolerance=1e-3"),
+    ),
+    Exclusion(
+        ('flow.linear.product = "matrix-free"', "a preconditioner other than point-blocks"),
+        "others need the stored matrix",
+        ("flow.linear.product=matrix-free", "flow.linear.preconditioner=block-ilu"),
+    ),
+    Exclusion(
+        ('flow.time.scheme = "space-time"', "matrix-free products, resistance, straight, backflow"),
+        "space-time slabs do not have them",
+        (
+            *_UNSTEADY[1:],
+            "flow.time.scheme=space-time",
+            "flow.linear.product=matrix-free",
+            "flow.linear.preconditioner=point-blocks",
+        ),
+    ),
+    Exclusion(
+        ("flow.forces.N.velocity", "no area (or the other way round)"),
+        "coefficients need both",
+        ("flow.forces=[{name=a, boundaries=[walls], velocity=1.0}]",),
+    ),
+    Exclusion(
+        ("flow.head.inlet", "the same boundary as flow.head.outlet"),
+        "a head is between two boundaries",
+        ("flow.head={inlet=inlet, outlet=inlet}",),
+    ),
+)
+
+
 class FlowCase(CaseTable):
     """A case file of incompressible flow on tetrahedra."""
+
+    exclusions = _EXCLUSIONS
 
     solver: Literal["flow"]
     """"flow"."""
     run: FlowRun = FlowRun()
     flow: FlowTable
     """Incompressible flow by stabilised finite elements on tetrahedra."""
+
+    @model_validator(mode="after")
+    def _one_end(self) -> FlowCase:
+        run, usual = self.run, FlowRun()
+        if self.flow.steady:
+            return self
+        if run.steps != usual.steps and run.steps < self.flow.steps():
+            raise ValueError(
+                f"run.steps = {run.steps} ends unsteady flow before flow.time.end, after "
+                f"{self.flow.steps()} steps; leave run.steps out (--steps N ends a run earlier)"
+            )
+        if run.tolerance not in (0.0, usual.tolerance):
+            raise ValueError(
+                f"run.tolerance = {run.tolerance:g} is for steady flow; leave it out, or give "
+                "flow.newton.tolerance"
+            )
+        return self
 
 
 # Of a node: blocks of its row and what is stored of a block (matrix, factors, numbers), vectors of

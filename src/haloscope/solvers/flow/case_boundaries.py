@@ -30,6 +30,12 @@ class Moving(Table):
     centre: Position = (0.0, 0.0, 0.0)
     """A point on its axis, in m."""
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Moving:
+        if any(self.centre) and not any(self.rotation):
+            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+        return self
+
 
 class ResistanceTable(Table):
     """More vessels behind an outlet: p = outside + proximal Q + c, with a Windkessel's c."""
@@ -44,6 +50,14 @@ class ResistanceTable(Table):
     """In Pa."""
     start: Component = 0.0
     """c at the start, in Pa."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ResistanceTable:
+        if self.start and not self.compliance:
+            raise ValueError(
+                "start is the pressure of the compliance at the start; give compliance"
+            )
+        return self
 
 
 class BoundaryTable(Table):
@@ -92,6 +106,8 @@ class BoundaryTable(Table):
             raise ValueError(f"backflow is for {', '.join(_OPEN)}, not for {kind}")
         if self.straight and kind not in ("pressure", "resistance"):
             raise ValueError(f"straight is for pressure and resistance, not for {kind}")
+        if self.profile != "developed" and kind not in _OF_TIME:
+            raise ValueError(f"profile is for {' and '.join(_OF_TIME)}, not for {kind}")
         return self
 
     def components(self, key: str) -> list[Expression]:
@@ -110,6 +126,11 @@ class BoundaryTable(Table):
                 variables = ("t",) if name in _OF_TIME else SPACE_AND_TIME
                 return parse_quantity_or_expression(value, f"{key}{name}", variables)
         return None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the velocity is left free."""
+        return any(getattr(self, name) is not None for name in _OPEN)
 
     def changes(self, key: str) -> list[str]:
         """Keys under which something depends on t."""

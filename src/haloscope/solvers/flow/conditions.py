@@ -11,7 +11,7 @@ from haloscope.domain.node_parts import NodePart
 from haloscope.domain.tet_geometry import area_vectors
 from haloscope.exchange.rows import all_rows
 from haloscope.exchange.world import World
-from haloscope.expressions import Expression, Table
+from haloscope.expressions import Expression, Table, times_in_milliseconds
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.case_boundaries import BoundaryTable
 from haloscope.solvers.flow.developed import Opening
@@ -87,6 +87,28 @@ def _signal(given: BoundaryTable) -> Course:
         return lambda _time: 1.0
     table = Table.from_csv(given.signal)
     return lambda time: float(table(time))
+
+
+def signal_notices(table: FlowTable) -> list[str]:
+    """Notices about signals whose times do not suit the end of the run."""
+    end, notices = table.time.end, []
+    for name, boundary in table.boundaries.items():
+        if end is None or not isinstance(boundary, BoundaryTable) or boundary.signal is None:
+            continue
+        signal = Table.from_csv(boundary.signal)
+        key = f"flow.boundaries.{name}.signal"
+        last = float(signal.coordinate[-1])
+        if times_in_milliseconds(signal, end):
+            notices.append(
+                f"warning: {key}: the times of {boundary.signal} reach {last:g} s, and the run ends at "
+                f"{end:g} s; milliseconds? Times are in s: divide them by 1000"
+            )
+        elif last < end:
+            notices.append(
+                f"warning: {key}: {boundary.signal} ends at {last:g} s, before the run at {end:g} s: its "
+                "last value holds from there on"
+            )
+    return notices
 
 
 def _course(given: BoundaryTable, key: str) -> Course:

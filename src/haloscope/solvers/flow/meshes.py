@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.domain.cylinder_planes import BLOCK, ChannelCells, channel_plane
 from haloscope.domain.gmsh_counts import count_gmsh_tetrahedra
 from haloscope.domain.hex_boxes import graded
+from haloscope.domain.hexes import point_text
 from haloscope.domain.partition import require_parts
 from haloscope.domain.tet_files import read_tets
 from haloscope.domain.tet_generators import (
@@ -55,11 +57,34 @@ def make_mesh(table: FlowTable) -> TetMesh:
         mesh = pump_mesh(table.pump)
     else:
         assert table.mesh is not None
-        mesh = read_tets(table.mesh.file, table.mesh.scale)
+        mesh = read_tets(table.mesh.file, table.mesh.scale, _surfaces(table), table.zones)
         quality = check_quality(mesh, table.mesh.smallest_quality, "flow.mesh.smallest_quality")
     check_names(table, mesh)
     quality = quality or tet_quality(mesh)
-    return replace(mesh, notes=(*mesh.notes, *quality.describe().splitlines()))
+    notes = (*mesh.notes, *quality.describe().splitlines())
+    if table.mesh is not None:
+        notes += tuple(
+            f"warning: the surface {name!r} ({counted(len(faces), 'face')}) lies inside the mesh and "
+            "has no effect: fluid passes through it, since walls inside are not supported"
+            for name, faces in mesh.surfaces.items()
+        )
+    return replace(mesh, notes=notes)
+
+
+def _surfaces(table: FlowTable) -> set[str]:
+    """Boundaries that a case names."""
+    return {name for _, name in _named(table)}
+
+
+def _named(table: FlowTable) -> list[tuple[str, str]]:
+    """Keys that name boundaries, and these."""
+    named = [(f"flow.boundaries.{name}", name) for name in table.boundaries]
+    named += [
+        (f"flow.forces {force.name!r}", name) for force in table.forces for name in force.boundaries
+    ]
+    if table.head is not None:
+        named += [("flow.head", table.head.inlet), ("flow.head", table.head.outlet)]
+    return named
 
 
 def _box(box: Box) -> TetMesh:
@@ -84,13 +109,16 @@ def check_names(table: FlowTable, mesh: TetMesh) -> None:
         Lists the names of the mesh.
     """
     known = ", ".join(mesh.boundaries)
-    named = [(f"flow.boundaries.{name}", name) for name in table.boundaries]
-    named += [
-        (f"flow.forces {force.name!r}", name) for force in table.forces for name in force.boundaries
-    ]
-    if table.head is not None:
-        named += [("flow.head", table.head.inlet), ("flow.head", table.head.outlet)]
-    for key, name in named:
+    for key, name in _named(table):
+        if name in mesh.surfaces:
+            faces = mesh.surfaces[name]
+            place = point_text(mesh.nodes[faces[0]].mean(axis=0))
+            every = len(mesh.boundaries.get(name, ())) + len(faces)
+            raise InputError(
+                f"{key}: {len(faces)} of {every} faces of {name!r} lie inside the mesh, the first at "
+                f"{place}; walls inside are not supported: leave the name out, or cut the mesh open "
+                "along the surface (in Gmsh: Plugin(Crack)) and name both sides"
+            )
         if name not in mesh.boundaries:
             raise InputError(f"{key}: the mesh has no boundary {name!r}; it has {known}")
     bare = [name for name in mesh.boundaries if name not in table.boundaries]

@@ -17,6 +17,12 @@ from haloscope.solvers.flow.case_boundaries import BoundaryTable
 from haloscope.solvers.flow.forces import force_and_moment
 from haloscope.solvers.flow.newton import NewtonHistory
 from haloscope.solvers.flow.phases import AWAITED, COMPONENTS, PhaseTimes
+from haloscope.solvers.flow.result_warnings import (
+    backflow_warnings,
+    balance_warnings,
+    newton_warnings,
+    settling_warnings,
+)
 from haloscope.solvers.flow.steps import Steps
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.flow.work import Iterations
@@ -55,6 +61,8 @@ class RunResults:
         self._gmres: list[list[float]] = []
         self._unconverged = 0
         self._time_steps: list[list[float]] = []
+        # Pressure heads whenever somebody looked at openings, since this run began.
+        self._rises: list[float] = []
         self._appended: dict[Path, int] = {}
         self._openings: dict[str, BoundaryAreas] = {
             name: boundary_areas(system.part, system.shared, name)
@@ -121,7 +129,7 @@ class RunResults:
         return {name: rows[-1][2:] for name, rows in self._forces.items() if rows}
 
     def openings(self, state: Any) -> dict[str, dict[str, float]]:
-        """Area, flow rate (outward) and mean pressure of boundaries that fluid crosses."""
+        """Area, flow rate (outward), mean pressure and inflow of boundaries that fluid crosses."""
         found = {}
         for name, areas in self._openings.items():
             means = boundary_means(self._system.shared, areas, state)
@@ -129,7 +137,11 @@ class RunResults:
                 "area": means.area,
                 "flow_rate": means.flow_rate,
                 "pressure": means.pressure,
+                "inflow": means.inflow,
             }
+        if self._table.head is not None:
+            head = self._table.head
+            self._rises.append(found[head.outlet]["pressure"] - found[head.inlet]["pressure"])
         return found
 
     # Restarts
@@ -199,7 +211,9 @@ class RunResults:
         files["gmres"] = _write(out / "gmres.csv", _GMRES_HEAD, self._gmres, (0, 1, 2))
         return files
 
-    def finish(self, out: Path | None, state: Any, seconds: float, taken: int) -> Results:
+    def finish(
+        self, out: Path | None, state: Any, seconds: float, taken: int, velocity: float = 0.0
+    ) -> Results:
         """The end's numbers; all ranks call this.
 
         Parameters
@@ -210,6 +224,8 @@ class RunResults:
             At the end.
         seconds, taken
             Of stepping, and how many steps that was, since this run began.
+        velocity
+            Velocity scale of the case in m/s.
         """
         files = {} if out is None else self.write(out)
         done, openings = self.done, self.openings(state)
@@ -265,7 +281,28 @@ class RunResults:
                 f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
                 f"{head.inlet} to {head.outlet}"
             )
-        return Results({"flow": summary}, files, lines)
+        return Results({"flow": summary}, files, lines, self._warnings(openings, velocity))
+
+    def _warnings(self, openings: dict[str, dict[str, float]], velocity: float) -> list[str]:
+        """Warnings about these numbers; all ranks get the same."""
+        table = self._table
+        held = {
+            name: isinstance(given, BoundaryTable) and given.backflow > 0
+            for name, given in table.boundaries.items()
+            if given == "open" or (isinstance(given, BoundaryTable) and given.is_open)
+        }
+        warnings = []
+        if not any(isinstance(b, BoundaryTable) and b.moving for b in table.boundaries.values()):
+            warnings += balance_warnings(openings, velocity)
+        warnings += backflow_warnings(openings, held, velocity)
+        if table.steady:
+            return warnings
+        warnings += newton_warnings(self._newton, self._unconverged)
+        if table.changes():
+            return warnings
+        for name, rows in self._forces.items():
+            warnings += settling_warnings(f"force on {name}", [row[2:5] for row in rows])
+        return warnings + settling_warnings("pressure head", [[rise] for rise in self._rises])
 
     def _head(self) -> Any:
         return self._table.head

@@ -22,9 +22,11 @@ from haloscope.numerics.tet_points import TetPoints
 from haloscope.scope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
 from haloscope.solvers.flow.clock import Clock
+from haloscope.solvers.flow.conditions import signal_notices
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.picture import flow_picture, require_plane
 from haloscope.solvers.flow.results import RunResults
+from haloscope.solvers.flow.scales import flow_scales
 from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
 from haloscope.solvers.flow.system import make_system
@@ -96,7 +98,7 @@ class FlowSolver:
     def _open(self) -> None:
         table, world = self._table, self._world
         self.system = system = make_system(table, self._case.machine, self._device, world)
-        self.notices = [*table.stopped(), *system.lines]
+        self.notices = [*table.stopped(), *signal_notices(table), *system.lines]
         self.places = NodeFields(world, system.part)
         if self._case.output.picture:
             require_plane(world, system.part.nodes, table.slice)
@@ -104,6 +106,9 @@ class FlowSolver:
         self.kernel_hash = jit.kernel_hash(_SOURCE, {})
         self._own = self._device.from_host(self.places.own_nodes)
         self.state: Array = start_state(table, system)
+        start = self._device.to_host(self.state)
+        self._scales = flow_scales(table, system, start, self._clock)
+        self.notices += self._scales.warnings()
         self._steps = self._make_steps()
         self.results = RunResults(table, system)
         self._model = WorkModel(system, table.linear.restart)
@@ -208,6 +213,7 @@ class FlowSolver:
         if self._clock is not None:
             self._clock = Clock.resumed(scalars, step, self._table)
             self.last_step = self._clock.last_step
+            self._scales.clock = self._clock
             self._steps = self._make_steps()
             self._note_change(scalars["dt"], self._clock)
         stored: dict[str, Array] = {}
@@ -259,7 +265,9 @@ class FlowSolver:
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Tables, flow rates, pressure head, and what the time went to."""
         folder = out if self._world.is_root else None
-        found = self.results.finish(folder, self.state, self._seconds, self._taken)
+        found = self.results.finish(
+            folder, self.state, self._seconds, self._taken, self._scales.velocity
+        )
         if self._table.shear is None:
             return found
         path = None if out is None else out / "shear.vtkhdf"
@@ -271,6 +279,7 @@ class FlowSolver:
             {**found.summary, **more.summary},
             {**found.files, **more.files},
             [*found.lines, *more.lines],
+            found.notices,
         )
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
@@ -329,16 +338,12 @@ class FlowSolver:
         return found
 
     def derived(self) -> list[DerivedNumber]:
-        """Density and viscosity."""
-        return [DerivedNumber("density", self._table.fluid.density, "kg/m^3")]
+        """Extent, material, scales, Reynolds and Courant number."""
+        return self._scales.derived()
 
     def time_step_limit(self) -> str:
-        """The time step as the case sets it."""
-        return (
-            "steady iterations"
-            if self._clock is None
-            else f"time step {self._clock.time_step:.3g} s"
-        )
+        """The time step, and its Courant number in the thinnest element."""
+        return self._scales.time_step_limit()
 
     def advice(self) -> str:
         """What to change when the solution breaks."""

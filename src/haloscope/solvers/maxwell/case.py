@@ -124,8 +124,8 @@ class MeshFile(Table):
     """A mesh of hexahedra in a file, of any geometric order."""
 
     file: Name
-    """Path of a Gmsh file, or of any other that meshio reads; physical groups name surfaces and
-    volumes."""
+    """Path of a Gmsh file (.msh), or of one that ends in .vtu, .vtk, .xdmf, .xmf, .med, .inp, .mesh, .meshb,
+    .bdf, .fem, .nas, .su2, .avs or .ugrid; physical groups name surfaces and volumes."""
     scale: Positive = 1.0
     """From the file's unit of length to metres: 0.001 for millimetres."""
     periodic: Annotated[tuple[PeriodicPair, ...], Field(max_length=100)] = ()

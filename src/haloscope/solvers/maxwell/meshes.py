@@ -34,7 +34,7 @@ def open_mesh(table: MaxwellTable) -> HexMesh:
     changed = None
     if table.mesh is not None and Path(table.mesh.file).is_file():
         changed = Path(table.mesh.file).stat().st_mtime_ns
-    mesh = _opened(text, changed)
+    mesh = _opened(text, changed, *_names(table))
     _require_names(table, mesh)
     return mesh
 
@@ -69,7 +69,7 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
     else:
         assert table.mesh is not None
         pairs = [(pair.first, pair.second, pair.translation) for pair in table.mesh.periodic]
-        rows = read_mesh_on_ranks(world, table.mesh.file, table.mesh.scale, pairs)
+        rows = read_mesh_on_ranks(world, table.mesh.file, table.mesh.scale, pairs, *_names(table))
     _require_names(table, rows.mesh)
     return rows
 
@@ -101,7 +101,9 @@ def forget_mesh() -> None:
 
 
 @lru_cache(maxsize=1)
-def _opened(text: str, changed: int | None) -> HexMesh:
+def _opened(
+    text: str, changed: int | None, surfaces: tuple[str, ...], regions: tuple[str, ...]
+) -> HexMesh:
     table = MaxwellTable.model_validate_json(text)
     if table.box is not None:
         brick = table.box
@@ -114,17 +116,46 @@ def _opened(text: str, changed: int | None) -> HexMesh:
         mesh = sphere(**table.sphere.model_dump())
     else:
         assert table.mesh is not None
-        mesh = read_mesh(table.mesh.file, table.mesh.scale)
+        mesh = read_mesh(table.mesh.file, table.mesh.scale, surfaces, regions)
         for pair in table.mesh.periodic:
             mesh = join_periodic(mesh, pair.first, pair.second, pair.translation)
     check_boundaries(mesh)
     return mesh
 
 
+def _names(table: MaxwellTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Surfaces and regions that the case names."""
+    surfaces = {*table.boundaries}
+    for pair in () if table.mesh is None else table.mesh.periodic:
+        surfaces |= {pair.first, pair.second}
+    surfaces |= {source.surface for source in table.sources if source.surface is not None}
+    regions = {material.region for material in table.materials}
+    return tuple(sorted(surfaces)), tuple(sorted(regions))
+
+
+def mesh_notices(table: MaxwellTable, mesh: HexMesh) -> list[str]:
+    """Notices about the mesh: notes of its reader, and surfaces inside that have no effect."""
+    used = {source.surface for source in table.sources}
+    return [
+        *mesh.notes,
+        *(
+            f"warning: the surface {name!r} lies inside the mesh and has no effect: walls inside are "
+            "not supported"
+            for name in mesh.surfaces
+            if name not in used
+        ),
+    ]
+
+
 def _require_names(table: MaxwellTable, mesh: HexMesh) -> None:
     """Refuse names that the mesh does not have, and surfaces without a kind."""
     known = ", ".join(mesh.boundary_names) or "none: the mesh has no outer surfaces"
     for name in table.boundaries:
+        if name in mesh.surfaces:
+            raise InputError(
+                f"maxwell.boundaries.{name}: the surface {name!r} lies inside the mesh, where walls "
+                "are not supported; leave the key out, or cut the mesh open along the surface"
+            )
         if name not in mesh.boundary_names:
             raise InputError(
                 f"maxwell.boundaries.{name}: the mesh has no such surface; it has {known}"

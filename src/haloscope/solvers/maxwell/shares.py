@@ -22,7 +22,7 @@ from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.layers import PlacedLayer
-from haloscope.solvers.maxwell.meshes import open_mesh, open_rows
+from haloscope.solvers.maxwell.meshes import mesh_notices, open_mesh, open_rows
 from haloscope.solvers.maxwell.placing import place_on_ranks
 
 # Work of elements to which something is added over that of others.
@@ -105,6 +105,7 @@ def share_out(table: MaxwellTable, world: World) -> Share:
     require_parts(world.size, rows.whole)
     only = len(rows.mesh.region_names) == 1
     materials = [table.material(name, only) for name in rows.mesh.region_names]
+    notices = mesh_notices(table, rows.mesh)
     share = rows.part()
     del rows
     _check_shapes(table, world, share)
@@ -113,7 +114,6 @@ def share_out(table: MaxwellTable, world: World) -> Share:
     placed = place_in(table, world, around, materials)
     concerned, layer = placed.concerned[: around.own], placed.layer
     del around, placed
-    notices = []
     if world.size == 1:
         to = np.zeros(share.mesh.count, np.int32)
     else:
