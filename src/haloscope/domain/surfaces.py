@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.counted import counted
 from haloscope.domain.connected_parts import connected_parts, spread
 from haloscope.domain.length_units import METRE, LengthUnit
+from haloscope.domain.surface_orientation import orientation
 from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -139,8 +140,8 @@ def make_surface(
 ) -> Surface:
     """Build a surface from triangles that do not know their neighbours.
 
-    Points closer than the tolerance become one, triangles that collapse by that are dropped, and
-    all triangles are turned if the surface encloses a negative volume.
+    Points closer than the tolerance become one, triangles that collapse by that are dropped, those that
+    face another way than most of their part are turned, and all if the surface encloses a negative volume.
 
     Parameters
     ----------
@@ -175,10 +176,42 @@ def make_surface(
         raise InputError(
             f"the surface{surface.of_file} has no triangles with an area; give a closed surface"
         )
+    surface, turned = _oriented(surface)
+    notices += turned
     if surface.volume < 0:
         notices.append("the triangles faced inward and were turned")
         surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
     return replace(surface, notices=tuple(notices))
+
+
+def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
+    """Turn the triangles that face another way than most of their part, and report it.
+
+    Raises
+    ------
+    InputError
+        A part has one side only; says where.
+    """
+    areas = np.linalg.norm(surface.normals, axis=1)
+    facing = orientation(surface.triangles.astype(np.int64), areas, len(surface.points))
+    if facing.twisted is not None:
+        place = surface.unit.place(surface.corners[facing.twisted].mean(axis=0))
+        raise InputError(
+            f"the surface{surface.of_file} has a part with one side only, as a Moebius strip has, at {place}: "
+            "its triangles cannot all face outward; remesh the surface there"
+        )
+    if not facing.turned.any():
+        return surface, []
+    count = int(facing.turned.sum())
+    place = surface.unit.place(surface.corners[facing.turned.argmax()].mean(axis=0))
+    triangles = surface.triangles.copy()
+    triangles[facing.turned] = triangles[facing.turned, ::-1]
+    surface = replace(surface, triangles=triangles)
+    volume = abs(surface.volume) / surface.unit.metres**3
+    return surface, [
+        f"turned {counted(count, 'triangle')} of {len(triangles)} in the surface{surface.of_file}, which faced "
+        f"another way than their neighbours, the first at {place}; it encloses {volume:.6g} {surface.unit.name}^3"
+    ]
 
 
 def merged(points: Floats, tolerance: float | None = None) -> tuple[Floats, Integers]:

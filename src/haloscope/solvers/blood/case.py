@@ -392,8 +392,14 @@ def _points_before_inlets(table: BloodTable) -> float:
 
 
 def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
-    from haloscope.solvers.blood.vessels.vessels import size_of_file
+    from haloscope.solvers.blood.vessels.vessels import implausible_file, size_of_file
 
+    implausible = implausible_file(surface)
+    if implausible:
+        return (
+            f"{implausible}; it would hold about {points:.2g} lattice points at blood.spacing_um = "
+            f"{table.spacing_um:g}, and at most {_MOST_POINTS:.0e} are taken"
+        )
     size = " x ".join(f"{length / MICRO:.6g}" for length in size_of_file(surface))
     return (
         f"the surface in {surface.file} is {size} um with blood.surface.scale_um = {surface.scale_um:g}, about "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,18 @@ from haloscope.solvers.blood.case import (
     bytes_a_step,
 )
 from haloscope.solvers.blood.cell_kinds import starting_cells
+from haloscope.solvers.blood.compressibility import (
+    DensityRange,
+    range_line,
+    range_warnings,
+    require_small_range,
+)
+from haloscope.solvers.blood.derived_numbers import (
+    becomes_steady,
+    derived_numbers,
+    settled_change,
+    time_step_limit,
+)
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.feeding.traffic import Traffic
 from haloscope.solvers.blood.filling.packing import Cells
@@ -65,6 +78,8 @@ _SAME_STEP = 1e-12
 _LOOKS = 5
 # Most steps between them, and the largest velocity of an opening over what the case gives, or more.
 _LOOK_EVERY, _PEAK = 10, 2.0
+# Of the density: smaller changes of a vessel without openings are not printed.
+_NOTICEABLE = 5e-3
 # Spacings that cells go between two looks where more steps are taken.
 _LITTLE = 0.25
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
@@ -122,7 +137,13 @@ class BloodSolver:
         lattice = vessel.lattice
         self.notices += lattice.notices
         require_plane(lattice, table.slice)
-        self.notices += report(table, vessel, self.last_step * table.units.time_step)
+        self._until = self.last_step * table.units.time_step
+        self.notices += report(table, vessel, self._until)
+        self.followed = replace(
+            self.followed,
+            settled=settled_change(table, vessel),
+            warn_unsteady=becomes_steady(table, vessel),
+        )
         cells = self._starting_cells()
         self.medium = medium = Medium(
             self._case,
@@ -356,6 +377,22 @@ class BloodSolver:
             return flags.astype(self.dtype)
         return self.relative(name)
 
+    def _density_range(self, fields: Floats) -> DensityRange:
+        """Of all points; with cells, whose membranes press on single points, of the means of openings."""
+        pressures = fields[3]
+        if self.suspension is not None:
+            tags = self.part.openings[: self.part.owned]
+            count = len(self.vessel.openings)
+            sums = [
+                (float(pressures[tags == n].sum()), float((tags == n).sum())) for n in range(count)
+            ]
+            whole = self._world.sum(np.array([*sums, (float(pressures.sum()), float(len(tags)))]))
+            pressures = whole[:, 0] / whole[:, 1]
+        high = self._world.largest(float(pressures.max(initial=-math.inf)))
+        low = -self._world.largest(float((-pressures).max(initial=-math.inf)))
+        unit = self.units.pressure * SOUND_SPEED**2
+        return DensityRange(1.0 + low / unit, 1.0 + high / unit)
+
     def _moments(self) -> Floats:
         """u, v, w in m/s and p in Pa of own points, (4, owned)."""
         density, velocity = self.fluid.moments()
@@ -434,7 +471,9 @@ class BloodSolver:
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
-        return self._results.finish(out, self.step)
+        results = self._results.finish(out, self.step)
+        warnings = range_warnings(self._density_range(self._moments()), self.advice())
+        return replace(results, notices=[*results.notices, *warnings])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -449,9 +488,12 @@ class BloodSolver:
             self.suspension.require_sound()
         if self.traffic is not None:
             self.traffic.require_sound()
-        velocity = self._moments()[:3]
+        fields = self._moments()
+        velocity = fields[:3]
         fastest = math.sqrt(float((velocity**2).sum(axis=0).max(initial=0.0)))
         require_bearable(self._table, self._world.largest(fastest))
+        density = self._density_range(fields)
+        require_small_range(density, self.step, self.vessel.lattice)
         square = float((velocity**2).sum())
         changed, steps = math.nan, 1
         if self._before is not None and self._before[0] != self.step:
@@ -476,6 +518,7 @@ class BloodSolver:
         largest = self._world.largest(float(speed.max(initial=0.0)))
         sums = self._world.sum(np.append(fields.sum(axis=1), float(len(speed))))
         mean = sums[:4] / sums[4]
+        density = self._density_range(fields)
         found = {
             "time": self.time,
             "time_step": self.units.time_step,
@@ -486,31 +529,34 @@ class BloodSolver:
             "mean_v": float(mean[1]),
             "mean_w": float(mean[2]),
             "mean_p": float(mean[3]),
+            "density_low": density.low,
+            "density_high": density.high,
         }
         return found | self._flow_rates(fields)
 
     def _flow_rates(self, fields: Floats) -> dict[str, float]:
-        """Volume flow into the vessel through each opening, m^3/s."""
-        found = {}
+        """Volume flow in m^3/s and mass flow in kg/s into the vessel through each opening."""
+        found, masses = {}, {}
+        densities = 1.0 + fields[3] / self.units.pressure / SOUND_SPEED**2
         tags = self.part.openings[: self.part.owned]
         for number, (points, table) in enumerate(
             zip(self.vessel.lattice.openings, self.vessel.openings, strict=True)
         ):
             speeds = fields[points.axis][tags == number]
-            total = float(self._world.sum(np.array([speeds.sum()]))[0])
-            found[f"flow_{table.name}"] = -points.direction * total * self.units.spacing**2
-        return found
+            mass = float((densities[tags == number] * speeds).sum())
+            sums = self._world.sum(np.array([float(speeds.sum()), mass]))
+            total, whole_mass = (-points.direction * sums * self.units.spacing**2).tolist()
+            found[f"flow_{table.name}"] = total
+            masses[f"mass_flow_{table.name}"] = whole_mass * self.units.density
+        return found | masses
 
     def derived(self) -> list[DerivedNumber]:
-        """Lattice spacing and time step."""
-        return [
-            DerivedNumber("spacing", self._table.spacing_um, "um"),
-            DerivedNumber("time step", self.units.time_step * 1e6, "us"),
-        ]
+        """Lattice, size of the vessel, and the flow that is expected."""
+        return derived_numbers(self._table, self.vessel, self._until)
 
     def time_step_limit(self) -> str:
-        """The time step, which follows from spacing, relaxation time and viscosity."""
-        return f"time step {self.units.time_step * 1e6:.3g} us"
+        """The time step, what sets it, and the part of the case that limits a longer one."""
+        return time_step_limit(self._table, self.vessel, self._until)
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
@@ -565,15 +611,30 @@ class BloodSolver:
         ]
         flows = {k.removeprefix("flow_"): v for k, v in found.items() if k.startswith("flow_")}
         if flows:
-            told = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
-            lines.append(f"flow into the vessel in nl/s: {told}")
+            volumes = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
+            lines.append(f"flow into the vessel in nl/s: {volumes}")
+            lines.append(self._mass_line({name: found[f"mass_flow_{name}"] for name in flows}))
         elif self._table.walls.kind == "interpolated":
             gained = found["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
                 f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
                 "the mass exactly"
             )
+        density = DensityRange(found["density_low"], found["density_high"])
+        if flows or density.change > _NOTICEABLE:
+            lines.append(range_line(density))
         return lines
+
+    def _mass_line(self, flows: Mapping[str, float]) -> str:
+        """Mass flow through openings, and how much more comes in than leaves."""
+        masses = ", ".join(f"{name} {value * 1e9:.4g}" for name, value in flows.items())
+        line = f"mass flow into the vessel in ug/s: {masses}"
+        inflow = sum(value for value in flows.values() if value > 0)
+        if inflow:
+            line += f"; in less out {100 * sum(flows.values()) / inflow:.2g} %"
+            if self._table.walls.kind == "interpolated":
+                line += ", in part by interpolated walls, which do not keep the mass exactly"
+        return line
 
     def _count_work(self) -> Work:
         table = self._table

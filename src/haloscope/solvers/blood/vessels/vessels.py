@@ -31,6 +31,7 @@ from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice_flow import solved_for_ones
 from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.plausible_sizes import implausible_vessel
 
 Floats = NDArray[np.float64]
 MICRO = keys.MICRO
@@ -63,6 +64,11 @@ def volume_of_file(table: keys.SurfaceFile) -> float:
     return abs(_surface_of(table).volume)
 
 
+def implausible_file(table: keys.SurfaceFile) -> str:
+    """One clause on a file whose unit must be wrong; empty where its size is plausible."""
+    return implausible_vessel(table, _surface_of(table))
+
+
 def size_of_file(table: keys.SurfaceFile) -> tuple[float, float, float]:
     """Lengths along x, y, z of the box around a surface of a file, m."""
     x, y, z = np.ptp(_surface_of(table).bounds, axis=0).tolist()
@@ -83,7 +89,14 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked = [_asked(each) for each in table.openings]
-        lattice = voxelise(geometry, table.spacing, asked, world=world)
+        try:
+            lattice = voxelise(geometry, table.spacing, asked, world=world)
+        except InputError as error:
+            implausible = implausible_vessel(table.vessel, geometry)
+            if not implausible:
+                raise
+            # A wrong unit comes first: it is the cause of most other refusals.
+            raise InputError(f"{implausible}; {error}") from None
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -177,13 +190,28 @@ def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
 def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
     """Velocities of fully developed flow through an opening's points, over their mean.
 
-    Solves Poisson's equation on the cross-section, with walls halfway to missing neighbours, so
-    that the profile fits a cross-section of any form.
-
     Returns
     -------
     ndarray
         (points,), in the order of the opening's numbers.
+    """
+    values = _developed_flow(opening, lattice)
+    if values is None:
+        return np.ones(len(opening.numbers))
+    result: Floats = values / values.mean()
+    return result
+
+
+def opening_permeability(opening: OpeningPoints, lattice: Lattice) -> float:
+    """Mean speed of fully developed flow through an opening over G/mu, in m^2; infinite without walls."""
+    values = _developed_flow(opening, lattice)
+    return math.inf if values is None else float(values.mean()) * lattice.spacing**2
+
+
+def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
+    """Solution of -laplacian u = 1 at an opening's points, in spacings squared; None without walls.
+
+    Walls lie halfway to missing neighbours, so that the flow fits a cross-section of any form.
     """
     places = lattice.coordinates(opening.numbers)
     across = [axis for axis in range(3) if axis != opening.axis]
@@ -201,7 +229,7 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
         near[:, column] = np.where(inside & (opening.numbers[at] == numbers), at, -1)
     walls = (near < 0).sum(axis=1)
     if not walls.any():
-        return np.ones(count)
+        return None
 
     def laplacian(values: Floats) -> Floats:
         # Beyond a wall halfway between points stands the negative.
@@ -209,9 +237,7 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
         result: Floats = (4.0 + walls) * values - around
         return result
 
-    values = solved_for_ones(laplacian, count, _RESIDUAL)
-    result: Floats = values / values.mean()
-    return result
+    return solved_for_ones(laplacian, count, _RESIDUAL)
 
 
 def fluid_openings(vessel: Vessel, part: LatticePart, units: LatticeUnits) -> list[Opening]:
