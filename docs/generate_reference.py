@@ -134,8 +134,30 @@ def page() -> str:
             ]
             parts.append(_SHARED + _sections(model, shared))
         parts.append(f"## Tables of the solver {solver}\n" + _sections(model, rows, under=solver))
+        if model.exclusions:
+            parts.append(_exclusions(model))
     parts.append(_EXPRESSIONS + _grammar())
     return "\n".join(parts)
+
+
+def _exclusions(model: type[CaseTable]) -> str:
+    """The table of keys that a solver's case may not combine."""
+    lines = [
+        "### Keys that exclude each other",
+        "",
+        "A case that combines them is refused with exit code 2.",
+        "",
+        "| keys | reason |",
+        "|---|---|",
+    ]
+    for exclusion in model.exclusions:
+        keys = " with ".join(f"`{key}`" if _is_key(key) else key for key in exclusion.keys)
+        lines.append(f"| {keys} | {exclusion.reason} |".replace("\n", " "))
+    return "\n".join([*lines, ""])
+
+
+def _is_key(text: str) -> bool:
+    return " " not in text.replace(" = ", "=")
 
 
 def metrics_page() -> str:

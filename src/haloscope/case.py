@@ -11,6 +11,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -157,6 +158,25 @@ class Machine(Table):
     many as the widest needs."""
 
 
+@dataclass(frozen=True)
+class Exclusion:
+    """Keys that contradict each other: a case that gives both is refused.
+
+    Attributes
+    ----------
+    keys
+        The keys, as the reference lists them.
+    reason
+        Why they contradict each other.
+    example
+        Settings which, added to the solver's template, are refused.
+    """
+
+    keys: tuple[str, ...]
+    reason: str
+    example: tuple[str, ...]
+
+
 class CaseTable(Table):
     """The top of a case file; each solver adds the table named after it."""
 
@@ -171,6 +191,8 @@ class CaseTable(Table):
 
     cuts_blocks: ClassVar[bool] = False
     """Whether the solver's grid is cut into blocks for ranks."""
+    exclusions: ClassVar[tuple[Exclusion, ...]] = ()
+    """Keys that exclude each other, for the reference and its test."""
 
     @model_validator(mode="after")
     def _of_blocks(self) -> CaseTable:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from haloscope import case as cases
+from haloscope import solvers
 from haloscope.case import CaseTable, describe, override, read_case, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
@@ -348,6 +349,7 @@ def test_settings_override_the_file(read):
         "run.tolerance = 1e-3",
         "cavity.nodes=[9, 8, 7]",
         "cavity.walls.x_low.temperature='300 + y'",
+        "cavity.walls.x_high.temperature=299.5",
         "cavity.walls.y_low.temperature=301.5",
         'output.probes=[{name = "a", position = [0.01, 0.01, 0.01]}]',
         "machine.device=cpu",
@@ -476,6 +478,26 @@ def test_keys_with_brackets_or_names_of_types_are_unknown_keys_as_others(refusal
 )
 def test_faults_within_lists_are_told_with_keys_as_settings_have_them(refusal, setting, told):
     assert told in refusal(_PROBES, setting)
+
+
+_EXCLUSIONS = [
+    pytest.param(name, exclusion, id=f"{name}: {' with '.join(exclusion.keys)}")
+    for name in registry.NAMES
+    for exclusion in registry.case_model(name).exclusions
+]
+
+
+@pytest.mark.parametrize(("name", "exclusion"), _EXCLUSIONS)
+def test_keys_that_the_reference_lists_as_exclusive_are_refused(tmp_path, name, exclusion):
+    template = Path(solvers.__file__).parent / name / "template.toml"
+    path = tmp_path / "case.toml"
+    path.write_text(template.read_text())
+    read_case(path, [], registry.case_model)
+    with pytest.raises(InputError) as error:
+        read_case(path, exclusion.example, registry.case_model)
+    for key in exclusion.keys:
+        if " " not in key:
+            assert key.rpartition(".")[2] in str(error.value)
 
 
 @pytest.mark.parametrize(

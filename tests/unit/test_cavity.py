@@ -38,7 +38,8 @@ class _Reference:
             float(np.sqrt(sum(v * v for v in getattr(table.walls, name).velocity)))
             for name in ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
         )
-        self.speed = max(np.sqrt(gravity * table.expansion * self.dT * size[0]), lid)
+        height = size[int(np.argmax(np.abs(table.gravity[: table.dimensions])))]
+        self.speed = max(np.sqrt(gravity * table.expansion * self.dT * height), lid)
         self.fields = {name: field.astype(np.float64) for name, field in initial.items()}
         self.step_size = self._global_step() if table.time_step == "global" else None
         self.steps = 0
@@ -67,7 +68,7 @@ class _Reference:
         """Square of the artificial speed of sound, and the wave speed along each axis."""
         velocity = [self._at(self.fields["uvw"[i]]) for i in self.axes]
         square = sum(v * v for v in velocity)
-        beta2 = np.maximum(square, self.table.kappa * self.speed**2)
+        beta2 = np.maximum(square, (self.table.kappa or 0.1) * self.speed**2)
         return beta2, [(np.abs(v) + np.sqrt(v * v + 4 * beta2)) / 2 for v in velocity]
 
     def _limits(self, rate: Any) -> Any:
@@ -104,7 +105,7 @@ class _Reference:
         divergence = sum(first("uvw"[i], i) for i in self.axes)
         damping = sum(waves[i] * self._fourth(f["p"], i) / self.h[i] for i in self.axes)
         found = {"p": -beta2 * table.density * divergence - table.damping * damping}
-        excess = self._at(f["T"]) - table.reference_temperature
+        excess = self._at(f["T"]) - (table.reference_temperature or 300.0)
         for i in self.axes:
             name = "uvw"[i]
             found[name] = transported(name, self.nu) - first("p", i) / table.density
@@ -177,8 +178,7 @@ _VARIANTS = {
     ),
     "heated from below": (
         "cavity.walls.y_low.temperature=303.0",
-        "cavity.walls.x_low.temperature=adiabatic",
-        "cavity.walls.y_high.temperature=300 - 20*x",
+        *("cavity.walls.y_high.temperature=300 - 20*x", "cavity.kappa=0.3"),
     ),
     "liquid": ("cavity.prandtl=7.0", "cavity.density=998.0", "cavity.kappa=1.0"),
 }

@@ -46,6 +46,7 @@ _BLOCKS = 2
 _STEPS = 5
 _BUSY = (
     "cavity.size=[0.05, 0.04, 0.045]",
+    "cavity.walls.x_low.temperature=304.0",
     "cavity.walls.y_low.temperature=301 + 20*x",
     "cavity.walls.x_high.temperature=adiabatic",
     "cavity.walls.y_high.velocity=[0.02, 0.0, 0.0]",

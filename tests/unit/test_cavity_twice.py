@@ -23,6 +23,7 @@ _BUSY = {
 }
 _WALLS = {
     "x_low": {"temperature": "adiabatic", "velocity": [0.0, 0.01, 0.0]},
+    "x_high": {"temperature": 296.0},
     "y_high": {"temperature": 305.0, "velocity": [0.01, 0.0, 0.02]},
     "z_low": {"temperature": "300 + 100*x"},
     "z_high": {"velocity": [0.01, 0.02, 0.0]},

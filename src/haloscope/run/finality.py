@@ -71,8 +71,8 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         return None
     name = state.solver.followed.name
     return SolutionError(
-        f"the solution diverges: {name} {residual:.1e} after {counted(state.step, 'step')}, "
-        f"{first:.1e} at step {first_step}; {place} not a solution; {state.solver.advice()}"
+        f"the solution does not converge: {name} {residual:.1e} after {counted(state.step, 'step')}, "
+        f"above {first:.1e} at step {first_step}; {place} not a solution; {state.solver.advice()}"
     )
 
 

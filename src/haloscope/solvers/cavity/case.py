@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case import CaseTable, Table
-from haloscope.domain.blocks import SIDES, Blocks, Triple, arrange
+from haloscope.case import CaseTable, Exclusion, Table
+from haloscope.domain.blocks import SIDES, Blocks, Side, Triple, arrange
 from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.cavity.heating import (
+    WallRange,
+    distance_between,
+    is_in_kelvin,
+    named_walls,
+    require_consistent,
+    sample_points,
+    span_of,
+    walls_define_difference,
+)
 
 _LEAST_NODES = 6
 _MOST_NODES = 65_536
 _THINNEST = 5
 _PLACE = ("x", "y", "z")
+_ROOM_TEMPERATURE = 300.0
+# With 0.1 the pressure reacts so slowly that a layer heated from below moves as one: it diverges at
+# Ra 1.7e3 in a box 8 times as wide as high, at Ra 1e5 in a square. With 0.3 neither does.
+_KAPPA, _KAPPA_BELOW = 0.1, 0.3
 
 # What lies beyond is a slip of the pen, and its squares and products may be no numbers.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -76,7 +92,7 @@ class Initial(Table):
     w: float | str = 0.0
     """Velocity along z in m/s."""
     T: float | str = "reference"
-    """Temperature in K; "reference" is cavity.reference_temperature."""
+    """Temperature in K; "reference" is the reference temperature."""
 
 
 class CavityTable(Table):
@@ -89,10 +105,11 @@ class CavityTable(Table):
     size: Positive | tuple[float, float, float] | tuple[float, float] = 0.05
     """Edge lengths in m: one number, or one for each axis."""
     rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
-    """Rayleigh number g beta dT L^3 / (nu alpha) with L the length along x; sets the temperature
-    difference. Give this or temperature_difference; 1e5 when neither is given."""
+    """Rayleigh number g beta dT L^3 / (nu alpha), with L the distance between the hot and the cold
+    wall that face each other (else the height); sets the temperature difference of walls named "hot" and
+    "cold". Give this or temperature_difference; 1e5 when neither is given."""
     temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
-    """Difference of the hot and the cold wall in K."""
+    """Difference of the walls named "hot" and "cold" in K. Walls in kelvin define it themselves."""
     prandtl: Positive | None = None
     """Prandtl number nu / alpha; sets alpha. Give this or thermal_diffusivity; 0.71 when neither
     is given."""
@@ -106,10 +123,12 @@ class CavityTable(Table):
     """Thermal expansion beta_T in 1/K."""
     gravity: tuple[Component, Component, Component] = (0.0, -9.81, 0.0)
     """Acceleration of gravity in m/s^2."""
-    reference_temperature: Positive = 300.0
-    """Temperature without buoyancy in K, midway between the hot and the cold wall."""
-    kappa: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
-    """Least square of the artificial speed of sound, over the reference velocity squared."""
+    reference_temperature: Positive | None = None
+    """Temperature without buoyancy in K, midway between walls named "hot" and "cold". Where it is not
+    given: midway between walls in kelvin, else 300."""
+    kappa: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    """Least square of the artificial speed of sound, over the reference velocity squared. Where it is not
+    given: 0.1, or 0.3 where the hot wall lies below the cold one."""
     damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
     """Factor C4 of the fourth-difference pressure damping."""
     cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
@@ -170,16 +189,24 @@ class CavityTable(Table):
                 f"cavity.rayleigh = {self.rayleigh:g} needs gravity and expansion that are not 0"
             )
         flow = Flow(self)
+        require_consistent(
+            flow.temperatures,
+            flow.kelvin_ranges,
+            self.rayleigh,
+            self.temperature_difference,
+            (flow.hot, flow.cold),
+        )
         for name in ("p", "u", "v", "w", "T"):
             flow.initial(name)
         if not _SMALLEST <= flow.reference_velocity <= _LARGEST:
             raise ValueError(
-                "nothing drives a flow: give cavity.rayleigh > 0 or a wall with a velocity"
+                "nothing drives a flow: give two walls different temperatures (cavity.rayleigh > 0 with "
+                'a wall "hot" and one "cold", or walls in kelvin), or a wall a velocity'
             )
-        if flow.hot - flow.cold >= 2 * self.reference_temperature:
+        if flow.hot - flow.cold >= 2 * flow.reference_temperature:
             raise ValueError(
                 f"the temperature difference of {flow.hot - flow.cold:.4g} K is not below twice "
-                f"cavity.reference_temperature = {self.reference_temperature:g} K; lower "
+                f"cavity.reference_temperature = {flow.reference_temperature:g} K; lower "
                 "cavity.rayleigh or enlarge cavity.size"
             )
         return self
@@ -205,10 +232,70 @@ class CavityTable(Table):
                 )
 
 
+_EXCLUSIONS = (
+    Exclusion(
+        ("cavity.rayleigh", "cavity.temperature_difference"),
+        "both set the difference of the hot and the cold wall",
+        ("cavity.rayleigh=1e5", "cavity.temperature_difference=8.0"),
+    ),
+    Exclusion(
+        ("cavity.prandtl", "cavity.thermal_diffusivity"),
+        "both set the thermal diffusivity",
+        ("cavity.prandtl=0.71", "cavity.thermal_diffusivity=2e-5"),
+    ),
+    Exclusion(
+        ("cavity.rayleigh", "walls in kelvin"),
+        "walls in kelvin define the temperature difference; so cavity.temperature_difference beside "
+        "them must be the same",
+        (
+            "cavity.rayleigh=1e5",
+            "cavity.walls.x_low.temperature=301.0",
+            "cavity.walls.x_high.temperature=299.0",
+        ),
+    ),
+    Exclusion(
+        ('a wall "hot" without one "cold" (or the other way round)', "a wall in kelvin"),
+        "a wall in kelvin and a named one define no difference together",
+        ("cavity.walls.x_low.temperature=301.0",),
+    ),
+    Exclusion(
+        ('walls "hot" and "cold"', "a wall in kelvin beyond them"),
+        "the difference would not be that of cavity.rayleigh",
+        ("cavity.walls.y_high.temperature=400.0",),
+    ),
+    Exclusion(
+        ("cavity.rayleigh or cavity.temperature_difference", 'only one of "hot" and "cold"'),
+        "a difference needs two walls",
+        ("cavity.rayleigh=1e5", "cavity.walls.x_high.temperature=hot"),
+    ),
+    Exclusion(
+        ("cavity.rayleigh", "cavity.gravity or cavity.expansion of 0"),
+        "the Rayleigh number would be 0 for any difference",
+        ("cavity.rayleigh=1e5", "cavity.gravity=[0.0, 0.0, 0.0]"),
+    ),
+    Exclusion(
+        ("cavity.dimensions = 2", "walls, gravity or velocities along z"),
+        "a plane flow lies in x and y",
+        ("cavity.dimensions=2", "cavity.walls.z_low.temperature=300.0"),
+    ),
+    Exclusion(
+        ("cavity.dimensions", "the number of entries of cavity.nodes and cavity.size"),
+        "each axis has one",
+        ("cavity.dimensions=2", "cavity.nodes=[9, 9, 9]"),
+    ),
+    Exclusion(
+        ("cavity.walls.NAME.velocity", "the wall's normal"),
+        "a wall moves only within itself",
+        ("cavity.walls.x_low.velocity=[1.0, 0.0, 0.0]",),
+    ),
+)
+
+
 class CavityCase(CaseTable):
     """A case file of the cavity."""
 
     cuts_blocks = True
+    exclusions = _EXCLUSIONS
 
     solver: Literal["cavity"]
     """"cavity"."""
@@ -265,15 +352,110 @@ class Flow:
         return math.hypot(*self.table.gravity)
 
     @property
+    def height(self) -> float:
+        """Extent in m along the axis that gravity is nearest to; along x without gravity."""
+        axes = range(self.table.dimensions)
+        return self.size[max(axes, key=lambda axis: (abs(self.table.gravity[axis]), -axis))]
+
+    @cached_property
+    def distance(self) -> float:
+        """Distance in m of the hot and the cold wall that face each other; else the height."""
+        warm = [side for side in SIDES if self.is_warm(side) is True]
+        cool = [side for side in SIDES if self.is_warm(side) is False]
+        return distance_between(warm, cool, self.size, self.height)
+
+    @property
+    def temperatures(self) -> dict[str, float | str]:
+        """Temperatures of the walls as the case has them."""
+        sides = [side for side in SIDES if side.axis < self.table.dimensions]
+        return {side.name: getattr(self.table.walls, side.name).temperature for side in sides}
+
+    @cached_property
+    def kelvin_ranges(self) -> dict[str, WallRange]:
+        """Temperatures of the walls in kelvin."""
+        ranges = {}
+        for side in SIDES:
+            temperature = self.temperatures.get(side.name, "adiabatic")
+            if is_in_kelvin(temperature):
+                key = f"cavity.walls.{side.name}.temperature"
+                expression = parse_quantity_or_expression(temperature, key, _PLACE)
+                points = sample_points(side, self.size, self.nodes)
+                values = expression.evaluate_finite(key, **points)
+                ranges[side.name] = WallRange(
+                    side, float(np.min(values)), float(np.mean(values)), float(np.max(values))
+                )
+        return ranges
+
+    def is_warm(self, side: Side) -> bool | None:
+        """Whether a wall heats the fluid (True) or cools it (False); None where it is adiabatic."""
+        temperature = self.temperatures.get(side.name, "adiabatic")
+        if temperature in ("hot", "cold"):
+            return temperature == "hot"
+        if side.name not in self.kelvin_ranges:
+            return None
+        middle = self.reference_temperature
+        if walls_define_difference(self.temperatures):
+            means = [wall.mean for wall in self.kelvin_ranges.values()]
+            middle = (min(means) + max(means)) / 2
+        return self.kelvin_ranges[side.name].mean >= middle
+
+    @property
+    def is_heated(self) -> bool:
+        """Whether walls of different temperatures drive the flow."""
+        return self.temperature_difference > 0 and any(
+            temperature != "adiabatic" for temperature in self.temperatures.values()
+        )
+
+    @property
+    def kappa(self) -> float:
+        """Least square of the artificial speed of sound, over the reference velocity squared."""
+        if self.table.kappa is not None:
+            return self.table.kappa
+        return _KAPPA_BELOW if self.heated_from_below else _KAPPA
+
+    @property
+    def heated_from_below(self) -> bool:
+        """Whether a wall heats the fluid and the one above it, against gravity, cools it."""
+        axes = range(self.table.dimensions)
+        axis = max(axes, key=lambda axis: abs(self.table.gravity[axis]))
+        down = -1 if self.table.gravity[axis] < 0 else 1
+        below = Side(axis, down)
+        return bool(
+            self.temperature_difference > 0
+            and self.table.gravity[axis] != 0
+            and self.is_warm(below) is True
+            and self.is_warm(below.opposite) is False
+        )
+
+    @property
+    def reference_temperature(self) -> float:
+        """Temperature without buoyancy in K."""
+        if self.table.reference_temperature is not None:
+            return self.table.reference_temperature
+        if walls_define_difference(self.temperatures):
+            lowest, highest = span_of(self.kelvin_ranges.values())
+            return (lowest + highest) / 2
+        return _ROOM_TEMPERATURE
+
+    @property
     def _drive(self) -> float:
         """Buoyancy g beta L^3 in m^3/(s^2 K); infinite, not an error, where it is too large."""
-        length = self.size[0]
+        length = self.distance
         return self.gravity * self.table.expansion * length * length * length
 
     @property
     def temperature_difference(self) -> float:
-        """Hot less cold in K."""
+        """Hottest less coldest wall in K; 0 where no two walls differ.
+
+        Where all walls are adiabatic it is only a scale, see :attr:`is_heated`.
+        """
         table = self.table
+        if walls_define_difference(self.temperatures):
+            lowest, highest = span_of(self.kelvin_ranges.values())
+            return highest - lowest
+        names = [name for name in ("hot", "cold") if named_walls(self.temperatures, name)]
+        if len(names) == 1:
+            return 0.0
         if table.temperature_difference is not None:
             return table.temperature_difference
         rayleigh = 1e5 if table.rayleigh is None else table.rayleigh
@@ -293,12 +475,12 @@ class Flow:
     @property
     def hot(self) -> float:
         """Temperature of the hot wall in K."""
-        return self.table.reference_temperature + self.temperature_difference / 2
+        return self.reference_temperature + self.temperature_difference / 2
 
     @property
     def cold(self) -> float:
         """Temperature of the cold wall in K."""
-        return self.table.reference_temperature - self.temperature_difference / 2
+        return self.reference_temperature - self.temperature_difference / 2
 
     @property
     def lid_velocity(self) -> float:
@@ -307,8 +489,8 @@ class Flow:
 
     @property
     def reference_velocity(self) -> float:
-        """sqrt(g beta dT L), or the speed of the fastest wall when that is larger, in m/s."""
-        drive = self.gravity * self.table.expansion * self.temperature_difference * self.size[0]
+        """sqrt(g beta dT H) with the height H, or the speed of the fastest wall if larger, in m/s."""
+        drive = self.gravity * self.table.expansion * self.temperature_difference * self.height
         return max(math.sqrt(drive), self.lid_velocity)
 
     def wall_temperature(self, name: str) -> Expression | None:
@@ -323,7 +505,7 @@ class Flow:
         """Initial field as an expression of x, y, z."""
         given = getattr(self.table.initial, name)
         if given == "reference":
-            given = self.table.reference_temperature
+            given = self.reference_temperature
         return parse_quantity_or_expression(given, f"cavity.initial.{name}", _PLACE)
 
 

@@ -20,6 +20,8 @@ _WITHIN = 0.01
 _DE_VAHL_DAVIS = "G. de Vahl Davis, Int. J. Numer. Meth. Fluids 3 (1983) 249-264"
 _TRIC = "E. Tric, G. Labrosse, M. Betrouni, Int. J. Heat Mass Transfer 43 (2000) 4043-4056"
 _ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
+_OUERTATANI = "N. Ouertatani et al., C. R. Mecanique 336 (2008) 464-470"
+_ONSET = "linear stability of a 2-D box of width 8 with rigid, adiabatic ends: critical Ra 1739"
 _LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
 
 # Mean Nusselt number, largest u on the vertical and v on the horizontal mid-line, in alpha / L.
@@ -181,6 +183,75 @@ def order_check(
     return {name: Comparison(order, 2.0, 0.2) for name, order in zip(names, orders, strict=True)}
 
 
+_FROM_BELOW: dict[str, Any] = {
+    "x_low": {"temperature": "adiabatic"},
+    "x_high": {"temperature": "adiabatic"},
+    "y_low": {"temperature": "hot"},
+    "y_high": {"temperature": "cold"},
+}
+
+
+def below_case(nodes: int) -> dict[str, Any]:
+    """Square heated from below at Ra = 1e4; a weak roll at the start chooses its sense."""
+    case = _case(2, 1e4, nodes, 1e-6)
+    case["cavity"] |= {
+        "walls": _FROM_BELOW,
+        "initial": {"T": "300 + 0.02*cos(pi*x/0.05)*sin(pi*y/0.05)"},
+    }
+    case["run"]["diagnostics_interval"] = 500
+    return case
+
+
+def below_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
+    """Nusselt numbers of the square heated from below, extrapolated from two grids."""
+    coarse, fine = (solve(below_case(nodes)).diagnostics() for nodes in grids)
+    ratio = (grids[1] - 1) / (grids[0] - 1)
+    return {
+        f"Nusselt number of the {name} wall": _relative(
+            float(_extrapolate(np.array(coarse[key]), np.array(fine[key]), ratio)),
+            diagnostics.PUBLISHED_BELOW[1e4],
+        )
+        for name, key in (("hot", "nusselt_y_low"), ("cold", "nusselt_y_high"))
+    }
+
+
+def onset_case(rayleigh: float, rows: int) -> dict[str, Any]:
+    """Box 8 times as wide as high: the conduction profile, and 1 % of eight rolls."""
+    height = 0.05
+    case = _case(2, rayleigh, rows, 0.0)
+    case["cavity"] |= {
+        "nodes": [8 * (rows - 1) + 1, rows],
+        "size": [8 * height, height],
+        "walls": _FROM_BELOW,
+    }
+    nu, alpha, gravity, expansion = 1.589e-5, 1.589e-5 / 0.71, 9.81, 1.0 / 300.0
+    difference = rayleigh * nu * alpha / (gravity * expansion * height**3)
+    roll = f"0.01*sin(pi*y/{height})*cos(8*pi*x/{8 * height})"
+    case["cavity"]["initial"] = {"T": f"300 + {difference!r}*(0.5 - y/{height} + {roll})"}
+    case["run"]["steps"] = 2000
+    return case
+
+
+def onset_check(rows: int, solve: Solve) -> dict[str, Comparison]:
+    """Rolls decay below the critical Rayleigh number and grow above it.
+
+    The critical number is where the growth rate, linear in Ra nearby, passes through zero.
+    """
+    growth = {}
+    for rayleigh in (1.6e3, 1.8e3):
+        simulation = solve(onset_case(rayleigh, rows))
+        before = simulation.diagnostics()["v_max"]
+        simulation.run(4000, ceilings=False)
+        growth[rayleigh] = math.log(simulation.diagnostics()["v_max"] / before)
+    (low, decay), (high, rise) = growth.items()
+    critical = low - decay * (high - low) / (rise - decay)
+    return {
+        "rolls decay at Ra = 1600": Comparison(float(decay < 0), 1.0, 0.0),
+        "rolls grow at Ra = 1800": Comparison(float(rise > 0), 1.0, 0.0),
+        "critical Rayleigh number": _relative(critical, 1739.0, 0.02),
+    }
+
+
 CHECKS = (
     Check(
         "cavity-2d-ra1e3",
@@ -237,6 +308,20 @@ CHECKS = (
         _ALBENSOEDER,
         True,
         partial(lid_check, (65, 97), 1e-4),
+    ),
+    Check(
+        "cavity-below",
+        "square heated from below, Ra = 1e4",
+        _OUERTATANI,
+        False,
+        partial(below_check, (33, 49)),
+    ),
+    Check(
+        "cavity-onset",
+        "onset of convection in a box 8 times as wide as high",
+        _ONSET,
+        False,
+        partial(onset_check, 25),
     ),
     Check(
         "cavity-order",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haloscope.domain.blocks import Triple
+from haloscope.domain.blocks import SIDES, Side, Triple
 from haloscope.exchange.collect import collect, node_values, whole
 from haloscope.solvers.cavity.case import Flow
 
@@ -19,6 +20,10 @@ PUBLISHED_2D = {1e3: 1.118, 1e4: 2.243, 1e5: 4.519, 1e6: 8.800}
 """Mean Nusselt numbers of the square cavity (de Vahl Davis 1983)."""
 PUBLISHED_3D = {1e3: 1.0700, 1e4: 2.0542, 1e5: 4.3370, 1e6: 8.6407}
 """Mean Nusselt numbers on the hot wall of the cube with adiabatic side walls (Tric et al. 2000)."""
+PUBLISHED_BELOW = {1e4: 2.158}
+"""Mean Nusselt number of the square heated from below (Ouertatani et al. 2008)."""
+_BESIDE = {2: (PUBLISHED_2D, "de Vahl Davis 1983"), 3: (PUBLISHED_3D, "Tric et al. 2000")}
+_WALLS_OF_BENCHMARKS = {("x_low", "x_high"): "beside", ("y_low", "y_high"): "below"}
 
 
 def _trapezoid(values: np.ndarray, axis: int) -> np.ndarray:
@@ -30,21 +35,84 @@ def _trapezoid(values: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(total / (len(inner) - 1))
 
 
-def hot_wall_nusselt(flow: Flow, layers: np.ndarray) -> np.ndarray:
-    """Local Nusselt number -dT/dx L / dT on the wall x = 0, shape (nz, ny).
+def local_nusselt(flow: Flow, side: Side, layers: np.ndarray) -> np.ndarray:
+    """Local Nusselt number on a wall, positive for heat flow from hot to cold.
 
     Parameters
     ----------
     flow
         The case's scales.
+    side
+        The wall, which has a temperature.
     layers
-        Temperature on the three nodes next to the wall, shape (nz, ny, 3), K. The derivative is
-        the one-sided one of second order.
+        Temperature on the three nodes next to the wall in K, from the wall inwards along the last
+        axis. The derivative is the one-sided one of second order.
+
+    Returns
+    -------
+    numpy.ndarray
+        -dT/dn L / dT with the inward normal n on a wall that heats the fluid, its negative on a
+        wall that cools it; L is the distance of the hot and the cold wall.
     """
     layers = layers.astype("f8")
     slope = -3 * layers[..., 0] + 4 * layers[..., 1] - layers[..., 2]
-    gradient = slope / (2 * flow.spacing[0])
-    return np.asarray(-gradient * flow.size[0] / flow.temperature_difference)
+    gradient = slope / (2 * flow.spacing[side.axis])
+    number = -gradient * flow.distance / flow.temperature_difference
+    return np.asarray(number if flow.is_warm(side) else -number)
+
+
+def _wall_layers(solver: CavitySolver, side: Side) -> np.ndarray | None:
+    """Temperature on the three nodes next to a wall, those last, on rank 0; None elsewhere."""
+    region = list(whole(solver.blocks))
+    nodes = solver.flow.nodes[side.axis]
+    region[side.axis] = slice(0, 3) if side.direction < 0 else slice(nodes - 3, nodes)
+    layers = collect(
+        solver._world, solver.blocks, solver.owned("T"), (region[0], region[1], region[2])
+    )
+    if layers is None:
+        return None
+    inward = layers if side.direction < 0 else np.flip(layers, 2 - side.axis)
+    return np.moveaxis(inward, 2 - side.axis, -1)
+
+
+def wall_nusselt(solver: CavitySolver) -> dict[Side, tuple[float, float]]:
+    """Nusselt numbers of all walls with a temperature; the same on every rank.
+
+    Returns
+    -------
+    dict
+        By wall: the mean over it, and the mean over its line at mid-depth (mid-height on walls
+        across z).
+    """
+    flow = solver.flow
+    if not flow.is_heated:
+        return {}
+    numbers = {}
+    for side in SIDES:
+        if flow.is_warm(side) is None:
+            continue
+        layers = _wall_layers(solver, side)
+        pair = np.zeros(2)
+        if layers is not None:
+            local = local_nusselt(flow, side, layers)
+            pair[0] = _trapezoid(_trapezoid(local, 1), 0)
+            pair[1] = _trapezoid(middle(local, 0), 0)
+        pair = solver._world.broadcast(pair)
+        numbers[side] = (float(pair[0]), float(pair[1]))
+    return numbers
+
+
+def heat_imbalance(solver: CavitySolver) -> float:
+    """Heat that enters less heat that leaves, over the larger of the two; 0 without heat."""
+    entering = leaving = 0.0
+    for side, (mean, _) in wall_nusselt(solver).items():
+        edges = [s for axis, s in enumerate(solver.flow.size) if axis != side.axis and s > 0]
+        heat = mean * math.prod(edges)
+        if not solver.flow.is_warm(side):
+            heat = -heat
+        entering, leaving = entering + max(heat, 0.0), leaving - min(heat, 0.0)
+    largest_heat = max(entering, leaving)
+    return (entering - leaving) / largest_heat if largest_heat > 0 else 0.0
 
 
 def _peak(low: float, middle: float, high: float) -> tuple[float, float]:
@@ -116,29 +184,22 @@ def measure(solver: CavitySolver) -> dict[str, float]:
     Returns
     -------
     dict
-        ``nusselt_wall``: mean over the hot wall (by conservation that of every plane parallel
-        to it); ``nusselt_midline``: mean over the line on the hot wall in the symmetry plane at
-        mid-depth, which the literature calls mid-plane; ``u_max``, ``v_max``, ``w_max``: largest
+        ``nusselt_x_low`` and so on: mean over each wall with a temperature; ``nusselt_wall``: that
+        of the (first) hot wall; ``nusselt_midline``: mean over the line on the hot wall in the
+        symmetry plane at mid-depth, which the literature calls mid-plane; ``u_max``, ``v_max``, ``w_max``: largest
         velocity magnitudes in units of alpha / L (of the lid's speed where a wall moves);
         ``speed_max``: largest speed of a node in m/s.
     """
     flow, world = solver.flow, solver._world
     found: dict[str, float] = {}
-    heated = flow.temperature_difference > 0 and flow.wall_temperature("x_low") is not None
-    if heated:
-        region = list(whole(solver.blocks))
-        region[0] = slice(0, 3)
-        layers = collect(world, solver.blocks, solver.owned("T"), (region[0], region[1], region[2]))
-        numbers = np.zeros(2)
-        if layers is not None:
-            local = hot_wall_nusselt(flow, layers)
-            numbers[0] = _trapezoid(_trapezoid(local, 1), 0)
-            numbers[1] = _trapezoid(middle(local, 0), 0)
-        numbers = world.broadcast(numbers)
-        found["nusselt_wall"] = float(numbers[0])
-        if flow.table.dimensions == 3:
-            found["nusselt_midline"] = float(numbers[1])
-    scale = flow.lid_velocity or flow.alpha / flow.size[0]
+    numbers = wall_nusselt(solver)
+    hot = next((side for side in numbers if flow.is_warm(side)), None)
+    if hot is not None:
+        found["nusselt_wall"] = numbers[hot][0]
+        if flow.table.dimensions == 3 and hot.axis < 2:
+            found["nusselt_midline"] = numbers[hot][1]
+    found |= {f"nusselt_{side.name}": mean for side, (mean, _) in numbers.items()}
+    scale = flow.lid_velocity or flow.alpha / flow.distance
     for name in "uvw"[: flow.table.dimensions]:
         height, _ = largest(solver, name)
         found[f"{name}_max"] = height / scale
@@ -172,7 +233,7 @@ def midplane(solver: CavitySolver) -> PlanePicture | None:
         return None
     flow = solver.flow
     ny, nx = planes["u"].shape
-    if flow.temperature_difference > 0:
+    if flow.is_heated:
         scalar, label = planes["T"], "temperature / K"
         subtitle = (
             f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
@@ -199,21 +260,27 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
     """Published mean Nusselt number for a case, with its source, where there is one."""
     table = flow.table
     prandtl = table.kinematic_viscosity / flow.alpha
+    warm = [side.name for side in SIDES if flow.is_warm(side) is True]
+    cool = [side.name for side in SIDES if flow.is_warm(side) is False]
+    heated = _WALLS_OF_BENCHMARKS.get((warm[0], cool[0])) if len(warm) == len(cool) == 1 else None
+    uniform = all(wall.lowest == wall.highest for wall in flow.kelvin_ranges.values())
     standard = (
-        abs(prandtl - 0.71) < 0.005
+        heated is not None
+        and uniform
+        and abs(prandtl - 0.71) < 0.005
         and flow.lid_velocity == 0
         and len(set(flow.size[: table.dimensions])) == 1
-        and [getattr(table.walls, n).temperature for n in ("x_low", "x_high")] == ["hot", "cold"]
-        and all(
-            getattr(table.walls, n).temperature == "adiabatic"
-            for n in ("y_low", "y_high", "z_low", "z_high")
-        )
         and table.gravity[0] == table.gravity[2] == 0
+        and table.gravity[1] < 0
     )
-    known = PUBLISHED_2D if table.dimensions == 2 else PUBLISHED_3D
+    known: Mapping[float, float] = {}
+    source = ""
+    if heated == "below" and table.dimensions == 2:
+        known, source = PUBLISHED_BELOW, "Ouertatani et al. 2008"
+    elif heated == "beside":
+        known, source = _BESIDE[table.dimensions]
     for rayleigh, value in known.items():
         if standard and abs(flow.rayleigh / rayleigh - 1) < 1e-3:
-            source = "de Vahl Davis 1983" if table.dimensions == 2 else "Tric et al. 2000"
             return value, source
     return None
 
@@ -231,16 +298,24 @@ def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bo
         Whether the flow is as steady as the case asks for, as what was published is.
     """
     lines = []
-    if "nusselt_wall" in found:
-        line = f"mean Nusselt number on the hot wall {found['nusselt_wall']:.4f}"
+    numbers = {
+        side: found[f"nusselt_{side.name}"] for side in SIDES if f"nusselt_{side.name}" in found
+    }
+    if numbers:
+        warm = {side: number for side, number in numbers.items() if flow.is_warm(side)}
+        cool = {side: number for side, number in numbers.items() if not flow.is_warm(side)}
+        parts = [_walls_in_words("hot", warm), _walls_in_words("cold", cool)]
         published = published_nusselt(flow) if begun else None
         if published is not None:
             value, source = published
-            line += (
+            parts[0] += (
                 f" (published {value:.4f}, {source}: "
                 f"{100 * (found['nusselt_wall'] / value - 1):+.2f} %"
             )
-            line += ")" if settled else "; not steady yet)"
+            parts[0] += ")" if settled else "; not steady yet)"
+        line = "mean Nusselt number on " + ", on ".join(part for part in parts if part)
+        if min(numbers.values()) < 0:
+            line += " (below 0: heat flows from cold to hot)"
         lines.append(line)
     unit = "lid speed" if flow.lid_velocity else "alpha/L"
     peaks = ", ".join(
@@ -248,3 +323,11 @@ def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bo
     )
     lines.append(f"largest velocities in units of {unit}: {peaks}")
     return lines
+
+
+def _walls_in_words(name: str, numbers: Mapping[Side, float]) -> str:
+    """Nusselt numbers of the hot or the cold walls, with their keys where there are several."""
+    if len(numbers) == 1:
+        return f"the {name} wall {next(iter(numbers.values())):.4f}"
+    keys = ", ".join(f"{side.name} {number:.4f}" for side, number in numbers.items())
+    return f"the {name} walls {keys}" if keys else ""

@@ -76,11 +76,11 @@ def physics_values(flow: Flow) -> dict[str, float]:
         q[f"b{axis}"] = -table.expansion * table.gravity[i]
     q["n0"] = -2 * (q["nx"] + q["ny"] + q["nz"])
     q["t0"] = -2 * (q["tx"] + q["ty"] + q["tz"])
-    q["tref"] = table.reference_temperature
+    q["tref"] = flow.reference_temperature
     # Under roots are four times the square of the artificial speed of sound, and that in 1 / (2 h).
     coarse = max(1.0, 2 * min(h[i] for i in axes)) ** 2
     least = LEAST_ROOT[table.precision] / 4 * coarse
-    q["floor2"] = max(table.kappa * flow.reference_velocity**2, least)
+    q["floor2"] = max(flow.kappa * flow.reference_velocity**2, least)
     q["rho"] = table.density
     q["cfl"] = table.cfl
     spread = sum(1 / h[i] ** 2 for i in axes)

@@ -42,6 +42,10 @@ _STEP_INTERVAL = 50
 _FLOPS = {2: 99, 3: 172}
 # A dimensionless rate of change that no flow has: impulsive starts stay below 1e3.
 _DIVERGED = 1e6
+# Where run.tolerance is 0: the tolerance of the template.
+_SETTLED = 1e-4
+# Of the heat, relative: a coarse grid loses some of it between walls.
+_HEAT_IMBALANCE = 0.05
 
 _TIME_STEP = Region("time step")
 
@@ -71,6 +75,7 @@ class CavitySolver:
         title="Way to the steady state",
         steady=True,
         limit=_DIVERGED,
+        settled=_SETTLED,
     )
 
     def __init__(self, case: CavityCase, device: Device, world: World) -> None:
@@ -87,7 +92,7 @@ class CavitySolver:
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
         self.places = BlockFields(world, self.blocks, self.spacing)
-        self.notices: list[str] = []
+        self.notices = [*self._without_drive(), *self._unsteady_outputs()]
         self._set_up()
         self._set_initial()
         self.stepping.complete()
@@ -139,6 +144,29 @@ class CavitySolver:
             self.walls.prescribe(name, values, where)
             self._fill(name, values)
 
+    def _without_drive(self) -> list[str]:
+        """A warning where nothing keeps the fluid moving."""
+        if self.flow.is_heated or self.flow.lid_velocity > 0:
+            return []
+        return [
+            "warning: nothing drives a flow: all walls are adiabatic and at rest, cavity.rayleigh or "
+            'cavity.temperature_difference only sets scales; make one wall "hot" and one "cold", or '
+            "give one a velocity"
+        ]
+
+    def _unsteady_outputs(self) -> list[str]:
+        """A notice that outputs of a flow on its way to the steady state are not a history in time."""
+        output = self._case.output
+        kinds = [("output.interval", output.interval), ("output.probes", output.probes)]
+        kinds.append(("output.average", output.average))
+        keys = [key for key, value in kinds if value]
+        if not keys:
+            return []
+        return [
+            f"{' and '.join(keys)}: steps advance a pseudo-time, not time in seconds; only the steady "
+            "state is a flow"
+        ]
+
     def _fill(self, name: str, values: np.ndarray) -> None:
         """Put own values of a field into both states."""
         for state in self.operands.states:
@@ -186,7 +214,7 @@ class CavitySolver:
         fastest = self.time_step.fastest(current)
         if not 0.0 < fastest < NOT_FINITE:
             return dict.fromkeys(self.fields, float("inf"))
-        factor = self.flow.size[0] / speed / self.time_step.stable(current)
+        factor = self.flow.distance / speed / self.time_step.stable(current)
         shift = self.centre.of(fresh) - self.centre.of(old)
         found = {}
         for number, name in enumerate(self.fields):
@@ -197,17 +225,33 @@ class CavitySolver:
         return found
 
     def derived(self) -> list[DerivedNumber]:
-        """Scales of the case."""
-        return [DerivedNumber("reference velocity", self.flow.reference_velocity, "m/s")]
+        """Scales of the case, by which slips in its units show."""
+        flow = self.flow
+        numbers = []
+        if flow.is_heated:
+            numbers = [
+                DerivedNumber("temperature difference", flow.temperature_difference, "K"),
+                DerivedNumber("Rayleigh number", flow.rayleigh),
+                DerivedNumber("Prandtl number", flow.table.kinematic_viscosity / flow.alpha),
+            ]
+        if flow.lid_velocity > 0:
+            reynolds = flow.lid_velocity * flow.size[0] / flow.table.kinematic_viscosity
+            numbers.append(DerivedNumber("Reynolds number", reynolds))
+        numbers.append(DerivedNumber("reference velocity", flow.reference_velocity, "m/s"))
+        return numbers
 
     def time_step_limit(self) -> str:
-        """The pseudo-time step's limit."""
-        return f"pseudo-time step for cavity.cfl = {self.flow.table.cfl:g}"
+        """The steps are those of a pseudo-time."""
+        return "whose number the grid and run.tolerance determine; a coarser grid needs fewer"
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
         table = self.flow.table
-        return f"lower cavity.cfl (now {table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
+        higher = min(100.0, max(1.0, 5 * self.flow.kappa))
+        return (
+            f"raise cavity.kappa (now {self.flow.kappa:g}; try {higher:g}), else lower cavity.cfl (now "
+            f"{table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
+        )
 
     # Values
 
@@ -285,7 +329,7 @@ class CavitySolver:
 
     def headline(self, found: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, and the largest velocities."""
-        settled = max(self.follow().values()) < self._case.run.tolerance
+        settled = self._is_steady(max(self.follow().values()))
         return diagnostics.headline(self.flow, found, begun=self.step > 0, settled=settled)
 
     def at_restart(self, out: Path) -> None:
@@ -295,5 +339,17 @@ class CavitySolver:
         """Nothing goes beside the fields."""
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
-        """Nothing: the diagnostics are the results."""
-        return Results()
+        """No more results than the diagnostics; a warning if heat is not conserved."""
+        notices = []
+        settled = self._is_steady(max(self.follow().values())) if self.step else False
+        imbalance = diagnostics.heat_imbalance(self) if settled else 0.0
+        if abs(imbalance) > _HEAT_IMBALANCE:
+            notices.append(
+                f"warning: heat that enters and heat that leaves differ by {100 * abs(imbalance):.2g} "
+                f"%: the Nusselt numbers are not resolved; refine cavity.nodes (now "
+                f"{self.flow.table.nodes})"
+            )
+        return Results(notices=notices)
+
+    def _is_steady(self, residual: float) -> bool:
+        return residual < (self._case.run.tolerance or self.followed.settled)
