@@ -114,12 +114,7 @@ def _match(
 ) -> dict[str, keys.OpeningTable]:
     """Tables by name, one for each opening that a vessel has."""
     given = {each.name: each for each in openings}
-    for name, table in given.items():
-        if table.position_um is not None:
-            raise InputError(
-                f"blood.openings {name}: position_um and normal are for planes that cut a surface; this "
-                f"vessel is open at its own ends, {', '.join(names) or 'of which it has none'}: leave them out"
-            )
+    for name in given:
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "it has none"
             raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")
@@ -292,17 +287,9 @@ def relative_velocities(
 def wall_links(
     table: BloodTable, vessel: Vessel, part: LatticePart, units: LatticeUnits
 ) -> WallLinks | None:
-    """Links to walls that move or lie elsewhere than halfway; None where there are none.
-
-    Raises
-    ------
-    InputError
-        A wall is to move that a channel does not have, or out of its plane.
-    """
+    """Links to walls that move or lie elsewhere than halfway; None where there are none."""
     moving = table.walls.velocity_m_s
     interpolated = table.walls.kind == "interpolated"
-    if moving:
-        _check_moving(table)
     if not moving and not interpolated:
         return None
     rows, points = np.nonzero(part.sources == -1)
@@ -325,26 +312,6 @@ def wall_links(
         points, directions = points[chosen], directions[chosen]
         fractions, velocities = fractions[chosen], velocities[chosen]
     return WallLinks(points, directions, fractions, velocities, bool(moving))
-
-
-def _check_moving(table: BloodTable) -> None:
-    vessel = table.vessel
-    if not isinstance(vessel, keys.Channel):
-        raise InputError("blood.walls.velocity_m_s is for the walls of a channel; leave it out")
-    sides = {side.name: side for side in SIDES}
-    for name, velocity in table.walls.velocity_m_s.items():
-        side = sides[name]
-        axis = "xyz"[side.axis]
-        if axis in vessel.periodic or axis in vessel.open:
-            raise InputError(
-                f"blood.walls.velocity_m_s: there is no wall at {side.name}, as the axis {axis} is "
-                "periodic or open; leave it out or take the axis from there"
-            )
-        if velocity[side.axis]:
-            raise InputError(
-                f"blood.walls.velocity_m_s: the wall at {side.name} is to move out of its plane, "
-                f"by {velocity[side.axis]:g} m/s along {axis}; give 0 there"
-            )
 
 
 def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Floats:
