@@ -37,11 +37,13 @@ def scales(table, until=0.0):
 
 
 def report(table, until=0.0):
-    return soundness.report(table, open_vessel(table, World()), until)
+    vessel = open_vessel(table, World())
+    return soundness.report(table, vessel, soundness.scales(table, vessel, until), until)
 
 
 def derived(table, until=0.0):
-    numbers = derived_numbers(table, open_vessel(table, World()), until)
+    vessel = open_vessel(table, World())
+    numbers = derived_numbers(table, vessel, soundness.scales(table, vessel, until))
     return {number.name: number.value for number in numbers}
 
 

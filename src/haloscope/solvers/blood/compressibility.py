@@ -7,6 +7,7 @@ and the volume flow grows, as the mass flow is the same all along.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,7 +115,7 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
     return [fall for fall in falls if fall.pascals]
 
 
-def check_expected(table: BloodTable, falls: list[PressureFall]) -> list[str]:
+def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str]:
     """Lines on falls in pressure that change the density noticeably.
 
     Raises
@@ -191,7 +192,9 @@ def _fall_of_inflow(
 ) -> PressureFall | None:
     """The fall along the way of what comes in, or leaves, at an opening; None where it cannot be told."""
     lattice, shape = vessel.lattice, table.vessel
-    relative = abs(float(relative_velocities(opening, points, lattice).mean()))
+    relative = 1.0
+    if opening.velocity_profile() is not None:
+        relative = abs(float(relative_velocities(opening, points, lattice).mean()))
     value = abs(opening.value)
     speed = value * relative * opening.time_signal().largest(until)
     if not speed:

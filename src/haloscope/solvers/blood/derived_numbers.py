@@ -11,14 +11,13 @@ from haloscope.domain.surfaces import Surface
 from haloscope.solvers.blood.case import SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile
-from haloscope.solvers.blood.compressibility import SOUND_CHANGE, density_change, expected_falls
+from haloscope.solvers.blood.compressibility import SOUND_CHANGE, density_change
 from haloscope.solvers.blood.soundness import (
     MOST_FIRMNESS,
     MOST_MACH,
     MOST_STIFFNESS,
     Scales,
     capillary_number,
-    scales,
     stiffness,
 )
 from haloscope.solvers.blood.units import SOUND_SPEED
@@ -35,17 +34,17 @@ _LEFT, _SLOWEST = 0.01, 5.783185962946785
 _ROUNDING = {8: 1e-9, 4: 1e-6, 2: 1e-4}
 
 
-def derived_numbers(table: BloodTable, vessel: Vessel, until: float) -> list[DerivedNumber]:
+def derived_numbers(table: BloodTable, vessel: Vessel, found: Scales) -> list[DerivedNumber]:
     """Lattice, size of the vessel, and the flow that is expected.
 
     Parameters
     ----------
     table, vessel
         The case's.
-    until
-        When the run ends, in s.
+    found
+        Of its flow.
     """
-    units, found = table.units, scales(table, vessel, until)
+    units = table.units
     numbers = [
         DerivedNumber("spacing", table.spacing_um, "um"),
         DerivedNumber("time step", units.time_step / MICRO, "us"),
@@ -64,12 +63,10 @@ def derived_numbers(table: BloodTable, vessel: Vessel, until: float) -> list[Der
             DerivedNumber(f"diameter of {opening.name}", diameter / MICRO, "um")
             for opening, diameter in zip(vessel.openings, _diameters(vessel), strict=True)
         ]
-    return [*numbers, *_expected(table, vessel, found, width, until)]
+    return [*numbers, *_expected(table, found, width)]
 
 
-def _expected(
-    table: BloodTable, vessel: Vessel, found: Scales, width: float, until: float
-) -> list[DerivedNumber]:
+def _expected(table: BloodTable, found: Scales, width: float) -> list[DerivedNumber]:
     # Of a closed vessel of a file no flow is known.
     if not found.speed or (isinstance(table.vessel, SurfaceFile) and not table.openings):
         return []
@@ -87,7 +84,7 @@ def _expected(
             )
             for kind in table.cells
         ]
-    falls = [fall.pascals for fall in expected_falls(table, vessel, until)]
+    falls = [fall.pascals for fall in found.falls]
     if falls:
         numbers += [
             DerivedNumber("expected fall in pressure", max(falls), "Pa"),
@@ -147,17 +144,17 @@ def becomes_steady(table: BloodTable, vessel: Vessel) -> bool:
     return not table.cells and all(signal.steady for signal in signals)
 
 
-def time_step_limit(table: BloodTable, vessel: Vessel, until: float) -> str:
+def time_step_limit(table: BloodTable, found: Scales) -> str:
     """The time step, what sets it, and the part of the case that limits a longer one.
 
     Parameters
     ----------
-    table, vessel
+    table
         The case's.
-    until
-        When the run ends, in s.
+    found
+        Of its flow.
     """
-    units, found = table.units, scales(table, vessel, until)
+    units = table.units
     step = units.time_step
     by = "blood.time_step_us"
     if table.time_step_us is None:
@@ -170,7 +167,7 @@ def time_step_limit(table: BloodTable, vessel: Vessel, until: float) -> str:
     if found.speed:
         mach = found.speed / units.velocity / SOUND_SPEED
         limits.append((MOST_MACH / mach, f"a Mach number of {MOST_MACH:g}"))
-    for fall in expected_falls(table, vessel, until):
+    for fall in found.falls:
         share = math.sqrt(SOUND_CHANGE / density_change(table, fall.pascals))
         limits.append((share, f"the fall in pressure of {fall.cause}"))
     for kind in table.cells:

@@ -43,6 +43,7 @@ from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.medium import Medium
 from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHED_EACH
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
+from haloscope.solvers.blood.outputs.flows import Flows, flow_lines
 from haloscope.solvers.blood.outputs.results import RunResults
 from haloscope.solvers.blood.outputs.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import (
@@ -51,6 +52,7 @@ from haloscope.solvers.blood.soundness import (
     check_pressure,
     report,
     require_bearable,
+    scales,
     too_stiff,
 )
 from haloscope.solvers.blood.stepping import MANY
@@ -137,8 +139,9 @@ class BloodSolver:
         lattice = vessel.lattice
         self.notices += lattice.notices
         require_plane(lattice, table.slice)
-        self._until = self.last_step * table.units.time_step
-        self.notices += report(table, vessel, self._until)
+        until = self.last_step * table.units.time_step
+        self._expected = scales(table, vessel, until)
+        self.notices += report(table, vessel, self._expected, until)
         self.followed = replace(
             self.followed,
             settled=settled_change(table, vessel),
@@ -169,6 +172,9 @@ class BloodSolver:
         )
         self.transport = self.flow.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
+        self._flows = Flows(
+            world, vessel, self.part, self.units, with_cells=self.suspension is not None
+        )
         self.traffic = self._open_traffic()
         self._drive = Drive(
             table,
@@ -377,22 +383,6 @@ class BloodSolver:
             return flags.astype(self.dtype)
         return self.relative(name)
 
-    def _density_range(self, fields: Floats) -> DensityRange:
-        """Of all points; with cells, whose membranes press on single points, of the means of openings."""
-        pressures = fields[3]
-        if self.suspension is not None:
-            tags = self.part.openings[: self.part.owned]
-            count = len(self.vessel.openings)
-            sums = [
-                (float(pressures[tags == n].sum()), float((tags == n).sum())) for n in range(count)
-            ]
-            whole = self._world.sum(np.array([*sums, (float(pressures.sum()), float(len(tags)))]))
-            pressures = whole[:, 0] / whole[:, 1]
-        high = self._world.largest(float(pressures.max(initial=-math.inf)))
-        low = -self._world.largest(float((-pressures).max(initial=-math.inf)))
-        unit = self.units.pressure * SOUND_SPEED**2
-        return DensityRange(1.0 + low / unit, 1.0 + high / unit)
-
     def _moments(self) -> Floats:
         """u, v, w in m/s and p in Pa of own points, (4, owned)."""
         density, velocity = self.fluid.moments()
@@ -472,7 +462,7 @@ class BloodSolver:
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
         results = self._results.finish(out, self.step)
-        warnings = range_warnings(self._density_range(self._moments()), self.advice())
+        warnings = range_warnings(self._flows.densities(self._moments()), self.advice())
         return replace(results, notices=[*results.notices, *warnings])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
@@ -492,7 +482,7 @@ class BloodSolver:
         velocity = fields[:3]
         fastest = math.sqrt(float((velocity**2).sum(axis=0).max(initial=0.0)))
         require_bearable(self._table, self._world.largest(fastest))
-        density = self._density_range(fields)
+        density = self._flows.densities(fields)
         require_small_range(density, self.step, self.vessel.lattice)
         square = float((velocity**2).sum())
         changed, steps = math.nan, 1
@@ -518,7 +508,7 @@ class BloodSolver:
         largest = self._world.largest(float(speed.max(initial=0.0)))
         sums = self._world.sum(np.append(fields.sum(axis=1), float(len(speed))))
         mean = sums[:4] / sums[4]
-        density = self._density_range(fields)
+        density = self._flows.densities(fields)
         found = {
             "time": self.time,
             "time_step": self.units.time_step,
@@ -532,31 +522,15 @@ class BloodSolver:
             "density_low": density.low,
             "density_high": density.high,
         }
-        return found | self._flow_rates(fields)
-
-    def _flow_rates(self, fields: Floats) -> dict[str, float]:
-        """Volume flow in m^3/s and mass flow in kg/s into the vessel through each opening."""
-        found, masses = {}, {}
-        densities = 1.0 + fields[3] / self.units.pressure / SOUND_SPEED**2
-        tags = self.part.openings[: self.part.owned]
-        for number, (points, table) in enumerate(
-            zip(self.vessel.lattice.openings, self.vessel.openings, strict=True)
-        ):
-            speeds = fields[points.axis][tags == number]
-            mass = float((densities[tags == number] * speeds).sum())
-            sums = self._world.sum(np.array([float(speeds.sum()), mass]))
-            total, whole_mass = (-points.direction * sums * self.units.spacing**2).tolist()
-            found[f"flow_{table.name}"] = total
-            masses[f"mass_flow_{table.name}"] = whole_mass * self.units.density
-        return found | masses
+        return found | self._flows.rates(fields)
 
     def derived(self) -> list[DerivedNumber]:
         """Lattice, size of the vessel, and the flow that is expected."""
-        return derived_numbers(self._table, self.vessel, self._until)
+        return derived_numbers(self._table, self.vessel, self._expected)
 
     def time_step_limit(self) -> str:
         """The time step, what sets it, and the part of the case that limits a longer one."""
-        return time_step_limit(self._table, self.vessel, self._until)
+        return time_step_limit(self._table, self._expected)
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
@@ -609,32 +583,17 @@ class BloodSolver:
             f"time {found['time'] * 1e3:.6g} ms, largest speed {found['largest_speed'] * 1e3:.4g} "
             f"mm/s (Mach {found['mach']:.2g} on the lattice)"
         ]
-        flows = {k.removeprefix("flow_"): v for k, v in found.items() if k.startswith("flow_")}
-        if flows:
-            volumes = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
-            lines.append(f"flow into the vessel in nl/s: {volumes}")
-            lines.append(self._mass_line({name: found[f"mass_flow_{name}"] for name in flows}))
-        elif self._table.walls.kind == "interpolated":
+        lines += flow_lines(found, interpolated=self._table.walls.kind == "interpolated")
+        if not self.vessel.openings and self._table.walls.kind == "interpolated":
             gained = found["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
                 f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
                 "the mass exactly"
             )
         density = DensityRange(found["density_low"], found["density_high"])
-        if flows or density.change > _NOTICEABLE:
+        if self.vessel.openings or density.change > _NOTICEABLE:
             lines.append(range_line(density))
         return lines
-
-    def _mass_line(self, flows: Mapping[str, float]) -> str:
-        """Mass flow through openings, and how much more comes in than leaves."""
-        masses = ", ".join(f"{name} {value * 1e9:.4g}" for name, value in flows.items())
-        line = f"mass flow into the vessel in ug/s: {masses}"
-        inflow = sum(value for value in flows.values() if value > 0)
-        if inflow:
-            line += f"; in less out {100 * sum(flows.values()) / inflow:.2g} %"
-            if self._table.walls.kind == "interpolated":
-                line += ", in part by interpolated walls, which do not keep the mass exactly"
-        return line
 
     def _count_work(self) -> Work:
         table = self._table

@@ -17,6 +17,7 @@ from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceF
 from haloscope.solvers.blood.compressibility import (
     REFUSED_CHANGE,
     SOUND_CHANGE,
+    PressureFall,
     check_expected,
     density_change,
     expected_falls,
@@ -76,11 +77,14 @@ class Scales:
         Across the vessel, in m; infinite between no walls.
     shear
         Rate in 1/s.
+    falls
+        Falls in pressure.
     """
 
     speed: float
     width: float
     shear: float
+    falls: tuple[PressureFall, ...] = ()
 
 
 def check_mach(
@@ -185,7 +189,8 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     speeds += _driven(table, vessel, width, until)
     # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
     shear = max(4 * max(speeds), sum(moving)) / width
-    return Scales(max([*speeds, *moving]), width, shear)
+    falls = tuple(expected_falls(table, vessel, until))
+    return Scales(max([*speeds, *moving]), width, shear, falls)
 
 
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
@@ -419,13 +424,15 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
     return found
 
 
-def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
+def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
     Parameters
     ----------
     table, vessel
         The case's.
+    found
+        Of its flow.
     until
         When the run ends, in s.
 
@@ -434,7 +441,7 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     InputError
         A speed is beyond what the method bears.
     """
-    units, found = table.units, scales(table, vessel, until)
+    units = table.units
     # A file's vessel and what goes through it are known only from its run.
     known = table.openings or not isinstance(table.vessel, SurfaceFile)
     mach = found.speed / units.velocity / SOUND_SPEED if known else 0.0
@@ -481,7 +488,7 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
-    lines += check_expected(table, expected_falls(table, vessel, until))
+    lines += check_expected(table, found.falls)
     if mach > MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility grow "
