@@ -108,7 +108,7 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
     if pressures:
         difference = max(pressures) - min(pressures)
         remedy = f"a difference of at most {_sound_value(table, difference, difference):.3g} Pa"
-        falls.append(PressureFall(difference, "the pressures of blood.openings", remedy))
+        falls.append(PressureFall(difference, "blood.openings", remedy))
     for axis, pascals in hydrostatic_pressures(table, vessel, until):
         cause = f"blood.pressure_gradient_pa_m along {axis}, where the vessel is closed"
         falls.append(PressureFall(pascals, cause, "a smaller gradient"))
@@ -129,17 +129,16 @@ def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str
         if change <= SOUND_CHANGE:
             continue
         remedy = shorter_step_or(table, math.sqrt(SOUND_CHANGE / change), fall.remedy)
-        about = "" if fall.cause.endswith("blood.openings") else "about "
         line = (
-            f"{fall.cause}: a fall in pressure of {about}{fall.pascals:.3g} Pa, which lowers the density of the "
-            f"lattice by {100 * change:.2g} %"
+            f"{fall.cause}: the pressure falls by about {fall.pascals:.3g} Pa, which lowers the density of the "
+            f"lattice by {100 * change:.2g} % (compressibility)"
         )
-        limits = f"at most {100 * REFUSED_CHANGE:g} %, sound below {100 * SOUND_CHANGE:g} %"
+        limits = f"allowed are at most {100 * REFUSED_CHANGE:g} %, sound at most {100 * SOUND_CHANGE:g} %"
         if change > REFUSED_CHANGE and fall.certain:
-            raise InputError(f"{line}; allowed is {limits}: give {remedy}")
+            raise InputError(f"{line}; {limits}: give {remedy}")
         lines.append(
-            f"{line}: flow and pressure differ by up to as much from those of an incompressible fluid; allowed is "
-            f"{limits}: give {remedy}"
+            f"{line}: flow and pressure differ by up to as much from those of an incompressible fluid; {limits}: "
+            f"give {remedy}"
         )
     return lines
 
@@ -233,7 +232,7 @@ def _fall_of_inflow(
     remedy = f"a value of at most {_sound_value(table, value, pascals):.3g} m/s"
     return PressureFall(
         pascals,
-        f"the flow at {opening.name}",
+        f"blood.openings {opening.name}",
         remedy,
         certain=not isinstance(shape, SurfaceFile),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,6 +180,11 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     InputError
         A speed or a pressure is beyond what the method bears.
     """
+    with _naming_implausible_numbers(table, vessel):
+        return _scales(table, vessel, until)
+
+
+def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
     width = _width(table)
     speeds = [0.0]
     for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
@@ -191,6 +198,25 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     shear = max(4 * max(speeds), sum(moving)) / width
     falls = tuple(expected_falls(table, vessel, until))
     return Scales(max([*speeds, *moving]), width, shear, falls)
+
+
+def _implausible(table: BloodTable, vessel: Vessel) -> list[str]:
+    """Sizes and properties unlike any vessel's or liquid's, as of another unit."""
+    surface = vessel.geometry if isinstance(vessel.geometry, Surface) else None
+    implausible = implausible_vessel(table.vessel, surface)
+    return [*([implausible] if implausible else []), *on_fluid(table)]
+
+
+@contextlib.contextmanager
+def _naming_implausible_numbers(table: BloodTable, vessel: Vessel) -> Iterator[None]:
+    """Put implausible numbers before a refusal, of which they are the likely cause."""
+    try:
+        yield
+    except InputError as error:
+        causes = _implausible(table, vessel)
+        if not causes:
+            raise
+        raise InputError("; ".join([*causes, str(error)])) from None
 
 
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
@@ -445,11 +471,8 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
     # A file's vessel and what goes through it are known only from its run.
     known = table.openings or not isinstance(table.vessel, SurfaceFile)
     mach = found.speed / units.velocity / SOUND_SPEED if known else 0.0
-    surface = vessel.geometry if isinstance(vessel.geometry, Surface) else None
-    implausible = implausible_vessel(table.vessel, surface)
     notes: list[str] = []
-    lines = [implausible] if implausible else []
-    lines += on_fluid(table)
+    lines = _implausible(table, vessel)
     low, high = SOUND_TAU
     for tau, where in _relaxation_times(table):
         if not low <= tau <= high:
@@ -488,7 +511,8 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
-    lines += check_expected(table, found.falls)
+    with _naming_implausible_numbers(table, vessel):
+        lines += check_expected(table, found.falls)
     if mach > MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility grow "
