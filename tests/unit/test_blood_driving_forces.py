@@ -258,6 +258,28 @@ def test_a_refusal_begins_with_the_implausible_number_that_is_its_cause():
         _report(_table(**_AXIAL, **_GRADIENT, viscosity_mpa_s=0.0012))
 
 
+def test_a_signal_whose_times_look_like_milliseconds_is_reported(tmp_path):
+    path = tmp_path / "heart.csv"
+    for last, period, words in (
+        (800.0, 0.8, "the table goes to 800 s and its period is 0.8 s; milliseconds?"),
+        (800.0, None, "the table goes to 800 s and the run ends at 0.001 s; milliseconds?"),
+        (0.8, 0.8, ""),
+        (0.8, None, ""),
+    ):
+        path.write_text(f"0,1\n{last / 2},2\n{last},1\n")
+        period_s = {} if period is None else {"period_s": period}
+        lines = _report(_table(**_TUBE, **_ends(1e-3, signal=str(path), **period_s)))
+        milliseconds = [line for line in lines if "milliseconds" in line]
+        assert len(milliseconds) == bool(words)
+        assert all(words in line and "inlet.signal" in line for line in milliseconds)
+
+
+def test_profiles_that_begin_after_the_run_are_reported():
+    for start, count in ((10_000, 1), (10, 0)):
+        lines = _report(_table(**_AXIAL, **_GRADIENT, profile={"start": start}))
+        assert sum(f"blood.profile.start = {start} is beyond" in line for line in lines) == count
+
+
 def test_the_limit_of_the_time_step_is_named_with_its_cause():
     def limit(**blood: Any) -> str:
         table = _table(**blood)

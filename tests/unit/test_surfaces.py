@@ -278,6 +278,20 @@ def test_the_direction_of_a_vessel_beside_an_opening_is_that_of_its_axis() -> No
     assert vessel_direction(_sphere(), np.array([0, 0, 0.9]), np.array([0, 0, 1.0]), 0.43) is None
 
 
+def test_open_ends_are_told_from_holes_by_their_width_and_place() -> None:
+    bend = read_surface(BEND)
+    keep = bend.groups == bend.names.index("wall")
+    keep[keep.argmax() + 100] = False
+    opened = replace(bend, triangles=bend.triangles[keep], groups=bend.groups[keep])
+    with pytest.raises(InputError) as told:
+        require_closed(opened)
+    places = str(told.value).partition("repair tool, in 3 places: ")[2].split(" m, ")
+    assert "11.9 m wide at (0, 0, 0)" in places
+    widths = [float(place.split()[0]) for place in places]
+    assert widths[:2] == pytest.approx([11.9, 11.9])
+    assert widths[2] < 6.0
+
+
 def test_a_hole_is_named_with_its_place() -> None:
     cube = _cube()
     leaking = Surface(cube.points, cube.triangles[1:], cube.groups[1:], cube.names)

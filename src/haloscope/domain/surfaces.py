@@ -26,6 +26,7 @@ _FLATTEST = 1e-9
 # A group is flat if normals of its triangles make up this share of its area, and meant to be if they make up the other.
 _FLAT, _FLAT_MEANT = 0.999, 0.9
 _MOST_NAMED = 12
+_MOST_LOOPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,9 +303,10 @@ def check(surface: Surface) -> SurfaceCheck:
         place = surface.unit.place(middle[bad.argmax()])
         return [f"{counted(bad.sum(), 'edge')} {what}, the first at {place}; {remedy}"]
 
-    leaks = told(
-        met == 1, "with a triangle on one side only", "close the holes, as with a mesh repair tool"
-    )
+    remedy = "close the holes, as with a mesh repair tool"
+    if (met == 1).any():
+        remedy += _loops(surface, np.stack([edges // count, edges % count], axis=1)[met == 1])
+    leaks = told(met == 1, "with a triangle on one side only", remedy)
     leaks += told(
         (met > 2) & (met % 2 == 1),
         "met by an odd number of triangles",
@@ -333,6 +335,26 @@ def check(surface: Surface) -> SurfaceCheck:
     parts = int((np.bincount(part[tail]) > 0).sum())
     oriented = not leaks and not balance.any()
     return SurfaceCheck((*leaks, *faults), tuple(leaks), parts, oriented)
+
+
+def _loops(surface: Surface, edges: Integers) -> str:
+    """Where open edges lie: around holes or open ends, the longest loop first."""
+    part = connected_parts(len(surface.points), edges[:, 0], edges[:, 1])
+    loops, loop = np.unique(part[edges[:, 0]], return_inverse=True)
+    ends = surface.points[edges]
+    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    around = np.bincount(loop, lengths, len(loops))
+    texts = []
+    for number in np.argsort(-around, kind="stable")[:_MOST_LOOPS]:
+        middle = np.average(
+            ends[loop == number].mean(axis=1), axis=0, weights=lengths[loop == number]
+        )
+        # Without what rounding makes of 0.
+        middle = np.where(np.abs(middle) < MERGE_TOLERANCE * around[number], 0.0, middle)
+        width = surface.unit.length(float(f"{around[number] / np.pi:.3g}"))
+        texts.append(f"{width} wide at {surface.unit.place(middle)}")
+    more = f" and {len(loops) - _MOST_LOOPS} more" if len(loops) > _MOST_LOOPS else ""
+    return f", in {counted(len(loops), 'place')}: {', '.join(texts)}{more}"
 
 
 def require_closed(surface: Surface) -> None:

@@ -508,6 +508,13 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
         notes += late
         lines += viscous
         lines += _unlike_others(table, kind)
+    signals = [table.drive_signal(), *(each.time_signal() for each in vessel.openings)]
+    lines += [line for each in signals if (line := each.in_milliseconds(until))]
+    if table.profile is not None and until and table.profile.start * units.time_step > until:
+        lines.append(
+            f"blood.profile.start = {table.profile.start} is beyond the last step: there will be no profiles; give "
+            "an earlier start or more steps"
+        )
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
