@@ -25,7 +25,7 @@ _PLANES = (0.3, 0.6, 0.9)
 # Radii of the opening from its middle within which the wall is that of its vessel.
 _NEAR = 2.0
 # The least second moment of a wall's normals over the next: about 0 in a tube, 1 in a sphere's cap.
-_MOST_ROUND = 0.4
+_MOST_ROUND = 0.25
 
 
 @dataclass(frozen=True, eq=False)

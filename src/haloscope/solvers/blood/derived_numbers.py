@@ -122,9 +122,11 @@ def vessel_width(table: BloodTable, vessel: Vessel) -> float:
         ]
         return min(walled, default=math.inf) * MICRO
     if isinstance(shape, SurfaceFile):
+        if vessel.openings:
+            return max(_diameters(vessel))
         surface = vessel.geometry
         assert isinstance(surface, Surface)
-        return max(_diameters(vessel), default=surface_diameter(surface))
+        return surface_diameter(surface)
     return 2 * shape.radius_um * MICRO
 
 
