@@ -30,6 +30,8 @@ from haloscope.utf8 import decoded, insist_on_utf8
 
 _LARGEST_FILE = 1 << 20
 _MOST_DOTS = 500
+# Keys within each other in one --set: no case has more.
+_MOST_KEYS = 16
 _LONGEST_SHOWN = 60
 # Python's limit for the digits of an integer, which its TOML parser does not tell as a fault of TOML.
 _TOO_LONG = (
@@ -243,7 +245,9 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
                     f"{path}, line {number}, holds {line.count('.')} dots; at most {_MOST_DOTS} "
                     "are read: break the line"
                 )
-        return tomllib.loads(text)
+        data = tomllib.loads(text)
+        _require_no_nul(data, f"{kind} file {path}")
+        return data
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}{_shown(text, str(error))}") from error
     except RecursionError as error:
@@ -254,6 +258,19 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
         raise InputError(f"{path} {_TOO_LONG}") from error
     except OSError as error:
         raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from error
+
+
+def _require_no_nul(value: Any, name: str) -> None:
+    """Refuse texts and keys with a character of value zero, which no path or name may hold."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _require_no_nul(key, name)
+            _require_no_nul(item, f"{name}: {key}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _require_no_nul(item, f"{name}.{number}")
+    elif isinstance(value, str) and "\0" in value:
+        raise InputError(f"{name}: {value!r} holds a character of value zero (\\u0000); remove it")
 
 
 def _shown(text: str, told: str) -> str:
@@ -289,6 +306,16 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
         keys = path.strip().split(".")
         if not equals or not all(keys):
             raise InputError(f"--set {setting!r} is not of the form table.key=value")
+        if len(keys) > _MOST_KEYS:
+            raise InputError(
+                f"--set {_shortened(setting)!r} names {len(keys)} keys within each other; at most "
+                f"{_MOST_KEYS} are read: give table.key=value"
+            )
+        if text.count(".") > _MOST_DOTS:
+            raise InputError(
+                f"--set {_shortened(setting)!r} holds {text.count('.')} dots in its value; at most "
+                f"{_MOST_DOTS} are read: write it into the case file"
+            )
         try:
             read = tomllib.loads(f"value = {text.strip()}")
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -299,6 +326,7 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
             raise InputError(
                 f"--set {setting!r} gives more than one value; give each key a --set of its own"
             )
+        _require_no_nul(read, f"--set {_shortened(setting)}")
         place: Any = data
         for depth in range(len(keys) - 1):
             name = _name_in(place, keys, depth)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
@@ -24,6 +24,7 @@ from haloscope.commands.options import DeviceOption, Json
 from haloscope.commands.progress import Bar, say
 from haloscope.commands.world import open_world
 from haloscope.errors import HaloscopeError, InputError, MachineError
+from haloscope.printable import PrintableStream
 
 app = typer.Typer(
     name="haloscope",
@@ -301,18 +302,41 @@ def _restart_with_sanitizer() -> None:
     os.execve(sys.executable, [sys.executable, "-m", "haloscope", *sys.argv[1:]], environment)
 
 
+def _require_text(arguments: list[str]) -> None:
+    """Refuse empty arguments, as unset variables of a shell give; those of a program are its own."""
+    for number, argument in enumerate(arguments, 1):
+        if argument == "--":
+            return
+        if not argument.strip():
+            before = f" (after {arguments[number - 2]})" if number > 1 else ""
+            raise InputError(
+                f"argument {number}{before} is empty; give a value, or leave the option out (is a "
+                "variable of the shell not set?)"
+            )
+
+
 def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
-    from haloscope.exchange.guard import go_on_guarded
-
     open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As on stderr: what a terminal cannot show ends nothing.
         sys.stdout.reconfigure(errors="backslashreplace")
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, PrintableStream(stream)) for stream in streams)
+    try:
+        _main_printable()
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _main_printable() -> None:
+    from haloscope.exchange.guard import go_on_guarded
+
     try:
         _restart_with_sanitizer()
         measured.restart(sys.argv[1:])
         go_on_guarded()
+        _require_text(sys.argv[1:])
         with interrupts_raised() as came:
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         # Typer turns an interrupt into an exit code of its own, without a word.
@@ -326,10 +350,7 @@ def main() -> None:
             raise SystemExit(141) from None
         raise
     except HaloscopeError as error:
-        fail(
-            " ".join(str(error).split("\n")) if error.exit_code != 1 else str(error),
-            error.exit_code,
-        )
+        fail(str(error), error.exit_code)
     except MemoryError as error:
         # NumPy and CuPy say how much was asked for.
         said = " ".join(str(error).split()).rstrip(".")

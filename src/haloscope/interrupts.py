@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
 import signal
 import sys
 import threading
@@ -61,19 +63,25 @@ class _Raiser:
         self._again = False
         self._over = False
         self._lock = threading.Lock()
+        # A handler may run while its own thread holds any lock: it starts no thread, and only puts
+        # into this queue, which allows it.
+        self._numbers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._watcher = threading.Thread(target=self._insist, daemon=True, name="interrupts")
+        self._watcher.start()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         again, self._again = self._again, False
         if self._over or (again and _under_way(sys.exc_info()[1])):
             return
-        if not self.came:
-            threading.Thread(target=self._insist, args=(number,), daemon=True).start()
         if not again:
             self.came.append(Interrupted(number))
+        self._numbers.put(number)
         raise self.came[-1]
 
-    def _insist(self, number: int) -> None:
-        while True:
+    def _insist(self) -> None:
+        """Raise the first signal again and again until it is answered."""
+        number = self._numbers.get()
+        while number is not None:
             time.sleep(_UNSEEN_SECONDS)
             with self._lock:
                 if self._over or self.came[-1].answered:
@@ -84,6 +92,7 @@ class _Raiser:
     def end(self) -> None:
         with self._lock:
             self._over = True
+        self._numbers.put(None)
 
 
 def _under_way(error: BaseException | None) -> bool:
@@ -94,6 +103,47 @@ def _under_way(error: BaseException | None) -> bool:
 
 
 @contextlib.contextmanager
+def _dropped_in_silence() -> Iterator[None]:
+    """Print no traceback of an interrupt that is raised where Python drops it: it comes again."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Interrupted):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def end_with_a_line(*, quiet: bool) -> None:
+    """Let SIGINT and SIGTERM end this process with one line and 128 + their number.
+
+    For the moments in which nothing better handles them: while modules are loaded, and after the
+    last output.
+
+    Parameters
+    ----------
+    quiet
+        Without the line, for ranks: who has started them prints it. SIGTERM ends these as it does
+        any process, so that the launcher sees it.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if not quiet:
+            line = f"haloscope: error: stopped by {signal.Signals(number).name}\n"
+            with contextlib.suppress(OSError):
+                os.write(2, line.encode())
+        os._exit(128 + number)
+
+    for number in STOPPING:
+        if not (quiet and number == signal.SIGTERM):
+            signal.signal(number, end)
+
+
+@contextlib.contextmanager
 def raised() -> Iterator[list[Interrupted]]:
     """Let SIGINT and SIGTERM raise :class:`Interrupted` within a block; gives those that came.
 
@@ -101,7 +151,7 @@ def raised() -> Iterator[list[Interrupted]]:
     interrupt; a block that goes on in spite of it gets it again.
     """
     raiser = _Raiser()
-    with handled_by(raiser):
+    with handled_by(raiser), _dropped_in_silence():
         try:
             yield raiser.came
         except Exception as error:

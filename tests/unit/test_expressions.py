@@ -15,6 +15,7 @@ from haloscope.expressions import (
     Expression,
     Table,
     parse_quantity_or_expression,
+    times_in_milliseconds,
 )
 
 X = np.array([-1.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0])
@@ -310,6 +311,10 @@ def _table(folder: Path, text: str) -> Path:
         "0,1\n2,5\n3,5",
         "\ufeff0, 1\r\n\r\n 2,5\r\n3,5\r\n\r\n",
         '"time","heat"\n"0","1"\n2,5\n3,5\n',
+        "0;1\n2;5\n3; 5\n",
+        "time\theat\n0\t1\n2\t5\n3\t5\n",
+        "0 1\n  2   5 \n3 5\n",
+        "# measured, twice; by hand\n\n time (s) heat (W)\n0 1 # rest\n2 5\n3\t5\n",
     ],
 )
 def test_a_table_is_linear_between_rows_and_constant_beyond_the_ends(
@@ -329,8 +334,11 @@ def test_a_table_is_linear_between_rows_and_constant_beyond_the_ends(
         ("time,heat\n", "has 0 rows"),
         ("0,1\n", "has 1 row of"),
         ("0,1,2\n", "line 1: has 3 columns"),
-        ("0;1\n1;2\n", "line 1: has 1 column;"),
-        ("0,1\n\n1,b\n", "line 3: '1,b' is not two finite numbers"),
+        ("0:1\n1:2\n2:3\n", "line 2: has 1 column;"),
+        ("0,1\n\n1,b\n", "line 3: '1 b' is not two finite numbers"),
+        ("0,5;1\n1;2\n", "line 1: .* write decimals with a point"),
+        ("0;1\n1;0,5\n", "line 2: .* write decimals with a point"),
+        ("0;1\n1;2;\n", "line 2: has 3 columns"),
         ("0,b\n1,2\n2,3\n", "line 1"),
         ("nan,nan\n1,2\n2,3\n", "line 1"),
         ("a,b\nc,d\n1,2\n", "line 2"),
@@ -342,6 +350,13 @@ def test_a_table_is_linear_between_rows_and_constant_beyond_the_ends(
 def test_a_bad_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Table.from_csv(_table(tmp_path, text))
+
+
+@pytest.mark.parametrize(("last", "expected"), [(0.8, False), (8.0, False), (800.0, True)])
+def test_times_far_beyond_the_end_of_a_run_look_like_milliseconds(tmp_path, last, expected) -> None:
+    table = Table.from_csv(_table(tmp_path, f"0,1\n{last},5\n"))
+    assert times_in_milliseconds(table, 0.8) is expected
+    assert not times_in_milliseconds(table, 0.0)
 
 
 def test_a_table_that_is_not_text_is_refused(tmp_path: Path) -> None:

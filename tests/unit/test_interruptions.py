@@ -12,6 +12,7 @@ import pytest
 from small_cavities import simulate
 
 import haloscope.run
+from haloscope import interrupts
 from haloscope.case import check
 from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
@@ -40,6 +41,15 @@ _CASES: dict[str, dict[str, Any]] = {
         "boundaries": dict.fromkeys(("y_low", "y_high", "z_low", "z_high"), "no-slip")
         | {"x_low": {"speed": 1.0}, "x_high": "open"},
     },
+}
+
+
+# Templates made small, without pictures.
+_SMALL = {
+    "cavity": ("cavity.nodes=9", *_BARE),
+    "blood": _BARE,
+    "maxwell": ("maxwell.order=2", *_BARE),
+    "flow": ("flow.cylinder_channel.resolution=4", *_BARE),
 }
 
 
@@ -137,6 +147,74 @@ def test_a_signal_during_set_up_ends_the_command_with_one_line(
     else:
         assert "nothing was written" in err
         assert not Path("runs").exists()
+
+
+def _once(before: Any, number: int) -> Any:
+    """What was there, called after a signal has come the first time."""
+    left = [True]
+
+    def signalled(*arguments: Any, **keywords: Any) -> Any:
+        if left.pop() if left else False:
+            _raise(number)
+        return before(*arguments, **keywords)
+
+    return signalled
+
+
+class _InDestructor:
+    """Lets a signal come where Python drops what its handler raises."""
+
+    def __init__(self, before: Any, number: int) -> None:
+        self._before, self._number = before, number
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        class Thing:
+            def __del__(thing: Any) -> None:
+                _raise(self._number)
+
+        thing = Thing()
+        del thing
+        return self._before(*arguments, **keywords)
+
+
+# Where a signal comes, and whether it is before the first step.
+_MOMENTS = {
+    "the case is read": (haloscope.run, "read_case", _once, True),
+    "in a destructor, while the device is opened": (
+        haloscope.run,
+        "open_device",
+        _InDestructor,
+        True,
+    ),
+    "kernels are bound": (CpuDevice, "kernel", _once, True),
+    "before the first step": (haloscope.run, "ceilings_of_share", _once, False),
+    "the last outputs are written": (haloscope.run, "write_last", _once, False),
+}
+
+
+@pytest.mark.parametrize("moment", _MOMENTS)
+@pytest.mark.parametrize("solver", registry.NAMES)
+def test_a_signal_at_any_moment_ends_with_one_line_and_its_code(
+    solver, moment, tmp_path, call, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(interrupts, "_UNSEEN_SECONDS", 0.02)
+    path = tmp_path / "case.toml"
+    path.write_text(registry.template(solver))
+    number = signal.SIGTERM if len(moment) % 2 else signal.SIGINT
+    place, name, how, in_set_up = _MOMENTS[moment]
+    monkeypatch.setattr(place, name, how(getattr(place, name), number))
+    small = [part for text in _SMALL[solver] for part in ("--set", text)]
+    code, out, err = call("run", path, "--out", "out", "--steps", 1, *small)
+    assert code == 128 + number
+    assert "Traceback" not in err
+    assert "ignored" not in err
+    stopped = [line for line in err.splitlines() if "stopped by" in line]
+    assert len(stopped) == 1
+    assert signal.Signals(number).name in stopped[0]
+    if in_set_up:
+        assert (out, err.count("\n")) == ("", 1)
+    assert _summary(Path("out"))["stopped_by"] == signal.Signals(number).name
 
 
 def test_a_summary_that_is_there_outlives_a_restart_that_is_stopped(case, call, monkeypatch):

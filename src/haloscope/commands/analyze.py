@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from haloscope.commands.world import open_world
+from haloscope.printable import raw_stream
 
 _MOST_THREADS = 1024
 
@@ -54,7 +55,7 @@ def analyze(
     watched = sys.stderr.isatty() and not as_json
 
     def show(events: float) -> None:
-        print(f"\r{events / 1e6:.0f} M events", end="", file=sys.stderr, flush=True)
+        print(f"\r{events / 1e6:.0f} M events", end="", file=raw_stream(sys.stderr), flush=True)
 
     try:
         analysis = work.analyze(
@@ -67,5 +68,8 @@ def analyze(
         )
     finally:
         if watched:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-    print(json.dumps(work.as_json(analysis)) if as_json else terminal.show(analysis), flush=True)
+            print("\r\033[K", end="", file=raw_stream(sys.stderr), flush=True)
+    if as_json:
+        print(json.dumps(work.as_json(analysis)), flush=True)
+    else:
+        print(terminal.show(analysis), file=raw_stream(sys.stdout), flush=True)

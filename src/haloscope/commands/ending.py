@@ -13,6 +13,7 @@ from typing import NoReturn
 from haloscope import interrupts
 from haloscope.commands.world import opened_world
 from haloscope.errors import MachineError
+from haloscope.printable import message_line
 
 _ROOT_FIRST_SECONDS = 1.0
 # Of output that cannot be written.
@@ -27,7 +28,7 @@ def fail(message: str, code: int) -> NoReturn:
         # Most errors are met by every rank: rank 0 tells them and ends the others meanwhile.
         time.sleep(_ROOT_FIRST_SECONDS)
     with contextlib.suppress(OSError):
-        print(f"haloscope: error: {message}", file=sys.stderr, flush=True)
+        print(f"haloscope: error: {message_line(message)}", file=sys.stderr, flush=True)
     if parallel and world is not None:
         world.abort(code)
     raise SystemExit(code)

@@ -14,6 +14,7 @@ import typer
 from haloscope.counted import counted
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.special_files import is_special
+from haloscope.printable import raw_stream
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
@@ -204,7 +205,7 @@ class _Progress:
         left = f", {max(total - done, 0) / rate:.0f} s left" if rate else ""
         text = f"{done / 1e6:.1f} M of {total / 1e6:.1f} M {self._what}, {part}{left}"
         if self._is_terminal:
-            print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+            print(f"\r{text}\033[K", end="", file=raw_stream(sys.stderr), flush=True)
         else:
             _say(text)
 
@@ -213,7 +214,7 @@ class _Progress:
 
     def __exit__(self, *unused: object) -> None:
         if self._is_terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print("\r\033[K", end="", file=raw_stream(sys.stderr), flush=True)
 
 
 def _say(text: str) -> None:

@@ -7,15 +7,17 @@ import sys
 from typing import Any
 
 from haloscope.commands.world import opened_world
+from haloscope.printable import message_line, raw_stream
 
 
 def say(text: str) -> None:
     """Tell the user something that is no result."""
     world = opened_world()
     if world is None or world.is_root:
+        lines = "\n".join(message_line(line) for line in text.split("\n"))
         # Work goes on where nobody can be told of it.
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            print(lines, file=sys.stderr, flush=True)
 
 
 class Bar:
@@ -35,7 +37,7 @@ class Bar:
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
                 TextColumn("left{task.fields[residual]}"),
-                console=Console(stderr=True),
+                console=Console(file=raw_stream(sys.stderr)),
                 transient=True,
             )
             self._bar.start()

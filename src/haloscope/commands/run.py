@@ -192,7 +192,9 @@ def _run_on_ranks(
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    stopping.leave_summary(code, case, folder, ranks)
+    line = stopping.after_ranks(code, case, folder, ranks)
+    if line is not None:
+        fail(line, code)
     if code == _CANNOT_PASS_ON:
         print(flush=True)  # raises what mpiexec met
     raise SystemExit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
 from pathlib import Path
 
@@ -26,8 +28,10 @@ def before_the_first_step(stop: Interrupted, case: Path, out: Path | None) -> st
     return f"stopped by {stop} during set-up, before the first step; {kept}"
 
 
-def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> None:
+def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> bool:
     """Write the summary of a run that a signal ended during its set-up, if none is there.
+
+    Gives whether that is so.
 
     Parameters
     ----------
@@ -45,7 +49,7 @@ def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> None:
 
     path = folder / "summary.json"
     if code - 128 not in STOPPING or path.exists():
-        return
+        return False
     make_folder(folder)
     summary = {
         "case": case.stem,
@@ -58,6 +62,23 @@ def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> None:
         "files": {"summary": str(path)},
     }
     write_json(path, summary)
+    return True
+
+
+def after_ranks(code: int, case: Path, folder: Path, ranks: int) -> str | None:
+    """Leave a summary, and give the line that ranks ended by a signal have not printed themselves.
+
+    Parameters are those of :func:`leave_summary`.
+    """
+    if code - 128 not in STOPPING:
+        return None
+    name, path = signal.Signals(code - 128).name, folder / "summary.json"
+    if leave_summary(code, case, folder, ranks):
+        return f"stopped by {name} during set-up, before the first step; see {path}"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if json.loads(path.read_bytes())["stopped_by"] is not None:
+            return None
+    return f"stopped by {name} after the last step; see {path}"
 
 
 def where_it_was(stop: Interrupted, folder: Path) -> str:
@@ -71,4 +92,4 @@ def where_it_was(stop: Interrupted, folder: Path) -> str:
     return f"stopped at once by {stop}; {more}"
 
 
-__all__ = ["before_the_first_step", "leave_summary", "where_it_was"]
+__all__ = ["after_ranks", "before_the_first_step", "leave_summary", "where_it_was"]

@@ -155,8 +155,9 @@ def launch(
     if told and not stop.killed:
         print("".join(told), end="", file=sys.stderr, flush=True)
         return 1
-    if stop.asked and code == signal.SIGTERM:
-        return 128 + signal.SIGTERM  # Hydra's way to say that a signal ended the ranks
+    if stop.number is not None and code in (signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM):
+        # The ranks got SIGTERM whatever came here; Hydra gives its number where it ended them.
+        return 128 + stop.number
     return code if code >= 0 else 128 - code
 
 
@@ -197,6 +198,8 @@ class _Stop:
 
     Attributes
     ----------
+    number
+        The signal that came first; None where none came.
     killed
         Whether the ranks were killed on request.
     """
@@ -205,12 +208,8 @@ class _Stop:
         self._flavour = flavour
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: float | None = None
+        self.number: int | None = None
         self.killed = False
-
-    @property
-    def asked(self) -> bool:
-        """Whether a request came at all."""
-        return self._asked is not None
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Name the launcher; a request that came before it was started is made up for."""
@@ -221,7 +220,7 @@ class _Stop:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         process, now = self._process, time.monotonic()
         if self._asked is None:
-            self._asked = now
+            self._asked, self.number = now, number
             # Not print: the handler may have interrupted a print.
             os.write(2, b"haloscope: stopping in order; Ctrl-C again ends the ranks at once\n")
             if process is not None:

@@ -28,7 +28,7 @@ from haloscope.expressions.grammar import (
     MAXIMUM_TEXT_CHARACTERS,
 )
 from haloscope.expressions.operations import CONSTANTS
-from haloscope.expressions.tables import MAXIMUM_TABLE_BYTES, Table
+from haloscope.expressions.tables import MAXIMUM_TABLE_BYTES, Table, times_in_milliseconds
 
 __all__ = [
     "CONSTANTS",
@@ -40,4 +40,5 @@ __all__ = [
     "Expression",
     "Table",
     "parse_quantity_or_expression",
+    "times_in_milliseconds",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import stat
 from array import array
 from collections.abc import Iterator
@@ -18,6 +16,10 @@ from haloscope.expressions.operations import FloatArray
 from haloscope.expressions.quoting import shown
 
 MAXIMUM_TABLE_BYTES = 64 * 1024 * 1024
+_SEPARATORS = ";\t,"
+_DECIMAL_POINT = "write decimals with a point, as in 0.5"
+# A table that reaches so many times beyond the end of the run is probably in milliseconds.
+_MILLISECONDS_FROM = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +39,15 @@ class Table:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Table:
-        """Read a table from a file of two comma-separated columns.
+        """Read a table from a file of two columns.
 
         Parameters
         ----------
         path : str or Path
-            A UTF-8 file of at most 64 MiB. The first line may be a header; blank lines are
-            skipped. The first column is strictly increasing.
+            A UTF-8 file of at most 64 MiB. Columns are separated by semicolons, tabs, commas or
+            blanks: the first of these that the first line holds. That line may be a header; blank
+            lines, and text from ``#`` to the end of a line, are skipped. Decimals have points. The
+            first column is strictly increasing.
 
         Returns
         -------
@@ -58,22 +62,23 @@ class Table:
         """
         coordinate, value = array("d"), array("d")
         may_be_header = True
-        for line, row in _csv_rows(path):
-            if len(row) != 2:
-                raise InputError(
-                    f"table {path}, line {line}: has {len(row)} column"
-                    f"{'' if len(row) == 1 else 's'}; allowed are 2, separated by a comma: "
-                    f"correct the line"
-                )
-            first, second = _number(row[0]), _number(row[1])
-            if may_be_header and first is None and second is None:
+        for line, row in _rows(path):
+            is_text = all(_number(cell) is None for cell in row) and not _has_decimal_comma(row)
+            if may_be_header and is_text:
                 may_be_header = False
                 continue
             may_be_header = False
+            if len(row) != 2:
+                raise InputError(
+                    f"table {path}, line {line}: has {len(row)} column"
+                    f"{'' if len(row) == 1 else 's'}; allowed are 2, separated by a semicolon, tab, "
+                    f"comma or blanks: correct the line"
+                )
+            first, second = _number(row[0]), _number(row[1])
             if first is None or second is None or not np.isfinite([first, second]).all():
                 raise InputError(
-                    f"table {path}, line {line}: {shown(','.join(row))} is not two finite "
-                    f"numbers: correct the line"
+                    f"table {path}, line {line}: {shown(' '.join(row))} is not two finite "
+                    f"numbers: {_DECIMAL_POINT if _has_decimal_comma(row) else 'correct the line'}"
                 )
             if coordinate and not first > coordinate[-1]:
                 raise InputError(
@@ -106,8 +111,25 @@ class Table:
         return np.array(np.interp(points, self.coordinate, self.value), dtype=np.float64)
 
 
-def _csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, cells) of every line that is not blank, the size checked first."""
+def times_in_milliseconds(table: Table, end: float) -> bool:
+    """Whether a table's times look like milliseconds: they end long after the run.
+
+    Parameters
+    ----------
+    table
+        Values over time.
+    end
+        Where the run ends in s.
+    """
+    return bool(end > 0 and table.coordinate[-1] >= _MILLISECONDS_FROM * end)
+
+
+def _has_decimal_comma(row: list[str]) -> bool:
+    return any(_number(cell.replace(",", ".")) is not None for cell in row if "," in cell)
+
+
+def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, cells) of every line that holds any, the size checked first."""
     try:
         status = Path(path).stat()
         # A pipe or a device has no size to check and may never end.
@@ -124,14 +146,21 @@ def _csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
             f"table {path}: cannot be read ({error.strerror}): check the path and its permissions"
         ) from None
     try:
-        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                yield reader.line_num, row
-    except (UnicodeDecodeError, csv.Error) as error:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise InputError(
             f"table {path}: is not CSV text in UTF-8 ({error}): export it as CSV"
         ) from None
+    separator: str | None = None
+    is_first = True
+    for number, line in enumerate(text.splitlines(), 1):
+        row = line.partition("#")[0].strip(" ")
+        if not row.strip():
+            continue
+        if is_first:
+            separator = next((mark for mark in _SEPARATORS if mark in row), None)
+            is_first = False
+        yield number, [cell.strip().strip('"') for cell in row.split(separator)]
 
 
 def _number(cell: str) -> float | None:

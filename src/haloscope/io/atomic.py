@@ -6,6 +6,7 @@ A run that is killed or meets a full disk leaves the file of the last complete w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -39,12 +40,17 @@ _WRITE_FAILURES: dict[int, tuple[str, str]] = {
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 _ELSEWHERE = "choose another file or folder"
+# Read at once in search of the end of a table's last row.
+_ROW_BYTES = 4096
 # Bytes of a target's name that its temporary file takes over; file systems allow 255 in all.
 _LONGEST_STEM = 215
 
 # Some network file systems answer this way when a folder is synchronised; the rename then has
 # whatever durability they give.
 _FOLDER_SYNC_UNSUPPORTED = (errno.EINVAL, errno.EBADF)
+
+# Of renameat2: names relative to the working folder, and the flag that exchanges two.
+_HERE, _EXCHANGE = -100, 2
 
 _ERRNO_IN_TEXT = re.compile(r"errno = (\d+)")
 _TOKEN_BYTES = 8
@@ -198,19 +204,75 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     Raises
     ------
     OSError
-        The folder cannot be made or put in place; nothing of it is left.
+        The folder cannot be made or put in place; the folder of before is at the target.
+    MachineError
+        Nor can the folder of before be put back: names the place of both.
     """
     target = Path(path)
     made, old = temporary_beside(target), temporary_beside(target)
     try:
         made.mkdir()
         yield made
-        if target.is_dir() and not target.is_symlink():
-            target.rename(old)
+        if not _is_folder(target):
+            made.rename(target)
+        elif not exchange(made, target):
+            _replace_folder(made, target, old)
+    except MachineError as error:
+        if isinstance(error, _BothKept):
+            raise
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    # The version of before, under the one name or the other.
+    for rest in (made, old):
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+class _BothKept(MachineError):
+    """The target could not be put back: both versions lie beside it."""
+
+
+def _is_folder(target: Path) -> bool:
+    return target.is_dir() and not target.is_symlink()
+
+
+def _replace_folder(made: Path, target: Path, old: Path) -> None:
+    """Put a folder in the place of another where the two cannot be exchanged in one call."""
+    target.rename(old)
+    try:
         made.rename(target)
-    finally:
-        for rest in (made, old):
-            shutil.rmtree(rest, ignore_errors=True)
+    except BaseException as error:
+        try:
+            old.rename(target)
+        except OSError as second:
+            raise _BothKept(
+                f"cannot write {target}: {second.strerror}; the version of before is in {old}, the new "
+                f"one in {made}: rename one of them to {target}"
+            ) from error
+        raise
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two names of a folder in one call of the system; False where it has none.
+
+    Raises
+    ------
+    OSError
+        The system refuses.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    call = getattr(library, "renameat2", None)
+    if call is None:
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if call(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), os.fspath(second))
 
 
 @contextlib.contextmanager
@@ -279,6 +341,9 @@ def write_text(path: str | Path, text: str) -> None:
 def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
     """Add rows to a table that grows as a run goes on, in UTF-8 and with line ends as given.
 
+    The table holds complete rows whatever fails: half a row that a killed run has left is removed
+    first, half a row of this call if it cannot be written whole.
+
     Parameters
     ----------
     path
@@ -293,13 +358,44 @@ def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
     MachineError
         The file cannot be written.
     """
+    flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if afresh else 0)
     try:
-        with path.open("w" if afresh else "a", encoding="utf-8", newline="") as file:
-            file.write(text)
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            _append(descriptor, text.encode("utf-8"))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise MachineError(
             f"cannot write {path}: {error.strerror}; free some space or choose another --out"
         ) from error
+
+
+def _append(descriptor: int, content: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    kept = complete_rows(descriptor, size)
+    if kept < size:
+        os.ftruncate(descriptor, kept)
+    written = 0
+    try:
+        while written < len(content):
+            written += os.pwrite(descriptor, content[written:], kept + written)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, kept)
+        raise
+
+
+def complete_rows(descriptor: int, size: int) -> int:
+    """Bytes of a file up to the end of its last complete line."""
+    end = size
+    while end > 0:
+        begin = max(0, end - _ROW_BYTES)
+        last = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if last >= 0:
+            return begin + last + 1
+        end = begin
+    return 0
 
 
 def write_json(path: str | Path, obj: object) -> None:

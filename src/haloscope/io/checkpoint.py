@@ -45,6 +45,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted((int(name[1]), path) for name, path in named if name)]
 
 
+def prune(folder: Path, keep: int) -> None:
+    """Remove all checkpoints of a folder but the newest `keep`."""
+    for old in list_checkpoints(folder)[:-keep]:
+        old.unlink(missing_ok=True)
+
+
 @contextmanager
 def writing(
     path: Path,

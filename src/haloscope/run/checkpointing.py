@@ -154,6 +154,8 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             state.notices.append(line)
     state.last_checkpoint = path
     if state.world.is_root:
+        # A run that was killed between writing and pruning has left one more than it keeps.
+        checkpoints.prune(out, state.case.checkpoint.keep)
         rewrite_tables(state, out)
     progress.line(f"restarted from {path} at step {state.step}")
     for line in [*solver.notices[told:], *state.notices[told_of_run:]]:

@@ -178,5 +178,4 @@ class TimeLoop:
         write_state(self._state, path)
         self._state.last_checkpoint = path
         if self._state.world.is_root:
-            for old in checkpoints.list_checkpoints(out)[: -self._state.case.checkpoint.keep]:
-                old.unlink(missing_ok=True)
+            checkpoints.prune(out, self._state.case.checkpoint.keep)

@@ -245,7 +245,11 @@ def _read_csv(path: Path, known: Mapping[str, type]) -> list[Values]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"table {path} cannot be read ({error}); give a study's folder") from None
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise InputError(
+            f"{path.parent} holds no table of a study that can be read ({path.name}: {reason}); "
+            "give the folder of a study that was run"
+        ) from None
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
     reader = csv.DictReader(lines)
     if list(reader.fieldnames or []) != list(known):

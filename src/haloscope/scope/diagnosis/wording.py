@@ -1,33 +1,28 @@
 """How numbers, ranks and names read in sentences: everything that a person gets to see.
 
-Names come from traces that anyone may have written: control characters are taken out before they
-reach a terminal, and what a page would take for markup is escaped.
+Names come from traces that anyone may have written: control characters are shown as escapes, and
+what a page would take for markup is escaped.
 """
 
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
+from haloscope.printable import printable, shortened
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _MOST_NAMED_RANKS = 6
 
 
 def plain(text: str, most: int = 200) -> str:
-    """A name without control characters, shortened in its middle where it is too long."""
-    clean = "".join(
-        letter if not unicodedata.category(letter).startswith("C") else "?" for letter in text
-    )
-    if len(clean) <= most:
-        return clean
-    tail = (most - 3) // 2
-    return f"{clean[: most - 3 - tail]}...{clean[len(clean) - tail :]}"
+    """A name on one line, control characters shown as escapes, shortened where it is too long."""
+    one_line = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return shortened(one_line, most)
 
 
 def code(text: str, most: int = 160) -> str:
