@@ -59,12 +59,15 @@ _CASES: dict[str, dict[str, Any]] = {
         "cell_interval": 20,
     },
     "open tube": {
+        "relaxation_time": 0.6,
         "tube": {"radius_um": 5.0, "length_um": 24.0, "periodic": False},
         "openings": [
-            {"name": "inlet", "kind": "velocity", "value": 0.15, "feeds": True},
+            {"name": "inlet", "kind": "velocity", "value": 1.5, "feeds": True},
             {"name": "outlet", "kind": "pressure"},
         ],
-        "cells": [{**_STIFF, "hematocrit": 0.12}],
+        "cells": [
+            {**_STIFF, "hematocrit": 0.12, "shear_modulus_un_m": 3e3, "bending_modulus_j": 1e-16}
+        ],
         "seed": 3,
     },
     # Membranes of both take more shared memory than a kernel has unasked.

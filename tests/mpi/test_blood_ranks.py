@@ -34,10 +34,10 @@ _CHANNEL = {
 # Small cells, which go far: each passes from rank to rank, comes in and leaves.
 _TUBE = {
     "spacing_um": 1.0,
-    "relaxation_time": 1.5,
+    "relaxation_time": 0.6,
     "tube": {"radius_um": 5.0, "length_um": 60.0, "periodic": False},
     "openings": [
-        {"name": "inlet", "kind": "velocity", "value": 0.08, "feeds": True},
+        {"name": "inlet", "kind": "velocity", "value": 0.8, "feeds": True},
         {"name": "outlet", "kind": "pressure"},
     ],
     "cells": [
@@ -46,9 +46,9 @@ _TUBE = {
             "elements": "linear",
             "shape": "sphere",
             "radius_um": 2.0,
-            "shear_modulus_un_m": 300.0,
+            "shear_modulus_un_m": 3e3,
             "area_ratio": 1.0,
-            "bending_modulus_j": 1e-16,
+            "bending_modulus_j": 1e-15,
             "membrane_viscosity_un_s_m": 0.02,
             "hematocrit": 0.08,
         }
@@ -185,7 +185,7 @@ def test_cells_that_pass_openings_and_ranks_are_those_of_one_rank(run_ranks, tmp
 
 def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, tmp_path):
     (cell,) = _TUBE["cells"]
-    crowd = {**cell, "hematocrit": 0.3, "shear_modulus_un_m": 60.0, "bending_modulus_j": 2e-18}
+    crowd = {**cell, "hematocrit": 0.3, "shear_modulus_un_m": 600.0, "bending_modulus_j": 2e-17}
     tube = {**_TUBE["tube"], "length_um": 24.0}
     table = {**_TUBE, "tube": tube, "cells": [crowd]}
     one = _bits(run_ranks, 1, tmp_path / "one", 500, table=table)

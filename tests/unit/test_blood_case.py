@@ -158,9 +158,9 @@ def test_what_the_others_change_is_right_otherwise(run):
         (
             "blood.surface.scale_um=1e10",
             [
-                "the surface in whole.stl is ",
-                " um with blood.surface.scale_um = 1e+10, about ",
-                "lattice points at blood.spacing_um = 1; at most 1e+12 are taken: check scale_um",
+                "whole.stl is 2.83e+05 x ",
+                "um with scale_um = 1e+10: diameter 1.2e+05 um is implausible; metres? scale_um = 1e6; ",
+                "lattice points at blood.spacing_um = 1, and at most 1e+12 are taken",
             ],
         ),
         ("blood.surface.file=vessel.toml", ["unknown ending", ".stl and .obj"]),

@@ -406,7 +406,7 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
         "keep them"
     )
     assert changed.profiles.means() is None
-    assert changed.finish(None, 9).lines[-1].startswith("no profiles")
+    assert changed.finish(None, 9).notices[-1].startswith("warning: no profiles")
 
 
 def test_profiles_of_a_vessel_that_is_not_straight_are_refused():

@@ -13,6 +13,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.derived_numbers import derived_numbers
 from haloscope.solvers.blood.vessels.vessels import open_vessel
 
 _CELL = {"hematocrit": 0.2}
@@ -36,7 +37,14 @@ def scales(table, until=0.0):
 
 
 def report(table, until=0.0):
-    return soundness.report(table, open_vessel(table, World()), until)
+    vessel = open_vessel(table, World())
+    return soundness.report(table, vessel, soundness.scales(table, vessel, until), until)
+
+
+def derived(table, until=0.0):
+    vessel = open_vessel(table, World())
+    numbers = derived_numbers(table, vessel, soundness.scales(table, vessel, until))
+    return {number.name: number.value for number in numbers}
 
 
 def test_numbers_of_a_tube_are_those_of_poiseuille_flow():
@@ -44,10 +52,13 @@ def test_numbers_of_a_tube_are_those_of_poiseuille_flow():
     found = scales(_table(cells=[_CELL]))
     assert found.speed == pytest.approx(1.2e5 * 1e-10 / 4 / 1.2e-3)
     assert found.width == pytest.approx(2e-5)
-    (line,) = report(_table(cells=[_CELL]))
-    numbers = [float(n) for n in re.findall(r"number ([0-9.e-]+)", line)]
-    assert numbers[1] == pytest.approx(1025 * 2.5e-3 * 2e-5 / 1.2e-3, rel=0.05)
-    assert numbers[2] == pytest.approx(1.2e-3 * 4 * 2.5e-3 / 2e-5 * 3.91 / 2.5, rel=0.05)
+    numbers = derived(_table(cells=[_CELL]))
+    assert numbers["Reynolds number"] == pytest.approx(1025 * 2.5e-3 * 2e-5 / 1.2e-3)
+    capillary = 1.2e-3 * 4 * 2.5e-3 / 2e-5 * 3.91 / 2.5
+    assert numbers["capillary number of red-cell"] == pytest.approx(capillary)
+    assert numbers["diameter"] == pytest.approx(20.0)
+    assert numbers["relaxation time"] == 1.0
+    assert report(_table(cells=[_CELL])) == []
 
 
 def test_walls_that_move_shear_by_the_difference_of_their_speeds():
@@ -93,8 +104,8 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
 )
 def test_what_is_not_sound_is_told(changes, words):
     lines = report(_table(**changes))
-    assert len(lines) >= 2
-    assert any(words in line for line in lines[1:])
+    assert any(words in line for line in lines)
+    assert all(line.startswith("warning: ") for line in lines if words in line)
 
 
 def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
@@ -274,8 +285,8 @@ def test_profiles_count_with_their_largest_velocity_times_the_peak_of_the_signal
     assert scales(beating, 0.01).speed == pytest.approx(0.1 * relative, rel=1e-4)
     lines = report(_inflow(profile, 0.1))
     mach = scales(_inflow(profile)).speed / _inflow(profile).units.velocity * 3**0.5
-    assert f"expected Mach number {mach:.2g}" in lines[0]
-    assert any("errors of compressibility" in line for line in lines[1:])
+    assert derived(_inflow(profile))["expected Mach number"] == pytest.approx(mach)
+    assert any("errors of compressibility" in line for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["expression", "table"])
@@ -318,16 +329,16 @@ def test_a_fall_of_pressure_between_openings_counts_as_the_flow_that_it_drives()
     # 5 Pa over the 80 spacings between the planes of points.
     wanted = 5.0 / (80 * 0.5e-6) * 1e-10 / 4 / 1.2e-3
     assert scales(_pressed(-1.0, 4.0)).speed == pytest.approx(wanted)
-    assert "expected Mach number" in report(_pressed(-1.0, 4.0))[0]
+    assert "expected Mach number" in derived(_pressed(-1.0, 4.0))
     # A short way: what the fall gives at most is its square root.
     steep = _pressed(0.0, 2e3, viscosity_mpa_s=0.1, time_step_us=0.02)
     assert scales(steep).speed == pytest.approx((2 * 2e3 / 1025) ** 0.5)
     with pytest.raises(
         InputError, match=r"pressures of blood.openings drive of .* is Mach"
     ) as told:
-        report(_pressed(0.0, 8e3))
+        report(_pressed(-4e3, 4e3))
     step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
-    report(_pressed(0.0, 8e3, time_step_us=step))
+    report(_pressed(-4e3, 4e3, time_step_us=step))
 
 
 @pytest.mark.parametrize("value", [1e6, -1e6])
@@ -378,10 +389,10 @@ def test_a_gradient_that_drives_beyond_the_method_is_refused_where_there_is_time
 
 
 def test_viscosity_at_rest_counts():
-    assert len(report(_table(carreau={"zero_shear_mpa_s": 2.0, "infinite_shear_mpa_s": 1.0}))) == 1
+    assert len(report(_table(carreau={"zero_shear_mpa_s": 2.0, "infinite_shear_mpa_s": 1.0}))) == 0
     lines = report(_table(carreau={}))
-    assert lines[1].startswith(
-        "a relaxation time of 23.83 steps at rest (blood.carreau) is outside"
+    assert lines[0].startswith(
+        "warning: a relaxation time of 23.83 steps at rest (blood.carreau) is outside"
     )
     with pytest.raises(
         InputError,
@@ -421,9 +432,9 @@ def test_openings_that_cannot_balance_each_other_are_told():
     ends = [{"name": name, "kind": "velocity", "value": 1e-3} for name in ("inlet", "outlet")]
     none = [0.0, 0.0, 0.0]
     lines = report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))
-    assert "all of blood.openings prescribe velocities" in lines[-1]
+    assert any("all of blood.openings prescribe velocities" in line for line in lines)
     ends[1] = {"name": "outlet", "kind": "pressure"}
-    assert len(report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))) == 1
+    assert report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none)) == []
 
 
 def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):

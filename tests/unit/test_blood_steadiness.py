@@ -106,6 +106,20 @@ def test_the_change_in_a_startup_time_is_what_is_missing_to_the_steady_flow():
         assert found["steady"] is False
 
 
+def test_means_that_are_not_of_a_steady_flow_get_a_warning_and_others_none():
+    for steps, start, warned in ((40, 20, 1), (600, 500, 0)):
+        solver = _solver({}, start=start, interval=10)
+        solver.advance(steps)
+        notices = [line for line in solver.finish(None, {}).notices if "not final" in line]
+        assert len(notices) == warned
+        assert all(
+            line.startswith(
+                "warning: mean profile and apparent viscosity not final: the flow is not"
+            )
+            for line in notices
+        )
+
+
 def test_a_flow_that_stands_still_for_a_moment_is_not_steady():
     # As plasma that begins to move in a vessel all at once slows down beside walls first.
     plug = {"initial": {"u": 6.5e-4}}

@@ -35,7 +35,7 @@ CELLS = {
 OPEN = {
     "tube": {"radius_um": 4.0, "length_um": 12.0, "periodic": False},
     "openings": [
-        {"name": "inlet", "kind": "velocity", "value": 0.05, "signal": "1 + 0.5*sin(1e6*t)"},
+        {"name": "inlet", "kind": "velocity", "value": 0.03, "signal": "1 + 0.5*sin(1e6*t)"},
         {"name": "outlet", "kind": "pressure"},
     ],
 }

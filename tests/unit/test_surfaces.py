@@ -11,6 +11,7 @@ import pytest
 from haloscope.domain.connected_parts import connected_parts
 from haloscope.domain.length_units import MICROMETRE
 from haloscope.domain.openings import grid_of
+from haloscope.domain.surface_ends import flat_ends, vessel_direction, wall_diameter
 from haloscope.domain.surface_files import read_surface, write_stl
 from haloscope.domain.surface_generators import (
     bifurcation,
@@ -37,6 +38,22 @@ CUBE = np.array(
 )
 CUBE_GROUPS = np.array([1, 1, 2, 2] + [0] * 8)
 NAMES = ("wall", "inlet", "outlet")
+BEND = Path(__file__).with_name("bend.obj")
+
+
+def _sphere() -> Surface:
+    """Of radius 1, by parallels and meridians."""
+    lines, turns = np.linspace(0, np.pi, 33), np.linspace(0, 2 * np.pi, 65)
+    grid = np.stack(
+        [np.outer(np.sin(lines), f(turns)) for f in (np.cos, np.sin)]
+        + [np.outer(np.cos(lines), turns**0)],
+        2,
+    )
+    a, b, c, d = (
+        grid[i : 32 + i, j : 64 + j].reshape(-1, 3) for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))
+    )
+    corners = np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
+    return make_surface(corners, [0] * len(corners), ("wall",))
 
 
 def _cube() -> Surface:
@@ -128,6 +145,12 @@ _FACET = _text(CUBE_POINTS[CUBE[:1]])
         ),
         ("a.stl", b"x" * 80 + b"\xff\xff\xff\xff", "no STL file: 84 bytes"),
         ("a.stl", b"x" * 80 + b"\0\0\0\0", "holds no triangles"),
+        # A signalling NaN, which warns where it is converted.
+        (
+            "a.stl",
+            _binary(CUBE_POINTS[CUBE])[:96] + b"\x01\0\xa0\x7f" + _binary(CUBE_POINTS[CUBE])[100:],
+            "1 triangle has coordinates that are not finite numbers",
+        ),
         ("a.stl", _FACET.replace("endfacet", "vertex 0 0 0\nendfacet").encode(), "line 9"),
         ("a.stl", _FACET.split("endfacet")[0].encode(), "ends within a facet"),
         ("a.stl", _FACET.replace("vertex 0.0", "vertex zero").encode(), "no three numbers"),
@@ -189,6 +212,84 @@ def test_inward_surfaces_are_turned_and_told_once() -> None:
     assert surface.volume == pytest.approx(1.0)
     assert [notice for notice in surface.notices if "turned" in notice] == list(surface.notices)
     assert _cube().notices == ()
+
+
+def test_triangles_that_face_another_way_than_their_neighbours_are_turned_and_reported() -> None:
+    bend = read_surface(BEND, unit=MICROMETRE, scale=1e-6)
+    assert bend.volume == pytest.approx(7853.40e-18, rel=1e-6)
+    random = np.random.default_rng(1)
+    corners = bend.corners.copy()
+    turned = random.random(len(corners)) < 0.3
+    corners[turned] = corners[turned, ::-1]
+    mended = make_surface(corners, bend.groups, bend.names, unit=MICROMETRE)
+    assert mended.volume == pytest.approx(7853.40e-18, rel=1e-6)
+    np.testing.assert_allclose(mended.normals, bend.normals, rtol=1e-12)
+    (notice,) = mended.notices
+    assert (
+        f"turned {turned.sum()} triangles of 512 in the surface, which faced another way" in notice
+    )
+    assert notice.endswith("it encloses 7853.4 um^3")
+    assert check(mended).faults == ()
+    # A second part, a hole that faces inward, stays as most of it is.
+    hole = _cube().corners[:, ::-1]
+    hole[3] = hole[3, ::-1]
+    whole = make_surface(np.concatenate([4 * _cube().corners - 1.5, hole]), [0] * 24, ("wall",))
+    assert whole.volume == pytest.approx(64 - 1)
+
+
+def test_a_surface_with_one_side_is_refused_with_a_place() -> None:
+    turns = np.linspace(0, 2 * np.pi, 13)
+    centre = np.stack([np.cos(turns), np.sin(turns), 0 * turns], 1)
+    across = np.stack(
+        [np.cos(turns) * np.cos(turns / 2), np.sin(turns) * np.cos(turns / 2), np.sin(turns / 2)], 1
+    )
+    one, two = centre + 0.3 * across, centre - 0.3 * across
+    strip = [
+        triangle
+        for n in range(12)
+        for triangle in ((one[n], two[n], one[n + 1]), (one[n + 1], two[n], two[n + 1]))
+    ]
+    with pytest.raises(InputError, match="has a part with one side only, .* at .* remesh"):
+        make_surface(np.array(strip), [0] * 24, ("wall",), tolerance=1e-9)
+
+
+def test_flat_ends_of_a_vessel_are_found_with_middle_normal_and_diameter() -> None:
+    bend = read_surface(BEND)
+    ends = {end.group: end for end in flat_ends(bend)}
+    assert sorted(ends) == ["inlet", "outlet"]
+    np.testing.assert_allclose(ends["inlet"].middle, 0.0, atol=1e-6)
+    np.testing.assert_allclose(ends["inlet"].normal, [-0.418, 0.056, 0.907], atol=1e-3)
+    # Polygons of 16 corners in a circle of 12.
+    assert ends["outlet"].diameter == pytest.approx(11.846, abs=1e-3)
+    assert wall_diameter(bend) == pytest.approx(10.863, abs=1e-3)
+    assert [end.group for end in flat_ends(_cube())].count("wall") == 4
+    assert flat_ends(_sphere()) == []
+
+
+def test_the_direction_of_a_vessel_beside_an_opening_is_that_of_its_axis() -> None:
+    bend = read_surface(BEND)
+    for end in flat_ends(bend):
+        for normal in (end.normal, end.normal + [0.3, 0.0, 0.0]):
+            normal = normal / np.linalg.norm(normal)
+            direction = vessel_direction(bend, end.middle, normal, end.diameter / 2)
+            assert direction is not None
+            assert direction @ end.normal > np.cos(np.radians(4))
+    # A cap of a sphere has no axis.
+    assert vessel_direction(_sphere(), np.array([0, 0, 0.9]), np.array([0, 0, 1.0]), 0.43) is None
+
+
+def test_open_ends_are_told_from_holes_by_their_width_and_place() -> None:
+    bend = read_surface(BEND)
+    keep = bend.groups == bend.names.index("wall")
+    keep[keep.argmax() + 100] = False
+    opened = replace(bend, triangles=bend.triangles[keep], groups=bend.groups[keep])
+    with pytest.raises(InputError) as told:
+        require_closed(opened)
+    places = str(told.value).partition("repair tool, in 3 places: ")[2].split(" m, ")
+    assert "11.9 m wide at (0, 0, 0)" in places
+    widths = [float(place.split()[0]) for place in places]
+    assert widths[:2] == pytest.approx([11.9, 11.9])
+    assert widths[2] < 6.0
 
 
 def test_a_hole_is_named_with_its_place() -> None:

@@ -57,7 +57,10 @@ def read_surface(
     readers = {".stl": _read_stl, ".obj": _read_obj}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise InputError(f"surface file {path} has an unknown ending; .stl and .obj are read")
+        raise InputError(
+            f"surface file {path} has an unknown ending; .stl and .obj are read: save the surface as text STL "
+            "(one solid a group) or OBJ"
+        )
     if not path.is_file():
         if path.is_dir():
             raise InputError(f"surface file {path} is a folder; give the path of a file in it")
@@ -133,7 +136,10 @@ def _read_stl(path: Path) -> _Read:
             if count > _MOST_TRIANGLES:
                 raise InputError(f"surface file {path} holds {count} triangles; at most 2^29 fit")
             records = np.fromfile(file, _RECORD, count)
-            return records["corners"].astype(np.float64), np.zeros(count, np.int32), (UNNAMED,)
+            # What is no number is refused by the caller.
+            with np.errstate(invalid="ignore"):
+                corners = records["corners"].astype(np.float64)
+            return corners, np.zeros(count, np.int32), (UNNAMED,)
     # A damaged binary file may begin like a text; no text holds a zero byte.
     begin = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not begin.startswith(b"solid") or b"\0" in start:

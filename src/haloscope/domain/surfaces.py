@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.counted import counted
 from haloscope.domain.connected_parts import connected_parts, spread
 from haloscope.domain.length_units import METRE, LengthUnit
+from haloscope.domain.surface_orientation import orientation
 from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -25,6 +26,7 @@ _FLATTEST = 1e-9
 # A group is flat if normals of its triangles make up this share of its area, and meant to be if they make up the other.
 _FLAT, _FLAT_MEANT = 0.999, 0.9
 _MOST_NAMED = 12
+_MOST_LOOPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +141,8 @@ def make_surface(
 ) -> Surface:
     """Build a surface from triangles that do not know their neighbours.
 
-    Points closer than the tolerance become one, triangles that collapse by that are dropped, and
-    all triangles are turned if the surface encloses a negative volume.
+    Points closer than the tolerance become one, triangles that collapse by that are dropped, those that
+    face another way than most of their part are turned, and all if the surface encloses a negative volume.
 
     Parameters
     ----------
@@ -175,10 +177,42 @@ def make_surface(
         raise InputError(
             f"the surface{surface.of_file} has no triangles with an area; give a closed surface"
         )
+    surface, turned = _oriented(surface)
+    notices += turned
     if surface.volume < 0:
         notices.append("the triangles faced inward and were turned")
         surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
     return replace(surface, notices=tuple(notices))
+
+
+def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
+    """Turn the triangles that face another way than most of their part, and report it.
+
+    Raises
+    ------
+    InputError
+        A part has one side only; says where.
+    """
+    areas = np.linalg.norm(surface.normals, axis=1)
+    facing = orientation(surface.triangles.astype(np.int64), areas, len(surface.points))
+    if facing.twisted is not None:
+        place = surface.unit.place(surface.corners[facing.twisted].mean(axis=0))
+        raise InputError(
+            f"the surface{surface.of_file} has a part with one side only, as a Moebius strip has, at {place}: "
+            "its triangles cannot all face outward; remesh the surface there"
+        )
+    if not facing.turned.any():
+        return surface, []
+    count = int(facing.turned.sum())
+    place = surface.unit.place(surface.corners[facing.turned.argmax()].mean(axis=0))
+    triangles = surface.triangles.copy()
+    triangles[facing.turned] = triangles[facing.turned, ::-1]
+    surface = replace(surface, triangles=triangles)
+    volume = abs(surface.volume) / surface.unit.metres**3
+    return surface, [
+        f"turned {counted(count, 'triangle')} of {len(triangles)} in the surface{surface.of_file}, which faced "
+        f"another way than their neighbours, the first at {place}; it encloses {volume:.6g} {surface.unit.name}^3"
+    ]
 
 
 def merged(points: Floats, tolerance: float | None = None) -> tuple[Floats, Integers]:
@@ -269,9 +303,10 @@ def check(surface: Surface) -> SurfaceCheck:
         place = surface.unit.place(middle[bad.argmax()])
         return [f"{counted(bad.sum(), 'edge')} {what}, the first at {place}; {remedy}"]
 
-    leaks = told(
-        met == 1, "with a triangle on one side only", "close the holes, as with a mesh repair tool"
-    )
+    remedy = "close the holes, as with a mesh repair tool"
+    if (met == 1).any():
+        remedy += _loops(surface, np.stack([edges // count, edges % count], axis=1)[met == 1])
+    leaks = told(met == 1, "with a triangle on one side only", remedy)
     leaks += told(
         (met > 2) & (met % 2 == 1),
         "met by an odd number of triangles",
@@ -300,6 +335,26 @@ def check(surface: Surface) -> SurfaceCheck:
     parts = int((np.bincount(part[tail]) > 0).sum())
     oriented = not leaks and not balance.any()
     return SurfaceCheck((*leaks, *faults), tuple(leaks), parts, oriented)
+
+
+def _loops(surface: Surface, edges: Integers) -> str:
+    """Where open edges lie: around holes or open ends, the longest loop first."""
+    part = connected_parts(len(surface.points), edges[:, 0], edges[:, 1])
+    loops, loop = np.unique(part[edges[:, 0]], return_inverse=True)
+    ends = surface.points[edges]
+    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    around = np.bincount(loop, lengths, len(loops))
+    texts = []
+    for number in np.argsort(-around, kind="stable")[:_MOST_LOOPS]:
+        middle = np.average(
+            ends[loop == number].mean(axis=1), axis=0, weights=lengths[loop == number]
+        )
+        # Without what rounding makes of 0.
+        middle = np.where(np.abs(middle) < MERGE_TOLERANCE * around[number], 0.0, middle)
+        width = surface.unit.length(float(f"{around[number] / np.pi:.3g}"))
+        texts.append(f"{width} wide at {surface.unit.place(middle)}")
+    more = f" and {len(loops) - _MOST_LOOPS} more" if len(loops) > _MOST_LOOPS else ""
+    return f", in {counted(len(loops), 'place')}: {', '.join(texts)}{more}"
 
 
 def require_closed(surface: Surface) -> None:

@@ -12,6 +12,7 @@ from haloscope.case import CaseTable, Table
 from haloscope.errors import InputError
 from haloscope.expressions import Expression, parse_quantity_or_expression
 from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
+from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
     Bifurcation,
     Channel,
@@ -225,6 +226,12 @@ class BloodTable(Table):
                 'blood.storage = "half" is for what is computed in single precision; give '
                 'blood.precision = "single", too, or leave it out'
             )
+        if self._is_given("magic") and self.collision == "bgk":
+            raise ValueError(
+                f'blood.magic = {self.magic:g} is of two relaxation times, and blood.collision = "bgk" has one; '
+                "leave blood.magic out"
+            )
+        self._check_walls()
         ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
         if len(ratios) > 1:
             raise ValueError(
@@ -237,6 +244,12 @@ class BloodTable(Table):
             raise ValueError(
                 f"hematocrits of blood.cells add up to {parts} = {hematocrit:g}; allowed is a share of the "
                 f"volume below {MOST_HEMATOCRIT:g}, and red cells pack to about 0.5: give less of them"
+            )
+        planes = [each.name for each in self.openings if each.position_um is not None]
+        if planes and self.surface is None:
+            raise ValueError(
+                f"blood.openings {planes[0]}: position_um and normal are for planes that cut a surface; this "
+                "vessel is open at its own ends: leave them out"
             )
         feeding = [each.name for each in self.openings if each.feeds]
         if feeding and not self.cells:
@@ -259,11 +272,40 @@ class BloodTable(Table):
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
         self.drive_signal()
+        if self._is_given("drive") and not any(self.pressure_gradient_pa_m):
+            raise ValueError(
+                "blood.drive is a factor on blood.pressure_gradient_pa_m, which is 0; give a gradient, or "
+                "leave blood.drive out"
+            )
         for kind in (self.openings, self.cells):
             twice = [name for name, n in Counter(each.name for each in kind).items() if n > 1]
             if twice:
                 raise ValueError(f"two tables have the name {twice[0]!r}; give each its own")
         return self
+
+    def _is_given(self, name: str) -> bool:
+        """Whether a key is another than its default: whole tables hold all keys."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+    def _check_walls(self) -> None:
+        """Refuse walls that move where there are none, or out of their plane."""
+        channel = self.channel
+        for name, velocity in self.walls.velocity_m_s.items():
+            axis = name[0]
+            if channel is None:
+                raise ValueError(
+                    "blood.walls.velocity_m_s is for the walls of a channel; leave it out"
+                )
+            if axis in channel.periodic or axis in channel.open:
+                raise ValueError(
+                    f"blood.walls.velocity_m_s: there is no wall at {name}, as the axis {axis} is "
+                    "periodic or open; leave it out or take the axis from there"
+                )
+            if speed := velocity["xyz".index(axis)]:
+                raise ValueError(
+                    f"blood.walls.velocity_m_s: the wall at {name} is to move out of its plane, along its "
+                    f"normal, by {speed:g} m/s along {axis}; give 0 there"
+                )
 
     @property
     def vessel(self) -> Shape:
@@ -346,10 +388,22 @@ _SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
 class BloodCase(CaseTable):
     """A case file of blood flow."""
 
+    exclusions = EXCLUSIONS
+
     solver: Literal["blood"]
     """"blood"."""
     blood: BloodTable
     """Plasma and cells in a vessel."""
+
+    @model_validator(mode="after")
+    def _one_end(self) -> BloodCase:
+        steps, default = self.run.steps, type(self.run).model_fields["steps"].default
+        if self.blood.end_time_ms is not None and steps != default:
+            raise ValueError(
+                f"run.steps = {steps} and blood.end_time_ms = {self.blood.end_time_ms:g} both set the end of "
+                "the run; give one of them"
+            )
+        return self
 
 
 def bytes_beside_populations(table: BloodTable, points: float) -> float:
@@ -392,8 +446,14 @@ def _points_before_inlets(table: BloodTable) -> float:
 
 
 def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
-    from haloscope.solvers.blood.vessels.vessels import size_of_file
+    from haloscope.solvers.blood.vessels.vessels import implausible_file, size_of_file
 
+    implausible = implausible_file(surface)
+    if implausible:
+        return (
+            f"{implausible}; it would hold about {points:.2g} lattice points at blood.spacing_um = "
+            f"{table.spacing_um:g}, and at most {_MOST_POINTS:.0e} are taken"
+        )
     size = " x ".join(f"{length / MICRO:.6g}" for length in size_of_file(surface))
     return (
         f"the surface in {surface.file} is {size} um with blood.surface.scale_um = {surface.scale_um:g}, about "

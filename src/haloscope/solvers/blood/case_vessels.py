@@ -176,7 +176,7 @@ class OpeningTable(Table):
         if (self.position_um is None) != (self.normal is None):
             raise ValueError("give position_um and normal both, or none of them")
         if self.feeds and self.kind != "velocity":
-            raise ValueError("cells can come in only where kind is velocity")
+            raise ValueError("feeds is true: cells can come in only where kind is velocity")
         if self.feeds and self.value <= 0.0:
             raise ValueError(
                 f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 _TABLE = ".csv"
 _LOOKED_AT = 1001
 """Times at which an expression is taken to find its largest value."""
+# A table that ends so many times later than its period or the run, and after so many s, is likely in ms.
+_LATE, _LONG = 100.0, 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,21 @@ class Signal:
         values = self._values(since, until)
         largest = float(np.abs(values).max(initial=0.0))
         return float(np.ptp(values)) / largest if largest else 0.0
+
+    def in_milliseconds(self, until: float) -> str:
+        """One clause on a table whose times are likely in ms, by its period or the end of the run in s."""
+        if isinstance(self.source, Expression):
+            return ""
+        last = float(self.source.coordinate[-1])
+        if self.period is not None:
+            beyond = f"its period is {self.period:g} s" if last > _LATE * self.period else ""
+        else:
+            beyond = f"the run ends at {until:.3g} s" if last > max(_LATE * until, _LONG) else ""
+        if not beyond:
+            return ""
+        return (
+            f"{self.key}: the table goes to {last:g} s and {beyond}; milliseconds? times are in s"
+        )
 
     def _values(self, since: float, until: float) -> Floats:
         """Finite values between two times: of a table at its rows, of an expression at some times."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,18 @@ from haloscope.solvers.blood.case import (
     bytes_a_step,
 )
 from haloscope.solvers.blood.cell_kinds import starting_cells
+from haloscope.solvers.blood.compressibility import (
+    DensityRange,
+    range_line,
+    range_warnings,
+    require_small_range,
+)
+from haloscope.solvers.blood.derived_numbers import (
+    becomes_steady,
+    derived_numbers,
+    settled_change,
+    time_step_limit,
+)
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.feeding.traffic import Traffic
 from haloscope.solvers.blood.filling.packing import Cells
@@ -30,6 +43,7 @@ from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.medium import Medium
 from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHED_EACH
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
+from haloscope.solvers.blood.outputs.flows import Flows, flow_lines
 from haloscope.solvers.blood.outputs.results import RunResults
 from haloscope.solvers.blood.outputs.slices import plane_of, require_plane
 from haloscope.solvers.blood.soundness import (
@@ -38,6 +52,7 @@ from haloscope.solvers.blood.soundness import (
     check_pressure,
     report,
     require_bearable,
+    scales,
     too_stiff,
 )
 from haloscope.solvers.blood.stepping import MANY
@@ -65,6 +80,8 @@ _SAME_STEP = 1e-12
 _LOOKS = 5
 # Most steps between them, and the largest velocity of an opening over what the case gives, or more.
 _LOOK_EVERY, _PEAK = 10, 2.0
+# Of the density: smaller changes of a vessel without openings are not printed.
+_NOTICEABLE = 5e-3
 # Spacings that cells go between two looks where more steps are taken.
 _LITTLE = 0.25
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
@@ -122,7 +139,14 @@ class BloodSolver:
         lattice = vessel.lattice
         self.notices += lattice.notices
         require_plane(lattice, table.slice)
-        self.notices += report(table, vessel, self.last_step * table.units.time_step)
+        until = self.last_step * table.units.time_step
+        self._expected = scales(table, vessel, until)
+        self.notices += report(table, vessel, self._expected, until)
+        self.followed = replace(
+            self.followed,
+            settled=settled_change(table, vessel),
+            warn_unsteady=becomes_steady(table, vessel),
+        )
         cells = self._starting_cells()
         self.medium = medium = Medium(
             self._case,
@@ -148,6 +172,9 @@ class BloodSolver:
         )
         self.transport = self.flow.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
+        self._flows = Flows(
+            world, vessel, self.part, self.units, with_cells=self.suspension is not None
+        )
         self.traffic = self._open_traffic()
         self._drive = Drive(
             table,
@@ -434,7 +461,9 @@ class BloodSolver:
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
-        return self._results.finish(out, self.step)
+        results = self._results.finish(out, self.step)
+        warnings = range_warnings(self._flows.densities(self._moments()), self.advice())
+        return replace(results, notices=[*results.notices, *warnings])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -449,9 +478,12 @@ class BloodSolver:
             self.suspension.require_sound()
         if self.traffic is not None:
             self.traffic.require_sound()
-        velocity = self._moments()[:3]
+        fields = self._moments()
+        velocity = fields[:3]
         fastest = math.sqrt(float((velocity**2).sum(axis=0).max(initial=0.0)))
         require_bearable(self._table, self._world.largest(fastest))
+        density = self._flows.densities(fields)
+        require_small_range(density, self.step, self.vessel.lattice)
         square = float((velocity**2).sum())
         changed, steps = math.nan, 1
         if self._before is not None and self._before[0] != self.step:
@@ -476,6 +508,7 @@ class BloodSolver:
         largest = self._world.largest(float(speed.max(initial=0.0)))
         sums = self._world.sum(np.append(fields.sum(axis=1), float(len(speed))))
         mean = sums[:4] / sums[4]
+        density = self._flows.densities(fields)
         found = {
             "time": self.time,
             "time_step": self.units.time_step,
@@ -486,31 +519,18 @@ class BloodSolver:
             "mean_v": float(mean[1]),
             "mean_w": float(mean[2]),
             "mean_p": float(mean[3]),
+            "density_low": density.low,
+            "density_high": density.high,
         }
-        return found | self._flow_rates(fields)
-
-    def _flow_rates(self, fields: Floats) -> dict[str, float]:
-        """Volume flow into the vessel through each opening, m^3/s."""
-        found = {}
-        tags = self.part.openings[: self.part.owned]
-        for number, (points, table) in enumerate(
-            zip(self.vessel.lattice.openings, self.vessel.openings, strict=True)
-        ):
-            speeds = fields[points.axis][tags == number]
-            total = float(self._world.sum(np.array([speeds.sum()]))[0])
-            found[f"flow_{table.name}"] = -points.direction * total * self.units.spacing**2
-        return found
+        return found | self._flows.rates(fields)
 
     def derived(self) -> list[DerivedNumber]:
-        """Lattice spacing and time step."""
-        return [
-            DerivedNumber("spacing", self._table.spacing_um, "um"),
-            DerivedNumber("time step", self.units.time_step * 1e6, "us"),
-        ]
+        """Lattice, size of the vessel, and the flow that is expected."""
+        return derived_numbers(self._table, self.vessel, self._expected)
 
     def time_step_limit(self) -> str:
-        """The time step, which follows from spacing, relaxation time and viscosity."""
-        return f"time step {self.units.time_step * 1e6:.3g} us"
+        """The time step, what sets it, and the part of the case that limits a longer one."""
+        return time_step_limit(self._table, self._expected)
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
@@ -563,16 +583,16 @@ class BloodSolver:
             f"time {found['time'] * 1e3:.6g} ms, largest speed {found['largest_speed'] * 1e3:.4g} "
             f"mm/s (Mach {found['mach']:.2g} on the lattice)"
         ]
-        flows = {k.removeprefix("flow_"): v for k, v in found.items() if k.startswith("flow_")}
-        if flows:
-            told = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
-            lines.append(f"flow into the vessel in nl/s: {told}")
-        elif self._table.walls.kind == "interpolated":
+        lines += flow_lines(found, interpolated=self._table.walls.kind == "interpolated")
+        if not self.vessel.openings and self._table.walls.kind == "interpolated":
             gained = found["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
                 f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
                 "the mass exactly"
             )
+        density = DensityRange(found["density_low"], found["density_high"])
+        if self.vessel.openings or density.change > _NOTICEABLE:
+            lines.append(range_line(density))
         return lines
 
     def _count_work(self) -> Work:

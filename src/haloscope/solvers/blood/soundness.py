@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.counted import counted
 from haloscope.domain.openings import Opening
+from haloscope.domain.surfaces import Surface
 from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
-from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU, BloodTable
+from haloscope.solvers.blood.case import LEAST_TAU, SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
+from haloscope.solvers.blood.compressibility import (
+    REFUSED_CHANGE,
+    SOUND_CHANGE,
+    PressureFall,
+    check_expected,
+    density_change,
+    expected_falls,
+)
+from haloscope.solvers.blood.driving_forces import driving_gradient, on_driving_forces
+from haloscope.solvers.blood.materials import on_fluid
+from haloscope.solvers.blood.remedies import (
+    rounded_down,
+    shorter_step_or,
+    sound_steps,
+    step_key,
+    step_text,
+)
+from haloscope.solvers.blood.surface_openings import on_surface_openings
 from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.vessels.plausible_sizes import implausible_vessel
 from haloscope.solvers.blood.vessels.vessels import Vessel, relative_velocities
 
-_MOST_MACH = 0.1
+MOST_MACH = 0.1
+"""Of sound flows."""
 REFUSED_MACH = 0.4
-# Change of the density that a pressure is, as a share: the equation of state is that of an ideal gas.
-_MOST_CHANGE = 0.05
-_REFUSED_CHANGE = 0.3
 _REFUSED_TAU = 200.0
 # Of a red cell's shear and bending modulus: what diseases and other laws ask for is well within.
 # Fifty to a hundred times what keeps cells' areas and volumes and, of bending, what a red cell has.
@@ -33,10 +52,10 @@ _MOST_MODULI = {
 _LIKE_A_RED_CELL = {"shear_modulus_un_m": (0.25, 25.0), "bending_modulus_j": (2e-20, 2e-17)}
 _FEWEST_ACROSS = 8
 # Of the modulus of dilation: explicit steps of crowds bore 1.6 with two points at a relaxation time of 2, 2.1 broke them.
-_MOST_STIFFNESS = 0.8
+MOST_STIFFNESS = 0.8
 # Of the modulus that holds the volume, in units of the pressure: crowds bore 0.5 at relaxation times of 0.7 to 2, and
 # 1 not at 0.7, 2.3 not at 2.
-_MOST_FIRMNESS = 0.5
+MOST_FIRMNESS = 0.5
 # Of springs in series with viscosity, by the smoothed delta function: the fewer points share a vertex's
 # force, the more its speed answers within a step. Crowds of red cells bear less than single ones: of 642
 # vertices at 0.8 um, a hematocrit of 0.3 and relaxation times of 0.6 and 1 they went wrong with 0.02 (linear)
@@ -60,11 +79,14 @@ class Scales:
         Across the vessel, in m; infinite between no walls.
     shear
         Rate in 1/s.
+    falls
+        Falls in pressure.
     """
 
     speed: float
     width: float
     shear: float
+    falls: tuple[PressureFall, ...] = ()
 
 
 def check_mach(
@@ -90,13 +112,13 @@ def check_mach(
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if mach > REFUSED_MACH:
-        share = _MOST_MACH / mach
+        share = MOST_MACH / mach
         told = f"{speed:.3g} m/s" if given is None else f"{given:g} m/s, {speed:.3g} m/s {reached},"
-        slow = _down(share * (speed if given is None else abs(given)))
+        slow = rounded_down(share * (speed if given is None else abs(given)))
         raise InputError(
             f"{what} of {told} is Mach {mach:.3g} on the lattice; allowed is at most "
-            f"{REFUSED_MACH:g}, sound below {_MOST_MACH:g}: give "
-            f"{_shorter_or(table, share, f'at most {slow:.3g} m/s')}"
+            f"{REFUSED_MACH:g}, sound below {MOST_MACH:g}: give "
+            f"{shorter_step_or(table, share, f'at most {slow:.3g} m/s')}"
         )
     return mach
 
@@ -109,72 +131,15 @@ def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
     InputError
         It is beyond what the method bears; says how short a step, or how low a pressure, is sound.
     """
-    change = abs(pressure) / table.units.pressure / SOUND_SPEED**2
-    if change > _REFUSED_CHANGE:
-        share = _MOST_CHANGE / change
-        less = f"at most {_down(share * abs(pressure)):.3g} Pa"
+    change = density_change(table, pressure)
+    if change > REFUSED_CHANGE:
+        share = SOUND_CHANGE / change
+        less = f"at most {rounded_down(share * abs(pressure)):.3g} Pa"
         raise InputError(
             f"{what} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
-            f"allowed is at most {_REFUSED_CHANGE:g}, sound below {_MOST_CHANGE:g}: give "
-            f"{_shorter_or(table, math.sqrt(share), less)}"
+            f"allowed is at most {REFUSED_CHANGE:g}, sound below {SOUND_CHANGE:g}: give "
+            f"{shorter_step_or(table, math.sqrt(share), less)}"
         )
-
-
-def _down(value: float) -> float:
-    """A number above 0 with three digits, rounded down: what is below a limit stays so."""
-    if not 0.0 < value < math.inf:
-        return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return math.floor(value / unit * (1 + 1e-12)) * unit
-
-
-def _up(value: float) -> float:
-    """The same rounded up."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return math.ceil(value / unit * (1 - 1e-12)) * unit
-
-
-def _step(table: BloodTable, beyond_half: float, *, least: bool = False) -> str:
-    """The number for a step whose relaxation time is so much beyond a half, in the unit of the case's key."""
-    rounded = _up if least else _down
-    if table.relaxation_time is not None:
-        return f"{0.5 + rounded(beyond_half):.10g}"
-    step = table.units.time_step * beyond_half / (table.tau - 0.5)
-    return f"{rounded(step / MICRO):.3g}"
-
-
-def _key(table: BloodTable) -> str:
-    """What sets the time step."""
-    return "blood.time_step_us" if table.relaxation_time is None else "blood.relaxation_time"
-
-
-def _shorter_or(table: BloodTable, share: float, other: str, power: float = 1.0) -> str:
-    """What to give: for a step that is this share of the case's, or in its place.
-
-    Where no such step is allowed, first the other, then a spacing with which that comes to the same which
-    goes as the relaxation time beyond a half times the spacing to the power of 1 / `power`.
-    """
-    beyond_half = share * (table.tau - 0.5)
-    if 0.5 + beyond_half >= LEAST_TAU:
-        return f"{_key(table)} = {_step(table, beyond_half)} or less, or {other}"
-    low = SOUND_TAU[0]
-    spacing = _down(table.spacing_um * (beyond_half / (low - 0.5)) ** power)
-    if spacing < LEAST_SPACING_UM:
-        return other
-    instead = "" if table.time_step_us is None else " in place of blood.time_step_us"
-    return (
-        f"{other}, or blood.spacing_um = {spacing:.3g} or less with blood.relaxation_time = {low:g}{instead} "
-        "(no step that is allowed at this spacing is short enough)"
-    )
-
-
-def _sound_steps(table: BloodTable, ratio: float = 1.0) -> str:
-    """What to give so that relaxation times are sound, of the fluid and of one with this ratio of viscosities."""
-    low, high = (tau - 0.5 for tau in SOUND_TAU)
-    least, most = max(low, low / ratio), min(high, high / ratio)
-    if least > most:
-        return "give viscosities that are nearer to each other"
-    return f"give {_key(table)} = {_step(table, least, least=True)} to {_step(table, most)}"
 
 
 def require_bearable(table: BloodTable, speed: float) -> None:
@@ -196,7 +161,7 @@ def require_bearable(table: BloodTable, speed: float) -> None:
     if math.isfinite(mach) and mach > REFUSED_MACH:
         raise SolutionError(
             f"the flow has reached {speed:.3g} m/s, Mach {mach:.3g} on the lattice, where the method "
-            f"fails; at most {REFUSED_MACH:g} is allowed, sound is below {_MOST_MACH:g}"
+            f"fails; at most {REFUSED_MACH:g} is allowed, sound is below {MOST_MACH:g}"
         )
 
 
@@ -215,6 +180,11 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     InputError
         A speed or a pressure is beyond what the method bears.
     """
+    with _naming_implausible_numbers(table, vessel):
+        return _scales(table, vessel, until)
+
+
+def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
     width = _width(table)
     speeds = [0.0]
     for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
@@ -226,7 +196,27 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     speeds += _driven(table, vessel, width, until)
     # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
     shear = max(4 * max(speeds), sum(moving)) / width
-    return Scales(max([*speeds, *moving]), width, shear)
+    falls = tuple(expected_falls(table, vessel, until))
+    return Scales(max([*speeds, *moving]), width, shear, falls)
+
+
+def _implausible(table: BloodTable, vessel: Vessel) -> list[str]:
+    """Sizes and properties unlike any vessel's or liquid's, as of another unit."""
+    surface = vessel.geometry if isinstance(vessel.geometry, Surface) else None
+    implausible = implausible_vessel(table.vessel, surface)
+    return [*([implausible] if implausible else []), *on_fluid(table)]
+
+
+@contextlib.contextmanager
+def _naming_implausible_numbers(table: BloodTable, vessel: Vessel) -> Iterator[None]:
+    """Put implausible numbers before a refusal, of which they are the likely cause."""
+    try:
+        yield
+    except InputError as error:
+        causes = _implausible(table, vessel)
+        if not causes:
+            raise
+        raise InputError("; ".join([*causes, str(error)])) from None
 
 
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
@@ -238,7 +228,7 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
     factor = 8 if isinstance(table.vessel, Channel) else 16
     developed = width**2 / (factor * table.viscosity)
     signal = table.drive_signal()
-    gradient = math.hypot(*table.pressure_gradient_pa_m) * signal.largest(until)
+    gradient = math.hypot(*driving_gradient(table, vessel)) * signal.largest(until)
     # What a fall in pressure can give at all: Bernoulli.
     fall = min(drop / apart * developed, math.sqrt(2 * drop / table.density_kg_m3))
     # Where the width is that of the whole way, and there is time for it, the flow comes to that.
@@ -310,11 +300,11 @@ def spacings_across(table: BloodTable, kind: CellsTable) -> float:
     return 2 * kind.radius_um / table.spacing_um
 
 
-def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str]:
-    """What to know of a membrane's viscosity, which is taken with springs in series."""
+def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> tuple[list[str], list[str]]:
+    """Notes and warnings on a membrane's viscosity, which is taken with springs in series."""
     if not kind.membrane_viscosity_un_s_m:
-        return []
-    lines = []
+        return [], []
+    notes, lines = [], []
     spring = kind.viscous_stiffness * table.units.surface_modulus
     late = kind.membrane_viscosity_un_s_m * MICRO / spring
     most = _MOST_VISCOUS[table.delta]
@@ -327,17 +317,19 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> list[str
         if not enough:
             # The unit of stiffness goes as the spacing over the square of tau - 1/2.
             share = math.sqrt(most / wanted)
-            line += f" and {_shorter_or(table, share, 'another blood.delta', power=2.0)}"
-    lines.append(line)
+            line += f" and {shorter_step_or(table, share, 'another blood.delta', power=2.0)}"
+        lines.append(line)
+    else:
+        notes.append(line)
     if kind.viscous_stiffness > most:
         lines.append(
             f"viscous_stiffness = {kind.viscous_stiffness:g} of {kind.name} is beyond what steps bear "
             f"with the delta function {table.delta}; give {most:g} or less"
         )
-    return lines
+    return notes, lines
 
 
-def _capillary(table: BloodTable, kind: CellsTable, shear: float) -> float:
+def capillary_number(table: BloodTable, kind: CellsTable, shear: float) -> float:
     """Viscous stress at walls on a cell over the shear modulus of its membrane."""
     return table.viscosity * shear * kind.radius_um / kind.shear_modulus_un_m
 
@@ -416,6 +408,13 @@ def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
     return lines
 
 
+def stiffness(table: BloodTable, kind: CellsTable) -> float:
+    """How far a membrane's stress moves its vertices in a step, over its strain: K dt / (mu dx)."""
+    dilation = 1 + 2 * kind.area_ratio if kind.law == "skalak" else 3.0
+    stiff = kind.shear_modulus_un_m * 1e-6 * dilation
+    return stiff * table.units.time_step / (table.viscosity * table.spacing)
+
+
 def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
     """Relaxation times in steps, and of what they are.
 
@@ -432,7 +431,7 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
             raise InputError(
                 f"viscosity_ratio = {ratio:g} of blood.cells gives a relaxation time of {inside:.6g} steps "
                 f"inside cells; allowed are {LEAST_TAU:g} to {_REFUSED_TAU:g}, sound {SOUND_TAU[0]:g} to "
-                f"{SOUND_TAU[1]:g}: {_sound_steps(table, ratio)}, or a ratio nearer to 1"
+                f"{SOUND_TAU[1]:g}: {sound_steps(table, ratio)}, or a ratio nearer to 1"
             )
         found.append((inside, " inside cells"))
     if table.carreau is not None:
@@ -440,24 +439,26 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
         if at_rest > _REFUSED_TAU:
             share = (_REFUSED_TAU - 0.5) / (at_rest - 0.5)
             beyond_half = share * (table.tau - 0.5)
-            shorter = f", or {_key(table)} = {_step(table, beyond_half)} or less"
+            shorter = f", or {step_key(table)} = {step_text(table, beyond_half)} or less"
             raise InputError(
                 f"blood.carreau.zero_shear_mpa_s = {table.carreau.zero_shear_mpa_s:g} gives a relaxation "
                 f"time of {at_rest:.4g} steps at rest; allowed are at most {_REFUSED_TAU:g}, which is "
-                f"{_down(share * table.carreau.zero_shear_mpa_s):.3g} mPa s: give less"
+                f"{rounded_down(share * table.carreau.zero_shear_mpa_s):.3g} mPa s: give less"
                 + (shorter if 0.5 + beyond_half >= LEAST_TAU else "")
             )
         found.append((at_rest, " at rest (blood.carreau)"))
     return found
 
 
-def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
+def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
     Parameters
     ----------
     table, vessel
         The case's.
+    found
+        Of its flow.
     until
         When the run ends, in s.
 
@@ -466,61 +467,62 @@ def report(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     InputError
         A speed is beyond what the method bears.
     """
-    units, found = table.units, scales(table, vessel, until)
-    line = f"a step is {units.time_step / MICRO:.4g} us, relaxation time "
-    line += counted(f"{table.tau:.4g}", "step")
-    mach = 0.0
+    units = table.units
     # A file's vessel and what goes through it are known only from its run.
-    if found.speed and not (isinstance(table.vessel, SurfaceFile) and not table.openings):
-        mach = found.speed / units.velocity / SOUND_SPEED
-        kinematic = table.viscosity / table.density_kg_m3
-        line += f"; expected Mach number {mach:.2g}"
-        if math.isfinite(found.width):
-            line += f", Reynolds number {found.speed * found.width / kinematic:.2g}"
-            numbers = [f"{_capillary(table, kind, found.shear):.2g}" for kind in table.cells]
-            if numbers:
-                line += f", capillary number {', '.join(numbers)}"
-    lines = [line]
+    known = table.openings or not isinstance(table.vessel, SurfaceFile)
+    mach = found.speed / units.velocity / SOUND_SPEED if known else 0.0
+    notes: list[str] = []
+    lines = _implausible(table, vessel)
     low, high = SOUND_TAU
     for tau, where in _relaxation_times(table):
         if not low <= tau <= high:
             ratio = (tau - 0.5) / (table.tau - 0.5)
             lines.append(
                 f"a relaxation time of {tau:.4g} steps{where} is outside the sound range {low:g} to "
-                f"{high:g}: {_sound_steps(table, ratio)}"
+                f"{high:g}: {sound_steps(table, ratio)}"
             )
     for kind in table.cells:
-        # How far a membrane's stress moves its vertices in a step, over its strain.
-        dilation = 1 + 2 * kind.area_ratio if kind.law == "skalak" else 3.0
-        stiff = kind.shear_modulus_un_m * 1e-6 * dilation
-        ratio = stiff * units.time_step / (table.viscosity * units.spacing)
-        if ratio > _MOST_STIFFNESS:
+        ratio = stiffness(table, kind)
+        if ratio > MOST_STIFFNESS:
             lines.append(
                 f"the membranes of {kind.name} are stiff for this step: K dt / (mu dx) is "
-                f"{ratio:.2g}, sound below {_MOST_STIFFNESS:g}; give "
-                f"{_shorter_or(table, _MOST_STIFFNESS / ratio, 'a smaller modulus')}"
+                f"{ratio:.2g}, sound below {MOST_STIFFNESS:g}; give "
+                f"{shorter_step_or(table, MOST_STIFFNESS / ratio, 'a smaller modulus')}"
             )
         firm = kind.firmness(units)
-        if firm > _MOST_FIRMNESS:
-            softer = f"volume_modulus_pa = {_MOST_FIRMNESS * units.pressure:.3g} or less"
+        if firm > MOST_FIRMNESS:
+            softer = f"volume_modulus_pa = {MOST_FIRMNESS * units.pressure:.3g} or less"
             lines.append(
                 f"the volume of {kind.name} is held too firmly for this step: kappa dt^2 / (rho dx^2) is "
-                f"{firm:.2g}, sound below {_MOST_FIRMNESS:g}; give "
-                f"{_shorter_or(table, math.sqrt(_MOST_FIRMNESS / firm), softer)}"
+                f"{firm:.2g}, sound below {MOST_FIRMNESS:g}; give "
+                f"{shorter_step_or(table, math.sqrt(MOST_FIRMNESS / firm), softer)}"
             )
-        pull = _capillary(table, kind, found.shear)
+        pull = capillary_number(table, kind, found.shear)
         if pull > _MOST_CAPILLARY:
             lines.append(
                 f"{kind.name} is drawn out at the walls by a capillary number of {pull:.2g}: above "
                 f"{_MOST_CAPILLARY:g} its mesh creases and may break within some thousand steps; give a slower "
                 f"flow or a larger shear_modulus_un_m"
             )
-        lines += _on_viscosity(table, kind, found.shear)
+        late, viscous = _on_viscosity(table, kind, found.shear)
+        notes += late
+        lines += viscous
         lines += _unlike_others(table, kind)
-    lines += _on_openings(table, vessel)
-    if mach > _MOST_MACH:
+    signals = [table.drive_signal(), *(each.time_signal() for each in vessel.openings)]
+    lines += [line for each in signals if (line := each.in_milliseconds(until))]
+    if table.profile is not None and until and table.profile.start * units.time_step > until:
         lines.append(
-            f"a Mach number of {mach:.2g} is above {_MOST_MACH:g}: errors of compressibility grow "
-            f"with its square; give {_shorter_or(table, _MOST_MACH / mach, 'a slower flow')}"
+            f"blood.profile.start = {table.profile.start} is beyond the last step: there will be no profiles; give "
+            "an earlier start or more steps"
         )
-    return lines
+    lines += _on_openings(table, vessel)
+    lines += on_surface_openings(table, vessel)
+    lines += on_driving_forces(table, vessel, until)
+    with _naming_implausible_numbers(table, vessel):
+        lines += check_expected(table, found.falls)
+    if mach > MOST_MACH:
+        lines.append(
+            f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility grow "
+            f"with its square; give {shorter_step_or(table, MOST_MACH / mach, 'a slower flow')}"
+        )
+    return [*notes, *(f"warning: {line}" for line in lines)]

@@ -99,7 +99,7 @@ def profile_results(
 ) -> Results:
     """Numbers of mean profiles, and their files where there is a folder; for rank 0 alone."""
     if found is None:
-        return Results({"profile": None}, {}, [_no_samples(table)])
+        return Results({"profile": None}, {}, [], [f"warning: {_no_samples(table)}"])
     numbers = profile_numbers(found, straight, table)
     files = {}
     if out is not None:
@@ -108,7 +108,22 @@ def profile_results(
         if picture:
             files["profile picture"] = out / PICTURE
             _draw(files["profile picture"], found, straight, numbers, title)
-    return Results({"profile": numbers}, files, _lines(numbers, straight, found.steadiness))
+    return Results(
+        {"profile": numbers},
+        files,
+        _lines(numbers, straight, found.steadiness),
+        _not_final(numbers, found),
+    )
+
+
+def _not_final(numbers: dict[str, Any], found: MeanProfiles) -> list[str]:
+    """A warning for the viscosity and the hematocrits of means that are too short or not steady."""
+    judged = found.steadiness
+    if judged.steady:
+        return []
+    names = ["apparent viscosity"] if numbers["apparent_viscosity"] is not None else []
+    names += ["hematocrits"] if "tube_hematocrit" in numbers else []
+    return [f"warning: {' and '.join(['mean profile', *names])} not final: {judged.describe()}"]
 
 
 def _samples(found: MeanProfiles) -> str:

@@ -168,6 +168,7 @@ class RunResults:
             {key: value for each in found for key, value in each.summary.items()},
             {key: value for each in found for key, value in each.files.items()},
             [line for each in found for line in each.lines],
+            [line for each in found for line in each.notices],
         )
 
     def _finish_walls(self, out: Path | None, step: int) -> Results:

@@ -31,6 +31,7 @@ from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice_flow import solved_for_ones
 from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.plausible_sizes import implausible_vessel
 
 Floats = NDArray[np.float64]
 MICRO = keys.MICRO
@@ -63,6 +64,11 @@ def volume_of_file(table: keys.SurfaceFile) -> float:
     return abs(_surface_of(table).volume)
 
 
+def implausible_file(table: keys.SurfaceFile) -> str:
+    """One clause on a file whose unit must be wrong; empty where its size is plausible."""
+    return implausible_vessel(table, _surface_of(table))
+
+
 def size_of_file(table: keys.SurfaceFile) -> tuple[float, float, float]:
     """Lengths along x, y, z of the box around a surface of a file, m."""
     x, y, z = np.ptp(_surface_of(table).bounds, axis=0).tolist()
@@ -83,7 +89,14 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked = [_asked(each) for each in table.openings]
-        lattice = voxelise(geometry, table.spacing, asked, world=world)
+        try:
+            lattice = voxelise(geometry, table.spacing, asked, world=world)
+        except InputError as error:
+            implausible = implausible_vessel(table.vessel, geometry)
+            if not implausible:
+                raise
+            # A wrong unit comes first: it is the cause of most other refusals.
+            raise InputError(f"{implausible}; {error}") from None
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -101,12 +114,7 @@ def _match(
 ) -> dict[str, keys.OpeningTable]:
     """Tables by name, one for each opening that a vessel has."""
     given = {each.name: each for each in openings}
-    for name, table in given.items():
-        if table.position_um is not None:
-            raise InputError(
-                f"blood.openings {name}: position_um and normal are for planes that cut a surface; this "
-                f"vessel is open at its own ends, {', '.join(names) or 'of which it has none'}: leave them out"
-            )
+    for name in given:
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "it has none"
             raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")
@@ -177,13 +185,28 @@ def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
 def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
     """Velocities of fully developed flow through an opening's points, over their mean.
 
-    Solves Poisson's equation on the cross-section, with walls halfway to missing neighbours, so
-    that the profile fits a cross-section of any form.
-
     Returns
     -------
     ndarray
         (points,), in the order of the opening's numbers.
+    """
+    values = _developed_flow(opening, lattice)
+    if values is None:
+        return np.ones(len(opening.numbers))
+    result: Floats = values / values.mean()
+    return result
+
+
+def opening_permeability(opening: OpeningPoints, lattice: Lattice) -> float:
+    """Mean speed of fully developed flow through an opening over G/mu, in m^2; infinite without walls."""
+    values = _developed_flow(opening, lattice)
+    return math.inf if values is None else float(values.mean()) * lattice.spacing**2
+
+
+def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
+    """Solution of -laplacian u = 1 at an opening's points, in spacings squared; None without walls.
+
+    Walls lie halfway to missing neighbours, so that the flow fits a cross-section of any form.
     """
     places = lattice.coordinates(opening.numbers)
     across = [axis for axis in range(3) if axis != opening.axis]
@@ -201,7 +224,7 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
         near[:, column] = np.where(inside & (opening.numbers[at] == numbers), at, -1)
     walls = (near < 0).sum(axis=1)
     if not walls.any():
-        return np.ones(count)
+        return None
 
     def laplacian(values: Floats) -> Floats:
         # Beyond a wall halfway between points stands the negative.
@@ -209,9 +232,7 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
         result: Floats = (4.0 + walls) * values - around
         return result
 
-    values = solved_for_ones(laplacian, count, _RESIDUAL)
-    result: Floats = values / values.mean()
-    return result
+    return solved_for_ones(laplacian, count, _RESIDUAL)
 
 
 def fluid_openings(vessel: Vessel, part: LatticePart, units: LatticeUnits) -> list[Opening]:
@@ -266,17 +287,9 @@ def relative_velocities(
 def wall_links(
     table: BloodTable, vessel: Vessel, part: LatticePart, units: LatticeUnits
 ) -> WallLinks | None:
-    """Links to walls that move or lie elsewhere than halfway; None where there are none.
-
-    Raises
-    ------
-    InputError
-        A wall is to move that a channel does not have, or out of its plane.
-    """
+    """Links to walls that move or lie elsewhere than halfway; None where there are none."""
     moving = table.walls.velocity_m_s
     interpolated = table.walls.kind == "interpolated"
-    if moving:
-        _check_moving(table)
     if not moving and not interpolated:
         return None
     rows, points = np.nonzero(part.sources == -1)
@@ -299,26 +312,6 @@ def wall_links(
         points, directions = points[chosen], directions[chosen]
         fractions, velocities = fractions[chosen], velocities[chosen]
     return WallLinks(points, directions, fractions, velocities, bool(moving))
-
-
-def _check_moving(table: BloodTable) -> None:
-    vessel = table.vessel
-    if not isinstance(vessel, keys.Channel):
-        raise InputError("blood.walls.velocity_m_s is for the walls of a channel; leave it out")
-    sides = {side.name: side for side in SIDES}
-    for name, velocity in table.walls.velocity_m_s.items():
-        side = sides[name]
-        axis = "xyz"[side.axis]
-        if axis in vessel.periodic or axis in vessel.open:
-            raise InputError(
-                f"blood.walls.velocity_m_s: there is no wall at {side.name}, as the axis {axis} is "
-                "periodic or open; leave it out or take the axis from there"
-            )
-        if velocity[side.axis]:
-            raise InputError(
-                f"blood.walls.velocity_m_s: the wall at {side.name} is to move out of its plane, "
-                f"by {velocity[side.axis]:g} m/s along {axis}; give 0 there"
-            )
 
 
 def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Floats:

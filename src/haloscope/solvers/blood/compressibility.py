@@ -1,0 +1,238 @@
+"""How far the density of the lattice follows the pressure: expected before a run, measured in it.
+
+The fluid of the lattice is a gas, p = rho c_s^2. Where the pressure falls along a vessel, the density falls
+and the volume flow grows, as the mass flow is the same all along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.domain.openings import Opening
+from haloscope.domain.voxels import Lattice
+from haloscope.errors import InputError, SolutionError
+from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.case_vessels import MICRO, Channel, OpeningTable, SurfaceFile, Tube
+from haloscope.solvers.blood.driving_forces import hydrostatic_pressures
+from haloscope.solvers.blood.remedies import rounded_down, shorter_step_or
+from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.vessels.rheology import duct_permeability, tube_permeability
+from haloscope.solvers.blood.vessels.vessels import (
+    Vessel,
+    opening_permeability,
+    relative_velocities,
+)
+
+SOUND_CHANGE = 0.02
+"""Changes of the density below this share are not reported."""
+REFUSED_CHANGE = 0.1
+"""Changes of the density above this share are an error."""
+# Times that sound crosses the vessel: the waves of a start have gone by then.
+_CROSSINGS = 10.0
+
+
+@dataclass(frozen=True)
+class PressureFall:
+    """A difference of pressures within a vessel.
+
+    Attributes
+    ----------
+    pascals
+        In Pa.
+    cause
+        In words.
+    remedy
+        What lowers it, for :func:`shorter_step_or`.
+    certain
+        Whether it is at least as large; else an estimate that may be too large.
+    """
+
+    pascals: float
+    cause: str
+    remedy: str
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class DensityRange:
+    """Least and largest density of the fluid over that of rest."""
+
+    low: float
+    high: float
+
+    @property
+    def fall(self) -> float:
+        """From the largest to the least, over the largest."""
+        return 1.0 - self.low / self.high
+
+    @property
+    def change(self) -> float:
+        """The fall, or the largest difference from the density of rest if that is more."""
+        return max(self.fall, self.high - 1.0, 1.0 - self.low)
+
+    @property
+    def growth(self) -> float:
+        """Volume flow at the least density over that at the largest, less 1."""
+        return self.high / self.low - 1.0
+
+
+def density_change(table: BloodTable, pascals: float) -> float:
+    """Change of the density with a pressure in Pa, over the density of rest: p / (rho c_s^2)."""
+    return abs(pascals) / table.units.pressure / SOUND_SPEED**2
+
+
+def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[PressureFall]:
+    """Estimate the falls in pressure of a case before it runs, without the part of cells.
+
+    Parameters
+    ----------
+    table, vessel
+        The case's.
+    until
+        Time in s up to which signals count with their largest value.
+    """
+    falls = []
+    for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
+        if opening.kind == "velocity":
+            fall = _fall_of_inflow(table, vessel, opening, points, until)
+            falls += [] if fall is None else [fall]
+    pressures = [
+        each.value * each.time_signal().largest(until)
+        for each in vessel.openings
+        if each.kind == "pressure"
+    ]
+    if pressures:
+        difference = max(pressures) - min(pressures)
+        remedy = f"a difference of at most {_sound_value(table, difference, difference):.3g} Pa"
+        falls.append(PressureFall(difference, "blood.openings", remedy))
+    for axis, pascals in hydrostatic_pressures(table, vessel, until):
+        cause = f"blood.pressure_gradient_pa_m along {axis}, where the vessel is closed"
+        falls.append(PressureFall(pascals, cause, "a smaller gradient"))
+    return [fall for fall in falls if fall.pascals]
+
+
+def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str]:
+    """Lines on falls in pressure that change the density noticeably.
+
+    Raises
+    ------
+    InputError
+        A change that is certain is above 10 %.
+    """
+    lines = []
+    for fall in falls:
+        change = density_change(table, fall.pascals)
+        if change <= SOUND_CHANGE:
+            continue
+        remedy = shorter_step_or(table, math.sqrt(SOUND_CHANGE / change), fall.remedy)
+        line = (
+            f"{fall.cause}: the pressure falls by about {fall.pascals:.3g} Pa, which lowers the density of the "
+            f"lattice by {100 * change:.2g} % (compressibility)"
+        )
+        limits = f"allowed are at most {100 * REFUSED_CHANGE:g} %, sound at most {100 * SOUND_CHANGE:g} %"
+        if change > REFUSED_CHANGE and fall.certain:
+            raise InputError(f"{line}; {limits}: give {remedy}")
+        lines.append(
+            f"{line}: flow and pressure differ by up to as much from those of an incompressible fluid; {limits}: "
+            f"give {remedy}"
+        )
+    return lines
+
+
+def require_small_range(density: DensityRange, step: int, lattice: Lattice) -> None:
+    """Refuse to go on with a flow whose density varies by more than 10 %, once waves of the start have gone.
+
+    Raises
+    ------
+    SolutionError
+        Says how far the density varies.
+    """
+    crossing = max(lattice.shape) / SOUND_SPEED
+    if step < _CROSSINGS * crossing or not density.change > REFUSED_CHANGE:
+        return
+    raise SolutionError(
+        f"compressibility: the density of the lattice is {density.low:.4g} to {density.high:.4g} of that at rest: "
+        f"flow and pressure are wrong by up to {100 * density.change:.2g} %; allowed are at most "
+        f"{100 * REFUSED_CHANGE:g} %, sound are at most {100 * SOUND_CHANGE:g} %"
+    )
+
+
+def range_line(density: DensityRange) -> str:
+    """The measured range, and its effect on flow and pressure."""
+    return (
+        f"density {density.low:.5g} to {density.high:.5g} of that at rest: from the highest to the lowest "
+        f"pressure a volume flow grows by {100 * density.growth:.2g} %, in an incompressible fluid by none"
+    )
+
+
+def range_warnings(density: DensityRange, remedy: str) -> list[str]:
+    """Warnings of a measured range."""
+    if not density.change > SOUND_CHANGE:
+        return []
+    return [
+        f"warning: compressibility: the density of the lattice is {density.low:.4g} to {density.high:.4g} of that "
+        f"at rest: flow and pressure are off by up to {100 * density.change:.2g} %, sound are at most "
+        f"{100 * SOUND_CHANGE:g} %; {remedy}"
+    ]
+
+
+def _sound_value(table: BloodTable, value: float, pascals: float) -> float:
+    """The value with which a fall in pressure that goes as it changes the density by the sound share."""
+    change = density_change(table, pascals)
+    return rounded_down(value * SOUND_CHANGE / change) if change else value
+
+
+def _fall_of_inflow(
+    table: BloodTable, vessel: Vessel, opening: OpeningTable, points: Opening, until: float
+) -> PressureFall | None:
+    """The fall along the way of what comes in, or leaves, at an opening; None where it cannot be told."""
+    lattice, shape = vessel.lattice, table.vessel
+    relative = 1.0
+    if opening.velocity_profile() is not None:
+        relative = abs(float(relative_velocities(opening, points, lattice).mean()))
+    value = abs(opening.value)
+    speed = value * relative * opening.time_signal().largest(until)
+    if not speed:
+        return None
+    if isinstance(shape, Tube):
+        length, permeability = shape.length_um * MICRO, tube_permeability(shape.radius_um * MICRO)
+    elif isinstance(shape, Channel):
+        if len(shape.open) != 1:
+            return None
+        sizes = dict(zip("xyz", shape.size_um, strict=True))
+        length = sizes[shape.open[0]] * MICRO
+        walled = [
+            size * MICRO
+            for axis, size in sizes.items()
+            if axis not in shape.open and axis not in shape.periodic
+        ]
+        if not walled:
+            return None
+        permeability = duct_permeability(walled[0], walled[1] if len(walled) > 1 else math.inf)
+    else:
+        # At least: a vessel bends, and its branches are narrower.
+        others = [
+            lattice.positions(other.numbers).mean(axis=0)
+            for other, each in zip(lattice.openings, vessel.openings, strict=True)
+            if other is not points and (each.kind == "pressure" or len(vessel.openings) == 2)
+        ]
+        if not others:
+            return None
+        middle = lattice.positions(points.numbers).mean(axis=0)
+        length = min(float(np.linalg.norm(other - middle)) for other in others)
+        permeability = opening_permeability(points, lattice)
+    viscosity = table.viscosity
+    if table.carreau is not None:
+        viscosity = table.carreau.infinite_shear_mpa_s * 1e-3
+    pascals = viscosity * speed * length / permeability
+    remedy = f"a value of at most {_sound_value(table, value, pascals):.3g} m/s"
+    return PressureFall(
+        pascals,
+        f"blood.openings {opening.name}",
+        remedy,
+        certain=not isinstance(shape, SurfaceFile),
+    )

@@ -1,0 +1,65 @@
+"""Remedies in messages: the time step, or the spacing, with which a case is sound."""
+
+from __future__ import annotations
+
+import math
+
+from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU, BloodTable
+from haloscope.solvers.blood.case_cells import MICRO
+
+
+def rounded_down(value: float) -> float:
+    """A number above 0 with three digits, rounded down: what is below a limit stays so."""
+    if not 0.0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.floor(value / unit * (1 + 1e-12)) * unit
+
+
+def rounded_up(value: float) -> float:
+    """The same rounded up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(value / unit * (1 - 1e-12)) * unit
+
+
+def step_text(table: BloodTable, beyond_half: float, *, least: bool = False) -> str:
+    """The number for a step whose relaxation time is so much beyond a half, in the unit of the case's key."""
+    rounded = rounded_up if least else rounded_down
+    if table.relaxation_time is not None:
+        return f"{0.5 + rounded(beyond_half):.10g}"
+    step = table.units.time_step * beyond_half / (table.tau - 0.5)
+    return f"{rounded(step / MICRO):.3g}"
+
+
+def step_key(table: BloodTable) -> str:
+    """What sets the time step."""
+    return "blood.time_step_us" if table.relaxation_time is None else "blood.relaxation_time"
+
+
+def shorter_step_or(table: BloodTable, share: float, other: str, power: float = 1.0) -> str:
+    """What to give: for a step that is this share of the case's, or in its place.
+
+    Where no such step is allowed, first the other, then a spacing with which that comes to the same which
+    goes as the relaxation time beyond a half times the spacing to the power of 1 / `power`.
+    """
+    beyond_half = share * (table.tau - 0.5)
+    if 0.5 + beyond_half >= LEAST_TAU:
+        return f"{step_key(table)} = {step_text(table, beyond_half)} or less, or {other}"
+    low = SOUND_TAU[0]
+    spacing = rounded_down(table.spacing_um * (beyond_half / (low - 0.5)) ** power)
+    if spacing < LEAST_SPACING_UM:
+        return other
+    instead = "" if table.time_step_us is None else " in place of blood.time_step_us"
+    return (
+        f"{other}, or blood.spacing_um = {spacing:.3g} or less with blood.relaxation_time = {low:g}{instead} "
+        "(no step that is allowed at this spacing is short enough)"
+    )
+
+
+def sound_steps(table: BloodTable, ratio: float = 1.0) -> str:
+    """What to give so that relaxation times are sound, of the fluid and of one with this ratio of viscosities."""
+    low, high = (tau - 0.5 for tau in SOUND_TAU)
+    least, most = max(low, low / ratio), min(high, high / ratio)
+    if least > most:
+        return "give viscosities that are nearer to each other"
+    return f"give {step_key(table)} = {step_text(table, least, least=True)} to {step_text(table, most)}"
