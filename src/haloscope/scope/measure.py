@@ -200,7 +200,7 @@ def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict
         "HALOSCOPE_MEASURE": str(folder.absolute()),
         "HALOSCOPE_MODE": options.mode,
         "HALOSCOPE_PYTHON": sys.executable,
-        "HALOSCOPE_PACKAGES": str(_PACKAGES),
+        "HALOSCOPE_PACKAGES": _package_folders(),
         "HALOSCOPE_TRACERS": known_tracers(),
         "HALOSCOPE_BUFFER": str(options.buffer or ""),
         "HALOSCOPE_FILTER": options.filter,
@@ -210,6 +210,17 @@ def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict
         **gpu_environment(base),
     }
     return {name: value for name, value in variables.items() if value}
+
+
+def _package_folders() -> str:
+    """Folders of this Python's packages, as PYTHONPATH takes them.
+
+    Packages that only this process's PYTHONPATH leads to are needed for building, too.
+    """
+    folders = [os.path.abspath(folder) for folder in sys.path if folder]
+    if str(_PACKAGES) not in folders:
+        folders.insert(0, str(_PACKAGES))
+    return os.pathsep.join(folder for folder in folders if os.pathsep not in folder)
 
 
 def new_measurement_folder(root: Path) -> Path:

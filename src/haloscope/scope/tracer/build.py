@@ -1,11 +1,7 @@
 """Builds what measures programs: the preloaded library, and the tracer of an MPI flavour.
 
-The preloaded library knows no MPI. At a program's first MPI call it runs this file as
-
-    python -m haloscope.scope.tracer.build LIBRARY VERSION ANSWER
-
-with the MPI library that it has found and what that says of itself; the path of the tracer, or
-``error: `` and a reason, is written to the file ANSWER. All that a flavour needs here is its own
+The preloaded library knows no MPI. At a program's first MPI call it runs ``answer.py``, which has
+the tracer built here. All that a flavour needs for this is its own
 ``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
 """
 
@@ -18,7 +14,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,7 @@ from typing import Any
 
 from haloscope.device.cache import Cache
 from haloscope.device.jit import find_compiler
-from haloscope.errors import HaloscopeError, MachineError
+from haloscope.errors import MachineError
 from haloscope.io.atomic import write_json
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
@@ -363,17 +358,3 @@ def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Pat
     )
     _note_tracer(kept, library, tracer)
     return tracer
-
-
-def main(library: str, version: str, answer: str) -> None:
-    """Build a tracer and write where it lies, or why there is none, into a file."""
-    try:
-        text = str(build_tracer(Path(library), version))
-    except HaloscopeError as error:
-        text = f"error: {' '.join(str(error).split())}"
-    with Path(answer).open("w") as file:
-        file.write(f"{text}\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])

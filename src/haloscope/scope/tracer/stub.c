@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,11 +37,12 @@ extern const char hs_names[];
 
 __thread struct hs_mpi_thread hs_mpi_thread;
 
-enum { MOST_ANSWER = 8192, MOST_VERSION = 8192 };
+enum { MOST_ANSWER = 8192, MOST_VERSION = 8192, MOST_COMPLAINT = 4096 };
 
 static pthread_mutex_t deciding = PTHREAD_MUTEX_INITIALIZER;
 static int decided;
 static char answer[MOST_ANSWER];
+static char complaint[400]; /* of the builder, where it has left no answer */
 
 /* Tell once, from the first of the ranks where a launcher has numbered them. */
 static void say(const char *text) {
@@ -66,12 +68,13 @@ void hs_give_up(void) {
 
 /* ---- building ---- */
 
-/* The program's environment, less what would have the compiler's run measured, too. */
-static char **plain_environment(char *packages, size_t room) {
+/* The program's environment, less what would have the compiler's run measured, too; with the folders
+ * in which haloscope itself has found its packages. */
+static char **plain_environment(char **packages) {
   extern char **environ;
   static const char *const left_out[] = {"LD_PRELOAD=", "HALOSCOPE_MEASURE=", "PYTHONPATH=",
                                          "PYTHONHOME=", "PYTHONSTARTUP="};
-  const char *folder = getenv("HALOSCOPE_PACKAGES");
+  const char *folders = getenv("HALOSCOPE_PACKAGES");
   size_t count = 0, kept = 0;
   while (environ[count]) count++;
   char **copy = calloc(count + 2, sizeof *copy);
@@ -82,18 +85,33 @@ static char **plain_environment(char *packages, size_t room) {
       leave |= strncmp(environ[at], left_out[each], strlen(left_out[each])) == 0;
     if (!leave) copy[kept++] = environ[at];
   }
-  if (folder && (size_t)snprintf(packages, room, "PYTHONPATH=%s", folder) < room)
-    copy[kept++] = packages;
+  if (folders && asprintf(packages, "PYTHONPATH=%s", folders) > 0) copy[kept++] = *packages;
   return copy;
+}
+
+/* The last line that is not empty of what the builder has written to its standard error. */
+static void read_complaint(int file) {
+  char text[MOST_COMPLAINT + 1];
+  const off_t size = lseek(file, 0, SEEK_END);
+  const off_t from = size > MOST_COMPLAINT ? size - MOST_COMPLAINT : 0;
+  ssize_t length = size > 0 ? pread(file, text, MOST_COMPLAINT, from) : 0;
+  while (length > 0 && (unsigned char)text[length - 1] <= ' ') length--;
+  text[length > 0 ? length : 0] = '\0';
+  const char *line = strrchr(text, '\n');
+  line = line ? line + 1 : text;
+  size_t used = 0;
+  for (; *line && used + 1 < sizeof complaint; line++)
+    complaint[used++] = (unsigned char)*line < ' ' || *line == 127 ? '?' : *line;
+  complaint[used] = '\0';
 }
 
 /* Run haloscope's builder, which leaves its answer in a file. */
 static int run_builder(const char *library, const char *version, const char *path) {
   const char *python = getenv("HALOSCOPE_PYTHON");
-  char packages[PATH_MAX + 16];
+  char *packages = NULL;
   if (python == NULL) return 0;
-  char **environment = plain_environment(packages, sizeof packages);
-  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.tracer.build",
+  char **environment = plain_environment(&packages);
+  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.tracer.answer",
                              (char *)library, (char *)version, (char *)path, NULL};
   posix_spawn_file_actions_t files;
   posix_spawnattr_t how;
@@ -101,6 +119,7 @@ static int run_builder(const char *library, const char *version, const char *pat
   pid_t child;
   int status = 0, done = 0;
   if (environment == NULL) return 0;
+  const int errors = memfd_create("haloscope", MFD_CLOEXEC);
   sigemptyset(&none);
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGCHLD);
@@ -111,13 +130,17 @@ static int run_builder(const char *library, const char *version, const char *pat
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+  if (errors >= 0) posix_spawn_file_actions_adddup2(&files, errors, 2);
   if (posix_spawn(&child, python, &files, &how, arguments, environment) == 0) {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     done = 1; /* the answer tells the rest: a program that ignores SIGCHLD has no status */
+    if (errors >= 0) read_complaint(errors);
   }
+  if (errors >= 0) close(errors);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&how);
   free(environment);
+  free(packages);
   return done;
 }
 
@@ -153,9 +176,18 @@ static void ask_for_tracer(const char *library, const char *version) {
     return;
   }
   while (flock(file, LOCK_EX) < 0 && errno == EINTR) continue;
-  if (!read_answer(file) && (!run_builder(library, version, path) || !read_answer(file)))
+  const char *python = getenv("HALOSCOPE_PYTHON") ? getenv("HALOSCOPE_PYTHON") : "python";
+  if (read_answer(file)) {
+    close(file);
+    return;
+  }
+  const int started = run_builder(library, version, path);
+  if (!started)
     snprintf(answer, sizeof answer, "error: the tracer of %s could not be built, since %s did not "
-             "start", library, getenv("HALOSCOPE_PYTHON") ? getenv("HALOSCOPE_PYTHON") : "python");
+             "start", library, python);
+  else if (!read_answer(file))
+    snprintf(answer, sizeof answer, "error: the tracer of %s could not be built: %s ended without "
+             "an answer%s%s", library, python, complaint[0] ? ", and with the line: " : "", complaint);
   close(file);
 }
 
