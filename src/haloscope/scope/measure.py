@@ -54,6 +54,20 @@ _LOOK_AFTER_SECONDS = 0.5
 _TAIL_BYTES = 1 << 16
 _VISIT = re.compile(r"(.+):([0-9]+)")  # NAME:N of a phase
 _MOST_NAMES = 5  # that an error lists
+_MOST_PATH_BYTES = 4096
+# What stub_reason.c leaves, the most telling first; {} is the library that it names.
+_REASONS = {
+    "said": "the line above tells why",
+    "other-tool": "{} takes MPI's functions ahead of the recorder; measure without that tool",
+    "opened": "the program opens MPI's library {} while it runs (dlopen) and takes the functions "
+    "from there, past the recorder; link the program with that library",
+    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, where recording "
+    "begins; MPI sessions by themselves are not recorded",
+}
+_NO_REASON = (
+    "the command called no MPI that is a library of its own, and entered no region; see that the "
+    "program is one of MPI, linked with its shared library, or give it regions"
+)
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (
     signal.SIGINT,
@@ -144,6 +158,8 @@ class Outcome:
         Whether all ranks ended in order, and so have counted their events.
     warnings
         What was lost or left out, one line each.
+    reason
+        Why nothing was measured; empty where something was.
     """
 
     folder: Path
@@ -155,6 +171,7 @@ class Outcome:
     kept: int = 0
     whole: bool = True
     warnings: list[str] = field(default_factory=list)
+    reason: str = ""
 
 
 def read_filter(path: Path) -> str:
@@ -376,12 +393,29 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
     for path in folder.glob(".tracer-*"):
         path.unlink(missing_ok=True)
     outcome.warnings += settle(folder)
+    reason = _take_reason(folder)
     for path in sorted(folder.iterdir()):
         outcome.bytes += path.stat().st_size
         if path.name.startswith("rank-") and path.suffix == ".def":
             outcome.ranks += 1
             _look_at_rank(path, outcome)
+    if not outcome.ranks:
+        outcome.reason = reason
     return outcome
+
+
+def _take_reason(folder: Path) -> str:
+    """Why a process that has loaded an MPI was not measured; its files are removed."""
+    left = {path.name.removeprefix(".unmeasured-"): path for path in folder.glob(".unmeasured-*")}
+    reason = _NO_REASON
+    for name, text in reversed(_REASONS.items()):
+        if name in left:
+            with left[name].open("rb") as file:
+                about = file.read(_MOST_PATH_BYTES).decode(errors="replace")
+            reason = text.format("".join(sign if sign.isprintable() else "?" for sign in about))
+    for path in left.values():
+        path.unlink(missing_ok=True)
+    return reason
 
 
 def _look_at_rank(path: Path, outcome: Outcome) -> None:

@@ -29,7 +29,7 @@ from haloscope.scope.tracer.trampolines import trampolines
 from haloscope.scope.tracer.wrappers import wrappers
 
 _HERE = Path(__file__).parent
-_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
+_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c", "stub_reason.c"))
 _STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -46,6 +47,7 @@ static char complaint[400]; /* of the builder, where it has left no answer */
 
 /* Tell once, from the first of the ranks where a launcher has numbered them. */
 static void say(const char *text) {
+  hs_leave_reason("said", "");
   static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                       "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"};
   for (size_t each = 0; each < sizeof ranks / sizeof *ranks; each++) {
@@ -224,20 +226,22 @@ static void missing(void) {
   abort();
 }
 
-static void have_it_built(const struct hs_library *mpi) {
+static void have_it_built(const struct hs_library *mpi, int begins) {
   char version[MOST_VERSION + 1] = "";
   int length = 0;
   int (*tell)(char *, int *) = (int (*)(char *, int *))dlsym(mpi->handle, "MPI_Get_library_version");
   if (tell) tell(version, &length);
   version[MOST_VERSION] = '\0';
-  const uint32_t region = hs_region("preparation of the tracer", "measurement", "other", "", 0);
+  /* A process that uses MPI without MPI_Init is none that can be measured. */
+  const uint32_t region = begins ? hs_region("preparation of the tracer", "measurement", "other", "", 0)
+                                 : HS_FILTERED;
   if (region != HS_FILTERED) hs_enter(region, NULL);
   ask_for_tracer(mpi->path, version);
   if (region != HS_FILTERED) hs_leave(region);
 }
 
-static const struct hs_function *load_tracer(const struct hs_library *mpi) {
-  if (!is_known(mpi->path)) have_it_built(mpi);
+static const struct hs_function *load_tracer(const struct hs_library *mpi, int begins) {
+  if (!is_known(mpi->path)) have_it_built(mpi, begins);
   if (strncmp(answer, "error: ", 7) == 0) {
     say(answer + 7);
     return NULL;
@@ -262,13 +266,20 @@ static void fill_slots(const struct hs_library *mpi, const struct hs_function *t
   }
 }
 
-static void decide(void) {
+static const char *name_of(int slot) {
+  const char *name = hs_names;
+  for (int at = 0; at < slot; at++) name += strlen(name) + 1;
+  return name;
+}
+
+/* `begins`: the call that asks is one that starts MPI. */
+static void decide(int begins) {
   struct hs_library mpi;
   const struct hs_function *table = NULL;
   const int count = hs_find_mpi(&mpi);
   const char *folder = getenv("HALOSCOPE_MEASURE");
   if (folder && *folder) {
-    if (count == 1) table = load_tracer(&mpi);
+    if (count == 1) table = load_tracer(&mpi, begins);
     else if (count > 1) say("the program has loaded more than one MPI");
     else say("the program's MPI was not found among its libraries");
     if (table == NULL) hs_give_up();
@@ -295,7 +306,10 @@ static void find_fortran(int slot) {
 __attribute__((visibility("hidden"))) void *hs_first_call(int slot) {
   const int kept = errno;
   pthread_mutex_lock(&deciding);
-  if (!decided) decide();
+  if (!decided) {
+    const char *name = name_of(slot);
+    decide(strncasecmp(name, "MPI_Init", 8) == 0);
+  }
   decided = 1;
   find_fortran(slot);
   pthread_mutex_unlock(&deciding);
