@@ -273,6 +273,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "ranks": result.size,
         "seconds": result.about.get("span"),
         "partial": analysis.partial,
+        "missing_ranks": result.about.get("missing_ranks") or [],
         "warnings": analysis.warnings,
         **_diagnosis(analysis),
         "metrics": {

@@ -22,7 +22,8 @@ from typing import Any
 
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json
-from haloscope.scope.measurement import open_measurement
+from haloscope.scope.measurement import MOST_RANKS, open_measurement
+from haloscope.scope.tracer import carriers
 from haloscope.scope.tracer.build import known_tracers, preload_library
 from haloscope.scope.tracer.gpu_build import gpu_environment
 from haloscope.scope.tracer.leftovers import settle
@@ -160,6 +161,8 @@ class Outcome:
         What was lost or left out, one line each.
     reason
         Why nothing was measured; empty where something was.
+    missing
+        Ranks that had no part in the measurement, each with a key of ``carriers.REASONS``.
     """
 
     folder: Path
@@ -172,6 +175,7 @@ class Outcome:
     whole: bool = True
     warnings: list[str] = field(default_factory=list)
     reason: str = ""
+    missing: dict[int, str] = field(default_factory=dict)
 
 
 def read_filter(path: Path) -> str:
@@ -353,6 +357,13 @@ def write_about(
         "versions": {"haloscope": haloscope_version(), "python": platform.python_version()},
         "machine": {"host": platform.node(), "system": platform.platform()},
     }
+    if outcome.missing:
+        about["missing"] = {
+            reason: list(
+                carriers.ranges(sorted(r for r, k in outcome.missing.items() if k == reason))
+            )
+            for reason in sorted(set(outcome.missing.values()))
+        }
     if blocks:
         about["blocks"] = list(blocks)
     write_json(outcome.folder / FILE_NAME, about)
@@ -394,6 +405,7 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
         path.unlink(missing_ok=True)
     outcome.warnings += settle(folder)
     reason = _take_reason(folder)
+    outcome.missing = carriers.take_away(folder)
     for path in sorted(folder.iterdir()):
         outcome.bytes += path.stat().st_size
         if path.name.startswith("rank-") and path.suffix == ".def":
@@ -401,7 +413,21 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
             _look_at_rank(path, outcome)
     if not outcome.ranks:
         outcome.reason = reason
+    else:
+        outcome.warnings += _missing(folder, outcome)
     return outcome
+
+
+def _missing(folder: Path, outcome: Outcome) -> list[str]:
+    """Name the ranks that the measurement lacks."""
+    measured = [int(path.stem.partition("-")[2]) for path in sorted(folder.glob("rank-*.def"))]
+    with (folder / f"rank-{measured[0]:05d}.def").open("rb") as file:
+        try:
+            size = int(json.loads(file.readline(_TAIL_BYTES))["size"])
+        except (ValueError, TypeError, KeyError):
+            return []
+    absent = sorted(set(range(min(size, MOST_RANKS))).difference(measured))
+    return carriers.lines(absent, size, outcome.missing)
 
 
 def _take_reason(folder: Path) -> str:

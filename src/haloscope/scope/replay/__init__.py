@@ -110,6 +110,7 @@ def analyse(
         "span": end - begin,
         "partial": bool(measurement.warnings) or bool(cut) or _lost(counts),
         "warnings": warnings,
+        "missing_ranks": measurement.missing,
         "unmatched_sends": counts["unmatched_sends"],
         "unmatched_receives": counts["unmatched_receives"],
         "scans": counts["scans"],

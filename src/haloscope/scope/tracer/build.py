@@ -34,7 +34,7 @@ _STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"
     for part in (
-        *("world", "comms", "types", "requests", "pending", "windows", "clocks"),
+        *("world", "carriers", "comms", "types", "requests", "pending", "windows", "clocks"),
         "rehearsal",
     )
 )
@@ -44,6 +44,7 @@ _TRACER_HEADERS = (
 )
 _HIDDEN = "-fvisibility=hidden"
 _ASKING_TAKES_SECONDS = 60.0
+_SHOWN_DIGITS = 16
 _MOST_VERSIONS = 8  # of these sources whose tracers are noted
 
 _COMPILERS = (
@@ -260,6 +261,12 @@ def find_header(library: Path, version: str) -> Header:
     )
 
 
+def _identity() -> str:
+    """What tells the messages of one version of these sources from those of another."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
+
+
 def _sources() -> str:
     """A hash of all that decides about tracers but the MPI."""
     texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
@@ -352,7 +359,14 @@ def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Pat
         _TRACER_HEADERS,
         generated=[("mpi_wrappers.c", wrappers(header.declared))],
         # Linked with the library itself, by the name that the program knows it by.
-        flags=(*header.options, _HIDDEN, "-fno-plt", str(library), "-pthread"),
+        flags=(
+            *header.options,
+            f'-DHALOSCOPE_TRACER="{_identity()}"',
+            _HIDDEN,
+            "-fno-plt",
+            str(library),
+            "-pthread",
+        ),
         identity=f"{_state(library)}\n{version}\n{header.versions}",
         cache=kept,
     )

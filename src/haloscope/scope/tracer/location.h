@@ -155,6 +155,7 @@ struct recorder {
   uint32_t unwind;
   uint32_t counters;
   int rank, size, attached;
+  int detached;            /* MPI has ended in order */
   char mpi[128], threads[16];
   struct location *locations;
   uint32_t location_count;

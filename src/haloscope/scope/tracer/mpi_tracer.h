@@ -264,6 +264,13 @@ void hs_tell_window(uint32_t kind, MPI_Win handle);
 void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive);
 void hs_tell_fence(MPI_Win handle);
 
+/* ---- mpi_carriers.c ---- */
+
+/* Of the ranks with a recorder, the only one on which it communicates; MPI_COMM_NULL for not at all. */
+extern MPI_Comm hs_carriers;
+void hs_carriers_mark(void); /* before MPI_Init */
+const char *hs_carriers_find(int rank, int size); /* why this rank is not measured, or NULL */
+
 /* ---- mpi_clocks.c ---- */
 
 void hs_compare_clocks(void);

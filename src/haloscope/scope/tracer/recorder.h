@@ -66,6 +66,15 @@ void hs_attach(int rank, int size, const char *mpi, const char *threads);
  * and leaves; nothing of it is kept. 0 where no trace is written, or one with hardware counters. */
 int hs_rehearse(void (*visit)(void), double *within, double *beyond);
 
+/* True where this process has its files in the measurement's folder and has not given up. */
+int hs_ready(void);
+
+/* Rank that the launcher has given this process, as text; NULL where it tells none. */
+const char *hs_launcher_rank(void);
+
+/* MPI has ended here in order: until then the end of the process comes early. */
+void hs_detach(void);
+
 /* Append a line of JSON to this rank's definitions (no newline in it). */
 void hs_define(const char *line);
 

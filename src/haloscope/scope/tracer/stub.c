@@ -47,17 +47,13 @@ static char complaint[400]; /* of the builder, where it has left no answer */
 
 /* Tell once, from the first of the ranks where a launcher has numbered them. */
 static void say(const char *text) {
-  hs_leave_reason("said", "");
-  static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                      "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"};
-  for (size_t each = 0; each < sizeof ranks / sizeof *ranks; each++) {
-    const char *rank = getenv(ranks[each]);
-    if (rank && strcmp(rank, "0") != 0) return;
-  }
+  const char *rank = hs_launcher_rank();
+  if (rank && strcmp(rank, "0") != 0) return;
   fprintf(stderr, "haloscope: %s; the program runs on without being measured\n", text);
 }
 
 void hs_give_up(void) {
+  hs_leave_reason("said", "");
   hs_lock();
   if (hs_recorder.state == ON) {
     files_drop();
