@@ -54,6 +54,7 @@ class Kind(IntEnum):
     FORK = 25
     JOIN = 26
     FILE = 27
+    SKIPPED = 28
     LAUNCH = 32
     EXECUTE = 33
     COPY = 34
@@ -105,6 +106,7 @@ for _kind, _further in {
     Kind.LOCK: 1,
     Kind.UNLOCK: 1,
     Kind.FILE: 1,
+    Kind.SKIPPED: 3,
     Kind.LAUNCH: 1,
     Kind.COPY: 1,
 }.items():

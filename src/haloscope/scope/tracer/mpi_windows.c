@@ -108,9 +108,9 @@ void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclus
   hs_event(kind, window.number, peer | (uint64_t)(exclusive != 0) << 32, 0, 0, 0);
 }
 
-void hs_tell_fence(MPI_Win handle) {
+void hs_tell_fence(uint32_t region, MPI_Win handle) {
   const struct hs_window window = window_of(handle);
-  if (window.comm) hs_tell_collective(window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
+  if (window.comm) hs_tell_collective(region, window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
 }
 
 int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
@@ -123,7 +123,7 @@ int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
     added(&windows, HS_KEY(before), window.number, window.comm);
     return code;
   }
-  if (HS_RECORDED) hs_tell_collective(window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_tell_collective(region, window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_release_comm(window.comm);
   return code;
 }

@@ -106,7 +106,7 @@ static int begin(void) {
 }
 
 static int begun(uint32_t region, int code) {
-  if (code == MPI_SUCCESS && begin() && HS_RECORDED) hs_tell_created(MPI_COMM_WORLD, HS_OP_INIT);
+  if (code == MPI_SUCCESS && begin()) hs_tell_created(region, MPI_COMM_WORLD, HS_OP_INIT);
   return code;
 }
 
@@ -126,7 +126,7 @@ int hs_own_Finalize(uint32_t region) {
   hs_closed = 1;
   hs_detach();
   const int code = PMPI_Finalize();
-  if (HS_RECORDED && world) hs_tell_collective(world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
+  if (world) hs_tell_collective(region, world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
   return code;
 }
 
@@ -149,7 +149,7 @@ int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }
@@ -162,7 +162,7 @@ int hs_own_Comm_disconnect(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }
