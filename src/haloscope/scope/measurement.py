@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError
 from haloscope.scope.tracer import carriers
 
-FORMAT = 1
+FORMAT = 2  # 1: what was not recorded did not count in the order of messages
 MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20

@@ -89,6 +89,14 @@ class Operation(IntEnum):
     FREE = 23
 
 
+# Second word of SKIPPED, as in events.h: how many, and what.
+SKIPPED_SENT = 1 << 63
+SKIPPED_RECEIVED = 1 << 62
+SKIPPED_UNSURE = 1 << 61
+SKIPPED_COUNT = (1 << 48) - 1
+# Bytes of a received message of which the MPI did not tell the size.
+BYTES_NOT_TOLD = (1 << 48) - 1
+
 # Further words of each kind after its first.
 WORDS_OF_KIND = np.zeros(36, np.int64)
 for _kind, _further in {

@@ -113,9 +113,9 @@ def analyse(
         "missing_ranks": measurement.missing,
         "unmatched_sends": counts["unmatched_sends"],
         "unmatched_receives": counts["unmatched_receives"],
-        "skipped": {
-            what: counts[f"skipped_{what}"] for what in ("sends", "receives", "collectives")
-        },
+        "skipped_sends": counts["skipped_sends"],
+        "skipped_receives": counts["skipped_receives"],
+        "skipped_collectives": counts["skipped_collectives"],
         "scans": counts["scans"],
         "scans_synchronising": counts["scans_synchronising"],
         "critical_path": replayed.critical_path,

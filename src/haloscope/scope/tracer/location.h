@@ -173,7 +173,7 @@ struct recorder {
   uint32_t unwind;
   uint32_t counters;
   int rank, size, attached;
-  int detached;            /* MPI has ended in order */
+  int mpi_runs;
   char mpi[128], threads[16];
   struct location *locations;
   uint32_t location_count;

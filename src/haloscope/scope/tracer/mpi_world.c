@@ -101,6 +101,7 @@ static int begin(void) {
   hs_compare_clocks();
   hs_tell_cost(rank);
   hs_redirect();
+  hs_mpi_runs(1);
   hs_closed = 0;
   return 1;
 }
@@ -124,7 +125,7 @@ int hs_own_Finalize(uint32_t region) {
   const struct hs_comm *world = hs_comm_of(MPI_COMM_WORLD);
   hs_compare_clocks();
   hs_closed = 1;
-  hs_detach();
+  hs_mpi_runs(0);
   const int code = PMPI_Finalize();
   if (world) hs_tell_collective(region, world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
   return code;

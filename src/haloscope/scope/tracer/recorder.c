@@ -238,7 +238,7 @@ void hs_attach(int rank, int size, const char *mpi, const char *threads) {
 
 int hs_ready(void) { return here() != NULL && hs_recorder.state == ON; }
 
-void hs_detach(void) { hs_recorder.detached = 1; }
+void hs_mpi_runs(int runs) { hs_recorder.mpi_runs = runs; }
 
 /* --- pauses ----------------------------------------------------------------------------------- */
 

@@ -78,8 +78,8 @@ int hs_ready(void);
 /* Rank that the launcher has given this process, as text; NULL where it tells none. */
 const char *hs_launcher_rank(void);
 
-/* MPI has ended here in order: until then the end of the process comes early. */
-void hs_detach(void);
+/* MPI runs, or has ended in order: while it runs the end of the process comes early. */
+void hs_mpi_runs(int runs);
 
 /* Append a line of JSON to this rank's definitions (no newline in it). */
 void hs_define(const char *line);
