@@ -228,12 +228,19 @@ def _not_recorded(result: Result) -> list[str]:
         for what, noun in nouns.items()
         if isinstance(number := result.about.get(f"skipped_{what}"), int) and number
     ]
+    notes = []
+    if unknown := result.about.get("channels_without_pairs"):
+        notes.append(
+            f"{counted(unknown, 'channel')} of messages without waits: its trace does not count the "
+            "messages of pauses, and no pause explains those that are missing; measure again"
+        )
     if not counts:
-        return []
+        return notes
     return [
+        *notes,
         f"{' and '.join(counts)} skipped: not recorded, as the measurement was paused, the call "
         "filtered or its request given away; they show no waits, and the others are paired as in "
-        "the run"
+        "the run",
     ]
 
 

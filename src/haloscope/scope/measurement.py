@@ -133,6 +133,8 @@ class Measurement:
         Definitions of each rank that is there.
     warnings
         What is missing or broken, one line each; not empty makes the analysis partial.
+    shifts
+        What replays put into the events (:mod:`haloscope.scope.replay.shifts`), once known.
     """
 
     folder: Path
@@ -144,6 +146,7 @@ class Measurement:
     locations: list[Location]
     ranks: dict[int, RankDefinitions]
     warnings: list[str]
+    shifts: Any = None
 
     @property
     def missing(self) -> list[int]:

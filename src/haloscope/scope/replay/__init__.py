@@ -115,6 +115,7 @@ def analyse(
         "unmatched_receives": counts["unmatched_receives"],
         "skipped_sends": counts["skipped_sends"],
         "skipped_receives": counts["skipped_receives"],
+        "channels_without_pairs": inputs.shifts.unknown,
         "skipped_collectives": counts["skipped_collectives"],
         "scans": counts["scans"],
         "scans_synchronising": counts["scans_synchronising"],
