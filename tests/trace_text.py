@@ -28,6 +28,7 @@ events of the call; those that begin something stand at its begin, others at its
     skipped sent|received PEER [count=] [tag=] [comm=] [request=]    messages that were not recorded
     skipped collectives [count=] [comm=]      skipped over REQUEST
     skipped unsure sent|received PEER [comm=]
+    skipped post|start window= group=         skipped complete|wait window=
     put|get TARGET window= bytes=        post|start window= group=        complete|wait window=
     lock TARGET window= [shared=1]       unlock TARGET window=
     pause    resume    fork THREADS    join
@@ -57,6 +58,7 @@ from haloscope.scope.export.roles import role_of
 from haloscope.scope.trace import (
     BYTES_NOT_TOLD,
     NOBODY,
+    SKIPPED_EPOCH,
     SKIPPED_RECEIVED,
     SKIPPED_SENT,
     SKIPPED_UNSURE,
@@ -364,6 +366,14 @@ class _RankWriter:
             case ["collectives"]:
                 count = int(options.get("count", 1))
                 return Kind.SKIPPED, NOBODY, (self._channel(options), count, request)
+            case [("post" | "start" | "complete" | "wait") as verb]:
+                group = self._number("group", options["group"]) if "group" in options else 0
+                kind = Kind[verb.upper()] | SKIPPED_EPOCH
+                return (
+                    Kind.SKIPPED,
+                    self._number("window", options["window"]),
+                    (group, kind, NOBODY),
+                )
             case ["unsure", side, peer]:
                 flags = SKIPPED_UNSURE | _SKIPPED[side]
             case [side, peer]:

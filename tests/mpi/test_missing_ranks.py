@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 from measuring import haloscope, run
 
+from haloscope.scope.analyze import analyze, as_json
 from haloscope.scope.measurement import open_measurement
 from haloscope.scope.tracer.build import _identity, known_tracers
 from haloscope.scope.tracer.carriers import lines
@@ -27,8 +28,10 @@ def _tracer_of_another_version(folder):
 
 def test_ranks_without_a_usable_recorder_hold_nobody_up_and_are_named(program, tmp_path):
     mpi, path = program("mpi4py", "plain.c")
-    # After this its tracer is known.
-    assert run([*haloscope("measure", "--out", tmp_path / "first", "--"), path]).returncode == 0
+    if not any(
+        str(Path(word).resolve()) in known_tracers() for word in mpi.link if "libmpi" in word
+    ):
+        assert run([*haloscope("measure", "--out", tmp_path / "first", "--"), path]).returncode == 0
     other = _tracer_of_another_version(tmp_path)
     command = [
         *(*mpi.start, "-n", "2", path, "a"),
@@ -50,7 +53,7 @@ def test_ranks_without_a_usable_recorder_hold_nobody_up_and_are_named(program, t
     assert sorted(measured.warnings) == named
     assert all(f"haloscope: {line}" in done.stderr for line in named)
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    told = json.loads(run(haloscope("analyze", folder, "--json")).stdout)
+    told = as_json(analyze(folder))
     assert (told["partial"], told["missing_ranks"]) == (True, [2, 3, 4])
     assert set(named) <= set(told["warnings"])
 

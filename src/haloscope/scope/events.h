@@ -103,13 +103,15 @@ enum hs_operation {
   HS_OPERATIONS = 24
 };
 
-/* Second word of HS_EVENT_SKIPPED. Without one of the first two flags nothing but the request is
- * over. With HS_SKIPPED_UNSURE the number is not known: from here on nobody knows which messages of
+/* Second word of HS_EVENT_SKIPPED. Without one of the flags nothing but the request is over. With HS_SKIPPED_UNSURE the number is not known: from here on nobody knows which messages of
  * the rank on this communicator (with HS_SKIPPED_SENT: to this peer) belong together. Without a
- * peer and flags the number is one of collective operations. */
+ * peer and flags the number is one of collective operations. With HS_SKIPPED_EPOCH the event is a POST,
+ * START, COMPLETE or WAIT, whose kind stands in place of the number, the window of the peer, and the
+ * group of the first word. */
 #define HS_SKIPPED_SENT (1ull << 63)
 #define HS_SKIPPED_RECEIVED (1ull << 62)
 #define HS_SKIPPED_UNSURE (1ull << 61)
+#define HS_SKIPPED_EPOCH (1ull << 60)
 #define HS_SKIPPED_COUNT ((1ull << 48) - 1)
 
 /* Bytes of a message that was received, where the MPI does not tell: those that were sent. */

@@ -93,6 +93,7 @@ class Operation(IntEnum):
 SKIPPED_SENT = 1 << 63
 SKIPPED_RECEIVED = 1 << 62
 SKIPPED_UNSURE = 1 << 61
+SKIPPED_EPOCH = 1 << 60
 SKIPPED_COUNT = (1 << 48) - 1
 # Bytes of a received message of which the MPI did not tell the size.
 BYTES_NOT_TOLD = (1 << 48) - 1

@@ -167,12 +167,42 @@ static void paused_collectives(void) {
   MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+PLAIN void epoch(MPI_Win window, MPI_Group other, double before) {
+  if (rank == TO) {
+    nap(before);
+    MPI_Win_post(other, 0, window);
+    MPI_Win_wait(window);
+  } else {
+    MPI_Win_start(other, 0, window);
+    MPI_Put(data, 8, MPI_CHAR, TO, 0, 8, MPI_CHAR, window);
+    MPI_Win_complete(window);
+  }
+}
+
+static void paused_epoch(void) {
+  MPI_Win window;
+  MPI_Group all, other;
+  void *memory;
+  const int peer = 1 - rank;
+  MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+  MPI_Comm_group(MPI_COMM_WORLD, &all);
+  MPI_Group_incl(all, 1, &peer, &other);
+  if (rank == TO) MPI_Pcontrol(0);
+  epoch(window, other, 0);
+  if (rank == TO) MPI_Pcontrol(1);
+  MPI_Barrier(MPI_COMM_WORLD);
+  epoch(window, other, late);
+  MPI_Win_free(&window);
+  MPI_Group_free(&other);
+  MPI_Group_free(&all);
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   void (*const scenes[])(void) = {
       paused_receive, paused_send, posted_and_completed_in_a_pause, completed_in_a_pause,
       posted_in_a_pause, completed_by_status, given_away, cancelled_and_given_away,
-      persistent_and_cancelled, buffered, filtered, paused_collectives};
+      persistent_and_cancelled, buffered, filtered, paused_epoch, paused_collectives};
   for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
     together();
     scenes[i]();

@@ -35,6 +35,7 @@ from haloscope.scope.measurement import Location, Measurement
 from haloscope.scope.trace import (
     BYTES_NOT_TOLD,
     NOBODY,
+    SKIPPED_EPOCH,
     Events,
     Kind,
     Operation,
@@ -394,6 +395,8 @@ class _Translator:
         """An event that OTF2 does not know, with communicators in its own numbers."""
         if kind in (Kind.COLLECTIVE, Kind.ICOLLECTIVE):
             payload = self._comm(payload).otf2._ref
+        elif kind == Kind.SKIPPED and words[1] & SKIPPED_EPOCH:
+            raise KeyError(payload)  # groups have no numbers in OTF2
         elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE, Kind.SKIPPED):
             own = self._comm(words[0] & NOBODY).otf2._ref
             words = (own | words[0] >> 32 << 32, *words[1:])

@@ -276,7 +276,7 @@ class Clock {
       else if (one.message >= 0) messages_.done(one.message, causal::RECEIVER_DONE);
       return;
     }
-    if (flags & HS_SKIPPED_UNSURE || count == 0) return;
+    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
     const int32_t comm = d.comm((uint32_t)d.words[0]);
     if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
       if (d.payload >= (uint32_t)run_.rank_count) return;
@@ -285,7 +285,7 @@ class Clock {
       messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
                      sent ? causal::SENT : causal::POSTED, count,
                      [&](int32_t number) { replay_.wake(number); });
-    } else if (!has_request) {
+    } else if (!has_request && d.payload == HS_NOBODY) {
       collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
     }
   }

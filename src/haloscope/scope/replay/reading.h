@@ -119,9 +119,13 @@ struct Reading {
         return;
       }
     }
+    if (w[1] & HS_SKIPPED_EPOCH) {
+      skip_epoch(thread, index, l, r, now, (int)count);
+      return;
+    }
     if (!sent && !received) {
       const int32_t place = d.place_in((uint32_t)w[0]);
-      if (has_request || count == 0) return;
+      if (has_request || count == 0 || d.payload != HS_NOBODY) return;
       if (comm < 0 || place < 0) { unknown[thread]++; return; }
       if ((uint32_t)w[0] >= r.instances.size()) r.instances.resize((uint32_t)w[0] + 1, 0);
       int64_t &next = r.instances[(uint32_t)w[0]];
@@ -142,29 +146,68 @@ struct Reading {
       if (q.open && r.posted.holds(q.order)) r.posted[q.order] = 0;
       return;
     }
+    const uint32_t tag = (uint32_t)(w[0] >> 32);
     if (sent) {
-      const int64_t number = r.sends.end();
-      Send &s = r.sends.add();
-      s.enter = as_seconds(l, now);
-      s.location = index;
-      s.receiver = (int32_t)d.payload;
-      s.comm = comm;
-      s.tag = (int32_t)(w[0] >> 32);
-      s.left = count;
-      s.skipped = s.used = true;
+      skip_sends(thread, index, l, r, now, d.payload, comm, tag, count, MESSAGE);
       skipped_sends[thread] += count;
-      send_note(thread, l, number, d.payload);
     } else {
-      Receive &m = r.receives.add();
-      m.location = m.posted_location = index;
-      m.posted = m.enter = m.leave = as_seconds(l, now);
-      m.sender = (int32_t)d.payload;
-      m.comm = comm;
-      m.tag = (int32_t)(w[0] >> 32);
-      m.left = count;
-      m.skipped = true;
-      m.order = q.open ? q.order : r.posted.push(1);
+      skip_receives(index, l, r, now, d.payload, comm, tag, count, MESSAGE, q.open ? q.order : r.posted.push(1));
       skipped_receives[thread] += count;
+    }
+  }
+
+  void skip_sends(int thread, int32_t index, LocationState &l, RankState &r, int64_t now, uint32_t to,
+                  int32_t comm, uint32_t tag, int64_t count, Family family) {
+    const int64_t number = r.sends.end();
+    Send &s = r.sends.add();
+    s.enter = as_seconds(l, now);
+    s.location = index;
+    s.receiver = (int32_t)to;
+    s.comm = comm;
+    s.tag = (int32_t)tag;
+    s.family = family;
+    s.left = count;
+    s.skipped = s.used = true;
+    send_note(thread, l, number, to);
+  }
+
+  void skip_receives(int32_t index, LocationState &l, RankState &r, int64_t now, uint32_t from, int32_t comm,
+                     uint32_t tag, int64_t count, Family family, int64_t order) {
+    Receive &m = r.receives.add();
+    m.location = m.posted_location = index;
+    m.posted = m.enter = m.leave = as_seconds(l, now);
+    m.sender = (int32_t)from;
+    m.comm = comm;
+    m.tag = (int32_t)tag;
+    m.family = family;
+    m.left = count;
+    m.skipped = true;
+    m.order = order;
+  }
+
+  // Its messages are those of one that was recorded.
+  void skip_epoch(int thread, int32_t index, LocationState &l, RankState &r, int64_t now, int kind) {
+    Decoder &d = l.decoder;
+    const int32_t comm = d.window(d.payload);
+    const uint32_t number = (uint32_t)d.window_number(d.payload);
+    const uint64_t group = d.words[0];
+    const bool begins = kind == HS_EVENT_POST || kind == HS_EVENT_START;
+    if (comm < 0 || (begins && group >= (uint64_t)d.in->group_count)) { unknown[thread]++; return; }
+    const bool exposes = kind == HS_EVENT_POST || kind == HS_EVENT_WAIT;
+    std::vector<int32_t> &members = (exposes ? r.post_groups : r.start_groups)[(int32_t)d.payload];
+    if (begins)
+      members.assign(d.in->group_members + d.in->group_starts[group], d.in->group_members + d.in->group_starts[group + 1]);
+    const auto sends = [&](int32_t to, Family family) {
+      skip_sends(thread, index, l, r, now, (uint32_t)to, comm, number, 1, family);
+    };
+    const auto receives = [&](int32_t from, Family family) {
+      skip_receives(index, l, r, now, (uint32_t)from, comm, number, 1, family, r.posted.push(1));
+    };
+    for (int32_t other : members) {
+      if (kind == HS_EVENT_POST) sends(other, POST_START), sends(other, POST_COMPLETE);
+      else if (kind == HS_EVENT_START) receives(other, POST_START);
+      else if (kind == HS_EVENT_COMPLETE) sends(other, COMPLETE_WAIT), receives(other, POST_COMPLETE);
+      else if (kind == HS_EVENT_WAIT) receives(other, COMPLETE_WAIT);
     }
   }
 

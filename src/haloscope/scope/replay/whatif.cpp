@@ -342,7 +342,7 @@ class WhatIf {
         messages_.done(one.message, one.sends ? causal::SENDER_DONE : causal::RECEIVER_DONE);
       return;
     }
-    if (flags & HS_SKIPPED_UNSURE || count == 0) return;
+    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
     const int32_t comm = d.comm((uint32_t)d.words[0]);
     const auto wake = [&](int32_t number) { replay_.wake(number); };
     if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
@@ -351,7 +351,7 @@ class WhatIf {
       const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
       messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
                      sent ? causal::SENT : causal::POSTED, count, wake);
-    } else if (!has_request) {
+    } else if (!has_request && d.payload == HS_NOBODY) {
       collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
     }
   }

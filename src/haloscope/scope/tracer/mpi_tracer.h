@@ -270,8 +270,8 @@ static inline void hs_tell_file(uint32_t written, int code, const MPI_Status *st
   if (code == MPI_SUCCESS) hs_tell_bytes(written, hs_received_bytes(status));
 }
 void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes);
-void hs_tell_epoch(uint32_t kind, MPI_Win handle, MPI_Group group);
-void hs_tell_window(uint32_t kind, MPI_Win handle);
+void hs_tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group);
+void hs_tell_window(uint32_t region, uint32_t kind, MPI_Win handle);
 void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive);
 void hs_tell_fence(uint32_t region, MPI_Win handle);
 

@@ -96,6 +96,14 @@ void skips_take(struct location *me, uint32_t kind, uint32_t payload, const uint
     case HS_EVENT_ICOLLECTIVE_DONE:
       defer(me, HS_EVENT_SKIPPED, HS_NOBODY, (uint64_t[]){0, 0, payload});
       break;
+    case HS_EVENT_POST:
+    case HS_EVENT_START:
+      defer(me, HS_EVENT_SKIPPED, payload, (uint64_t[]){words[0], kind | HS_SKIPPED_EPOCH, HS_NOBODY});
+      break;
+    case HS_EVENT_COMPLETE:
+    case HS_EVENT_WAIT:
+      defer(me, HS_EVENT_SKIPPED, payload, (uint64_t[]){0, kind | HS_SKIPPED_EPOCH, HS_NOBODY});
+      break;
     case HS_EVENT_CANCELLED:
     case HS_EVENT_SKIPPED:
       defer(me, kind, payload, words);

@@ -103,13 +103,13 @@ _RULES: dict[str, tuple[str, str]] = {
         " hs_tell_created(region, comm, HS_OP_CREATE);",
     ),
     "fence": ("", "hs_tell_fence(region, win);"),
-    "post": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_POST, win, group);", ""),
-    "start": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_START, win, group);", ""),
-    "complete": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_COMPLETE, win);"),
-    "win_wait": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_WAIT, win);"),
+    "post": ("hs_tell_epoch(region, HS_EVENT_POST, win, group);", ""),
+    "start": ("hs_tell_epoch(region, HS_EVENT_START, win, group);", ""),
+    "complete": ("", "hs_tell_window(region, HS_EVENT_COMPLETE, win);"),
+    "win_wait": ("", "hs_tell_window(region, HS_EVENT_WAIT, win);"),
     "win_test": (
         "",
-        "if (HS_RECORDED && code == MPI_SUCCESS && *flag) hs_tell_window(HS_EVENT_WAIT, win);",
+        "if (code == MPI_SUCCESS && *flag) hs_tell_window(region, HS_EVENT_WAIT, win);",
     ),
     "lock": (
         "",
