@@ -21,9 +21,14 @@ location that begins when another ends follows it. Behind the colon, apart by se
 events of the call; those that begin something stand at its begin, others at its end. Events:
 
     send|isend|recv PEER [bytes=] [tag=] [comm=] [request=]     PEER may be `nobody`
+    (bytes=not_told sent=: the MPI does not tell how much came, so much was sent)
     irecv request= [number=]      done REQUEST [PEER bytes= tag= comm=]      cancelled REQUEST
     OPERATION [comm=] [root=] [sent=] [received=] [request=]    as in trace.Operation; with a
                                                                 request it is non-blocking
+    skipped sent|received PEER [count=] [tag=] [comm=] [request=]    messages that were not recorded
+    skipped collectives [count=] [comm=]      skipped over REQUEST
+    skipped unsure sent|received PEER [comm=]
+    skipped post|start window= group=         skipped complete|wait window=
     put|get TARGET window= bytes=        post|start window= group=        complete|wait window=
     lock TARGET window= [shared=1]       unlock TARGET window=
     pause    resume    fork THREADS    join
@@ -50,12 +55,24 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.scope.export.roles import role_of
-from haloscope.scope.trace import NOBODY, DefinitionsWriter, EventsWriter, Kind, Operation
+from haloscope.scope.trace import (
+    BYTES_NOT_TOLD,
+    NOBODY,
+    SKIPPED_EPOCH,
+    SKIPPED_RECEIVED,
+    SKIPPED_SENT,
+    SKIPPED_UNSURE,
+    DefinitionsWriter,
+    EventsWriter,
+    Kind,
+    Operation,
+)
 
 Place = tuple[int, int]  # rank, location
 ROOT = "program"
 _AT_BEGIN = {"send", "isend", "irecv", "put", "get", "launch", "execute", "fork", "copy"}
 _COPIES = {"to_device": 1, "to_host": 2, "within": 3, "peer": 4, "fill": 5}
+_SKIPPED = {"sent": SKIPPED_SENT, "received": SKIPPED_RECEIVED}
 _PLAIN = {
     "pause": Kind.PAUSE,
     "resume": Kind.RESUME,
@@ -341,6 +358,31 @@ class _RankWriter:
     def _channel(self, options: dict[str, str]) -> int:
         return self._number("comm", options.get("comm", "world")) | int(options.get("tag", 0)) << 32
 
+    def _skipped(self, words: tuple[str, ...], options: dict[str, str]) -> Any:
+        request = self.requests.pop(options["request"])[0] if "request" in options else NOBODY
+        match words:
+            case ["over", name]:
+                return Kind.SKIPPED, NOBODY, (0, 0, self.requests.pop(name)[0])
+            case ["collectives"]:
+                count = int(options.get("count", 1))
+                return Kind.SKIPPED, NOBODY, (self._channel(options), count, request)
+            case [("post" | "start" | "complete" | "wait") as verb]:
+                group = self._number("group", options["group"]) if "group" in options else 0
+                kind = Kind[verb.upper()] | SKIPPED_EPOCH
+                return (
+                    Kind.SKIPPED,
+                    self._number("window", options["window"]),
+                    (group, kind, NOBODY),
+                )
+            case ["unsure", side, peer]:
+                flags = SKIPPED_UNSURE | _SKIPPED[side]
+            case [side, peer]:
+                flags = int(options.get("count", 1)) | _SKIPPED[side]
+            case _:
+                raise ValueError(f"what is skipped by {words!r}?")
+        whom = NOBODY if peer == "nobody" else int(peer)
+        return Kind.SKIPPED, whom, (self._channel(options), flags, request)
+
     def _request(self, options: dict[str, str], kind: str) -> int:
         number = int(options.get("number", self.count))
         self.count += 1
@@ -349,7 +391,8 @@ class _RankWriter:
 
     def _words(self, event: Event, stack: list[str]) -> tuple[Kind, int, tuple[int, ...]]:
         words, options, verb = event.words, event.options, event.verb
-        size = int(options.get("bytes", 0))
+        told = options.get("bytes", "0")
+        size = BYTES_NOT_TOLD if told == "not_told" else int(told)
         peer = 0
         if verb in ("send", "isend", "recv", "put", "get", "lock", "unlock"):
             peer = NOBODY if words[0] == "nobody" else int(words[0])
@@ -378,6 +421,8 @@ class _RankWriter:
                 return done, request, ()
             case "cancelled":
                 return Kind.CANCELLED, self.requests.pop(words[0])[0], ()
+            case "skipped":
+                return self._skipped(words, options)
             case "put" | "get":
                 return Kind[verb.upper()], peer, (window, size)
             case "start" | "post":

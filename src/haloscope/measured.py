@@ -160,6 +160,7 @@ def described(folder: Path, mode: str, ranks: int, blocks: Sequence[int] = ()) -
         Along x, y, z, where each rank has one block of a grid.
     """
     from haloscope.scope.measure import Options, Outcome, write_about
+    from haloscope.scope.tracer import carriers
 
     started, begun = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     code = 0
@@ -173,6 +174,7 @@ def described(folder: Path, mode: str, ranks: int, blocks: Sequence[int] = ()) -
         raise
     finally:
         outcome = Outcome(folder, code, time.perf_counter() - begun, ranks)
+        outcome.missing = carriers.take_away(folder)
         write_about(outcome, ["haloscope", *sys.argv[1:]], Options(mode=mode), started, blocks)
         for path in folder.glob(".tracer-*"):
             path.unlink(missing_ok=True)

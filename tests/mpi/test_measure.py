@@ -148,6 +148,7 @@ def test_what_the_filter_names_is_not_recorded_and_the_rest_is(program, tmp_path
     assert {name for _, name in told.visits} == {
         "program",
         "preparation of the tracer",
+        "agreement of the ranks",
         "comparison of clocks",
         "MPI_Init",
         "MPI_Sendrecv",

@@ -135,7 +135,7 @@ def test_what_is_missing_in_a_measurement_is_told_and_the_rest_is_written(
         path.unlink()
     code, _, error = call("export", folder, "--perfetto")
     assert code == 0
-    assert error == "haloscope: 1 of 4 ranks is missing, rank 2 first\n"
+    assert error == "haloscope: rank 2 of 4 is missing\n"
 
 
 @pytest.mark.parametrize(

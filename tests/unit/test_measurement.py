@@ -75,7 +75,7 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
     ("name", "told"),
     [
         ("rank-00001.0.events", "rank-00001.0.events is left out: it is no file"),
-        ("rank-00001.def", "1 of 3 ranks is missing, rank 1 first"),
+        ("rank-00001.def", "rank 1 of 3 is missing"),
         ("measurement.json", "measurement.json is not readable; what it says is left out"),
     ],
 )

@@ -208,7 +208,8 @@ def sums(trace: Trace, result: Result) -> list[str]:
                     continue
                 if event.verb != "done" and event.words[0] == "nobody":
                     continue
-                size = int(event.options["bytes"])
+                told = event.options["bytes"]
+                size = int(event.options["sent"] if told == "not_told" else told)
                 way = "sent" if is_send else "received"
                 expected[f"messages_{way}"][place, path] += 1
                 expected[f"empty_messages_{way}"][place, path] += size == 0

@@ -93,8 +93,8 @@ def measure(
     """Run a command measured. Its exit code is that of the command.
 
     Any program of any MPI, started by a launcher, a script or directly, is measured without being
-    compiled anew: haloscope measure -- mpiexec -n 4 ./program. Exit code 2 where nothing could be
-    measured and the command itself succeeded.
+    compiled anew: haloscope measure -- mpiexec -n 4 ./program. A command that cannot be measured
+    keeps its exit code, too, and one line names the reason.
     """
     from haloscope.scope import measure as work
 
@@ -117,12 +117,6 @@ def measure(
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-    if not outcome.ranks and outcome.exit_code == 0:
-        raise InputError(
-            "nothing was measured: the command called no MPI that is a library of its own, and "
-            "entered no region; see that the program is one of MPI, linked with its shared "
-            "library, or give it regions"
-        )
     missed = work.phase_missed(folder, phase) if phase and outcome.ranks else None
     if missed and outcome.exit_code == 0:
         raise InputError(f"nothing was measured: {missed}")
@@ -160,6 +154,7 @@ def _as_json(outcome: Any) -> dict[str, Any]:
         "events": outcome.events,
         "bytes": outcome.bytes,
         "warnings": outcome.warnings,
+        **({"reason": outcome.reason} if outcome.reason else {}),
     }
 
 
@@ -171,7 +166,7 @@ def _closing(outcome: Any, mode: str) -> list[str]:
     if outcome.exit_code:
         lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
     if not outcome.ranks:
-        return [*lines, "haloscope: nothing was measured"]
+        return [*lines, f"haloscope: nothing was measured: {outcome.reason}"]
     if not outcome.kept:
         told = f"nothing was measured: no rank has left a {mode} in {outcome.folder}"
         return [*lines, f"haloscope: {told}; measure with --trace what is killed"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
@@ -99,7 +100,7 @@ def analyze(
         maps.distances(traffic, hosts, result.comms),
         suggest(traffic, hosts),
         what_if=predictions,
-        notes=_lack_of_cores(result),
+        notes=[*_lack_of_cores(result), *_not_recorded(result)],
     )
     _write(analysis, folder, earlier, str(against))
     return analysis
@@ -214,6 +215,30 @@ def _lack_of_cores(result: Result) -> list[str]:
     ]
 
 
+def _not_recorded(result: Result) -> list[str]:
+    """Messages and collectives that only count in the order of others, in one line."""
+    nouns = {"sends": "send", "receives": "receive", "collectives": "collective operation"}
+    counts = [
+        counted(number, noun)
+        for what, noun in nouns.items()
+        if isinstance(number := result.about.get(f"skipped_{what}"), int) and number
+    ]
+    notes = []
+    if unknown := result.about.get("channels_without_pairs"):
+        notes.append(
+            f"{counted(unknown, 'channel')} of messages without waits: its trace does not count the "
+            "messages of pauses, and no pause explains those that are missing; measure again"
+        )
+    if not counts:
+        return notes
+    return [
+        *notes,
+        f"{' and '.join(counts)} skipped: not recorded, as the measurement was paused, the call "
+        "filtered or its request given away; they show no waits, and the others are paired as in "
+        "the run",
+    ]
+
+
 def _name(measurement: Measurement) -> str:
     command = measurement.about.get("command")
     if isinstance(command, list) and command:
@@ -268,6 +293,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "ranks": result.size,
         "seconds": result.about.get("span"),
         "partial": analysis.partial,
+        "missing_ranks": result.about.get("missing_ranks") or [],
         "warnings": analysis.warnings,
         **_diagnosis(analysis),
         "metrics": {
@@ -286,6 +312,10 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "zero_sized_by_rank": _whole(result.by_rank("empty_messages_sent")),
             "received_by_rank": _whole(result.by_rank("messages_received")),
             "bytes_by_rank": _whole(result.by_rank("bytes_sent")),
+            "skipped": {
+                what: result.about.get(f"skipped_{what}", 0)
+                for what in ("sends", "receives", "collectives")
+            },
             "sizes": result.sizes.sum(axis=0).tolist() if result.sizes.size else [],
             "pairs": {
                 "all": quiet.pairs,

@@ -59,6 +59,9 @@ enum hs_event {
   HS_EVENT_FORK = 25,      /* payload: threads of the team that is started */
   HS_EVENT_JOIN = 26,      /* payload: none */
   HS_EVENT_FILE = 27,      /* MPI-IO; payload: 0 read, 1 written; word: bytes, as far as known */
+  HS_EVENT_SKIPPED = 28,   /* what was not recorded but counts in the order of what was; belongs to
+                                no call; payload: peer, HS_NOBODY for none; words: comm | tag << 32,
+                                how many | HS_SKIPPED_*, request that is over with it or HS_NOBODY */
   /* Of GPUs, on locations that are streams (kernels and copies are ENTER and LEAVE there): */
   HS_EVENT_LAUNCH = 32,    /* on the host; payload: location of the stream, or HS_NOBODY where
                                 the call does not tell it; word: correlation */
@@ -100,9 +103,23 @@ enum hs_operation {
   HS_OPERATIONS = 24
 };
 
+/* Second word of HS_EVENT_SKIPPED. Without one of the flags nothing but the request is over. With HS_SKIPPED_UNSURE the number is not known: from here on nobody knows which messages of
+ * the rank on this communicator (with HS_SKIPPED_SENT: to this peer) belong together. Without a
+ * peer and flags the number is one of collective operations. With HS_SKIPPED_EPOCH the event is a POST,
+ * START, COMPLETE or WAIT, whose kind stands in place of the number, the window of the peer, and the
+ * group of the first word. */
+#define HS_SKIPPED_SENT (1ull << 63)
+#define HS_SKIPPED_RECEIVED (1ull << 62)
+#define HS_SKIPPED_UNSURE (1ull << 61)
+#define HS_SKIPPED_EPOCH (1ull << 60)
+#define HS_SKIPPED_COUNT ((1ull << 48) - 1)
+
+/* Bytes of a message that was received, where the MPI does not tell: those that were sent. */
+#define HS_BYTES_NOT_TOLD ((1ull << 48) - 1)
+
 /* Further words of each kind after its first. */
 #define HS_WORDS_OF_KINDS                                                                     \
-  { 0, 0, 0, 0, 2, 3, 0, 2, 0, 3, 0, 3, 4, 0, 0, 0, 1, 2, 2, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, \
+  { 0, 0, 0, 0, 2, 3, 0, 2, 0, 3, 0, 3, 4, 0, 0, 0, 1, 2, 2, 1, 1, 0, 0, 1, 1, 0, 0, 1, 3, 0, \
     0, 0, 1, 0, 1, 0 }
 
 #endif

@@ -22,7 +22,8 @@ from typing import Any
 
 from haloscope.errors import InputError
 from haloscope.io.atomic import write_json
-from haloscope.scope.measurement import open_measurement
+from haloscope.scope.measurement import MOST_RANKS, open_measurement
+from haloscope.scope.tracer import carriers
 from haloscope.scope.tracer.build import known_tracers, preload_library
 from haloscope.scope.tracer.gpu_build import gpu_environment
 from haloscope.scope.tracer.leftovers import settle
@@ -54,6 +55,20 @@ _LOOK_AFTER_SECONDS = 0.5
 _TAIL_BYTES = 1 << 16
 _VISIT = re.compile(r"(.+):([0-9]+)")  # NAME:N of a phase
 _MOST_NAMES = 5  # that an error lists
+_MOST_PATH_BYTES = 4096
+# What stub_reason.c leaves, the most telling first; {} is the library that it names.
+_REASONS = {
+    "said": "the line above tells why",
+    "other-tool": "{} takes MPI's functions ahead of the recorder; measure without that tool",
+    "opened": "the program opens MPI's library {} while it runs (dlopen) and takes the functions "
+    "from there, past the recorder; link the program with that library",
+    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, where recording "
+    "begins; MPI sessions by themselves are not recorded",
+}
+_NO_REASON = (
+    "the command called no MPI that is a library of its own, and entered no region; see that the "
+    "program is one of MPI, linked with its shared library, or give it regions"
+)
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (
     signal.SIGINT,
@@ -144,6 +159,10 @@ class Outcome:
         Whether all ranks ended in order, and so have counted their events.
     warnings
         What was lost or left out, one line each.
+    reason
+        Why nothing was measured; empty where something was.
+    missing
+        Ranks that had no part in the measurement, each with a key of ``carriers.REASONS``.
     """
 
     folder: Path
@@ -155,6 +174,8 @@ class Outcome:
     kept: int = 0
     whole: bool = True
     warnings: list[str] = field(default_factory=list)
+    reason: str = ""
+    missing: dict[int, str] = field(default_factory=dict)
 
 
 def read_filter(path: Path) -> str:
@@ -200,7 +221,7 @@ def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict
         "HALOSCOPE_MEASURE": str(folder.absolute()),
         "HALOSCOPE_MODE": options.mode,
         "HALOSCOPE_PYTHON": sys.executable,
-        "HALOSCOPE_PACKAGES": str(_PACKAGES),
+        "HALOSCOPE_PACKAGES": _package_folders(),
         "HALOSCOPE_TRACERS": known_tracers(),
         "HALOSCOPE_BUFFER": str(options.buffer or ""),
         "HALOSCOPE_FILTER": options.filter,
@@ -210,6 +231,17 @@ def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict
         **gpu_environment(base),
     }
     return {name: value for name, value in variables.items() if value}
+
+
+def _package_folders() -> str:
+    """Folders of this Python's packages, as PYTHONPATH takes them.
+
+    Packages that only this process's PYTHONPATH leads to are needed for building, too.
+    """
+    folders = [os.path.abspath(folder) for folder in sys.path if folder]
+    if str(_PACKAGES) not in folders:
+        folders.insert(0, str(_PACKAGES))
+    return os.pathsep.join(folder for folder in folders if os.pathsep not in folder)
 
 
 def new_measurement_folder(root: Path) -> Path:
@@ -325,6 +357,13 @@ def write_about(
         "versions": {"haloscope": haloscope_version(), "python": platform.python_version()},
         "machine": {"host": platform.node(), "system": platform.platform()},
     }
+    if outcome.missing:
+        about["missing"] = {
+            reason: list(
+                carriers.ranges(sorted(r for r, k in outcome.missing.items() if k == reason))
+            )
+            for reason in sorted(set(outcome.missing.values()))
+        }
     if blocks:
         about["blocks"] = list(blocks)
     write_json(outcome.folder / FILE_NAME, about)
@@ -365,12 +404,44 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
     for path in folder.glob(".tracer-*"):
         path.unlink(missing_ok=True)
     outcome.warnings += settle(folder)
+    reason = _take_reason(folder)
+    outcome.missing = carriers.take_away(folder)
     for path in sorted(folder.iterdir()):
         outcome.bytes += path.stat().st_size
         if path.name.startswith("rank-") and path.suffix == ".def":
             outcome.ranks += 1
             _look_at_rank(path, outcome)
+    if not outcome.ranks:
+        outcome.reason = reason
+    else:
+        outcome.warnings += _missing(folder, outcome)
     return outcome
+
+
+def _missing(folder: Path, outcome: Outcome) -> list[str]:
+    """Name the ranks that the measurement lacks."""
+    measured = [int(path.stem.partition("-")[2]) for path in sorted(folder.glob("rank-*.def"))]
+    with (folder / f"rank-{measured[0]:05d}.def").open("rb") as file:
+        try:
+            size = int(json.loads(file.readline(_TAIL_BYTES))["size"])
+        except (ValueError, TypeError, KeyError):
+            return []
+    absent = sorted(set(range(min(size, MOST_RANKS))).difference(measured))
+    return carriers.lines(absent, size, outcome.missing)
+
+
+def _take_reason(folder: Path) -> str:
+    """Why a process that has loaded an MPI was not measured; its files are removed."""
+    left = {path.name.removeprefix(".unmeasured-"): path for path in folder.glob(".unmeasured-*")}
+    reason = _NO_REASON
+    for name, text in reversed(_REASONS.items()):
+        if name in left:
+            with left[name].open("rb") as file:
+                about = file.read(_MOST_PATH_BYTES).decode(errors="replace")
+            reason = text.format("".join(sign if sign.isprintable() else "?" for sign in about))
+    for path in left.values():
+        path.unlink(missing_ok=True)
+    return reason
 
 
 def _look_at_rank(path: Path, outcome: Outcome) -> None:

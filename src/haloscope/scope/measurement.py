@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.scope.categories import gpu_role
+from haloscope.scope.tracer import carriers
 
-FORMAT = 1
+FORMAT = 2  # 1: what was not recorded did not count in the order of messages
 MAGIC = 0x0A31564556454C48
 HEADER_WORDS = 8
 MOST_RANKS = 1 << 20
@@ -134,6 +134,8 @@ class Measurement:
         Definitions of each rank that is there.
     warnings
         What is missing or broken, one line each; not empty makes the analysis partial.
+    shifts
+        What replays put into the events (:mod:`haloscope.scope.replay.shifts`), once known.
     """
 
     folder: Path
@@ -145,6 +147,12 @@ class Measurement:
     locations: list[Location]
     ranks: dict[int, RankDefinitions]
     warnings: list[str]
+    shifts: Any = None
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks of the run that left nothing here."""
+        return [rank for rank in range(self.size) if rank not in self.ranks]
 
     @property
     def mode(self) -> str:
@@ -404,6 +412,18 @@ def _about(folder: Path, warnings: list[str]) -> dict[str, Any]:
     return about
 
 
+def _reasons(about: Mapping[str, Any]) -> dict[int, str]:
+    """Why ranks are missing, as far as ``measurement.json`` tells."""
+    said = about.get("missing")
+    reasons: dict[int, str] = {}
+    for reason, spans in said.items() if isinstance(said, dict) else ():
+        for span in spans if isinstance(spans, list) else ():
+            match span:
+                case [int(first), int(last)] if 0 <= first <= last < MOST_RANKS:
+                    reasons |= dict.fromkeys(range(first, last + 1), str(reason))
+    return reasons
+
+
 def open_measurement(folder: Path) -> Measurement:
     """Read the definitions of a measurement folder.
 
@@ -473,14 +493,17 @@ def open_measurement(folder: Path) -> Measurement:
         for note in ranks[rank].notes:
             if note.get("lost"):
                 warnings.append(f"rank {rank} lost events: {str(note['lost'])[:200]}")
+            if "early" in note:
+                warnings.append(f"rank {rank} ended before it called MPI_Finalize")
+            if note.get("apart"):
+                warnings.append(
+                    f"rank {rank}: its clock was not compared with those of the others, since "
+                    f"{str(note['apart'])[:200]}"
+                )
     if not ranks:
         raise InputError(f"{folder} holds no readable rank; {warnings[0] if warnings else ''}")
-    missing = size - len(ranks)
-    if missing:
-        first = next(rank for rank in range(size) if rank not in ranks)
-        warnings.append(
-            f"{counted(missing, f'of {size} ranks is', f'of {size} ranks are')} missing, rank {first} first"
-        )
+    missing = [rank for rank in range(size) if rank not in ranks]
+    warnings += carriers.lines(missing, size, _reasons(about))
     assert root == 0
     return Measurement(
         folder,

@@ -80,6 +80,7 @@ def analyse_profile(measurement: Measurement) -> Result:
         mode="profile",
         partial=bool(warnings),
         warnings=warnings,
+        missing_ranks=measurement.missing,
         span=_longest(result),
         pop=efficiencies(result),
     )

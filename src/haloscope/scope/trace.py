@@ -54,6 +54,7 @@ class Kind(IntEnum):
     FORK = 25
     JOIN = 26
     FILE = 27
+    SKIPPED = 28
     LAUNCH = 32
     EXECUTE = 33
     COPY = 34
@@ -88,6 +89,15 @@ class Operation(IntEnum):
     FREE = 23
 
 
+# Second word of SKIPPED, as in events.h: how many, and what.
+SKIPPED_SENT = 1 << 63
+SKIPPED_RECEIVED = 1 << 62
+SKIPPED_UNSURE = 1 << 61
+SKIPPED_EPOCH = 1 << 60
+SKIPPED_COUNT = (1 << 48) - 1
+# Bytes of a received message of which the MPI did not tell the size.
+BYTES_NOT_TOLD = (1 << 48) - 1
+
 # Further words of each kind after its first.
 WORDS_OF_KIND = np.zeros(36, np.int64)
 for _kind, _further in {
@@ -105,6 +115,7 @@ for _kind, _further in {
     Kind.LOCK: 1,
     Kind.UNLOCK: 1,
     Kind.FILE: 1,
+    Kind.SKIPPED: 3,
     Kind.LAUNCH: 1,
     Kind.COPY: 1,
 }.items():

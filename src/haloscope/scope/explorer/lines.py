@@ -1,7 +1,7 @@
 """Finds the two ends of every message in the events: the lines of the timeline.
 
 Messages match in order by sender, receiver, communicator and tag; a non-blocking receive takes
-its place in that order when it is posted.
+its place in that order when it is posted. Messages that were not recorded count in that order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.explorer.segments import Piece
-from haloscope.scope.trace import NOBODY, Kind
+from haloscope.scope.trace import (
+    NOBODY,
+    SKIPPED_COUNT,
+    SKIPPED_RECEIVED,
+    SKIPPED_SENT,
+    SKIPPED_UNSURE,
+    Kind,
+)
 
 LINES = np.dtype(
     [
@@ -33,6 +40,7 @@ _END = np.dtype(
         ("tick", "<i8"),
         ("bytes", "<f8"),
         ("time", "<f8"),
+        ("skipped", "<i8"),  # messages that were not recorded; 0 for one that was
     ]
 )
 
@@ -55,10 +63,12 @@ class Ends:
         """Take the messages of a piece in."""
         kinds = piece.kinds
         talks = piece.payloads != NOBODY
+        sent, received, over = self._skipped(piece, np.flatnonzero(kinds == Kind.SKIPPED))
         sends = np.flatnonzero(((kinds == Kind.SEND) | (kinds == Kind.ISEND)) & talks)
-        receives = np.flatnonzero((kinds == Kind.RECV) & talks)
+        sends = np.union1d(sends, sent)
+        receives = np.union1d(np.flatnonzero((kinds == Kind.RECV) & talks), received)
         posted = np.flatnonzero(kinds == Kind.IRECV)
-        done = np.flatnonzero((kinds == Kind.IRECV_DONE) & talks)
+        done = np.union1d(np.flatnonzero((kinds == Kind.IRECV_DONE) & talks), over)
         self._sends.append(self._ends(piece, sends))
         self._receives.append(self._ends(piece, receives))
         if len(posted):
@@ -69,6 +79,19 @@ class Ends:
             requests = piece.further(done, 2).astype(np.int64)
             self._requests.append(np.stack([requests, 2 * (done + self._events) + 1]))
         self._events += len(kinds)
+
+    @staticmethod
+    def _skipped(piece: Piece, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Sends, receives, and receives that were posted, among what was not recorded."""
+        if not len(which):
+            return which, which, which
+        word = piece.further(which, 1)
+        sure = (word & np.uint64(SKIPPED_UNSURE)) == 0
+        sure &= (word & np.uint64(SKIPPED_COUNT)) > 0
+        is_sent = sure & ((word & np.uint64(SKIPPED_SENT)) != 0)
+        is_received = sure & ((word & np.uint64(SKIPPED_RECEIVED)) != 0)
+        was_posted = piece.further(which, 2) < NOBODY
+        return which[is_sent], which[is_received & ~was_posted], which[is_received & was_posted]
 
     def _ends(self, piece: Piece, which: NDArray[np.int64]) -> NDArray[np.void]:
         ends = np.zeros(len(which), _END)
@@ -82,7 +105,10 @@ class Ends:
         ends["comm"] = self._comms[comm.astype(np.int64)]
         ends["tag"] = (word >> np.uint64(32)).astype(np.uint32).view(np.int32)
         ends["order"] = ends["tick"] = piece.ticks[which]
-        ends["bytes"] = piece.further(which, 1)
+        size = piece.further(which, 1)
+        is_skipped = piece.kinds[which] == Kind.SKIPPED
+        ends["bytes"] = np.where(is_skipped, 0, size)
+        ends["skipped"] = np.where(is_skipped, size & np.uint64(SKIPPED_COUNT), 0)
         return ends
 
     def finish(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
@@ -108,14 +134,11 @@ class Ends:
 
 def match(sends: NDArray[np.void], receives: NDArray[np.void]) -> NDArray[np.void]:
     """Lines between sends and receives, by time of sending; what has no other end is left out."""
-    of_send = _key(sends, sends["rank"], sends["peer"])
-    of_receive = _key(receives, receives["peer"], receives["rank"])
-    by_send = np.lexsort((sends["order"], of_send))
-    by_receive = np.lexsort((receives["order"], of_receive))
-    of_send, of_receive = of_send[by_send], of_receive[by_receive]
-    # The n-th send of a key goes with its n-th receive.
-    number = np.arange(len(of_send)) - np.searchsorted(of_send, of_send, "left")
-    partner = np.searchsorted(of_receive, of_send, "left") + number
+    by_send, of_send = _numbered(sends, sends["rank"], sends["peer"])
+    by_receive, of_receive = _numbered(receives, receives["peer"], receives["rank"])
+    order = np.argsort(of_receive, kind="stable")
+    by_receive, of_receive = by_receive[order], of_receive[order]
+    partner = np.searchsorted(of_receive, of_send, "left")
     found = partner < np.searchsorted(of_receive, of_send, "right")
     send, receive = by_send[found], by_receive[partner[found]]
     by_time = np.argsort(sends["time"][send], kind="stable")
@@ -125,6 +148,21 @@ def match(sends: NDArray[np.void], receives: NDArray[np.void]) -> NDArray[np.voi
     lines["sent"], lines["received"] = sends["time"][send], receives["time"][receive]
     lines["bytes"], lines["tag"] = sends["bytes"][send], sends["tag"][send]
     return lines
+
+
+def _numbered(
+    ends: NDArray[np.void], sender: NDArray[np.int32], receiver: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Recorded ends, and a number that the n-th send and the n-th receive of a key have in common."""
+    key = _key(ends, sender, receiver)
+    order = np.lexsort((ends["order"], key))
+    key = key[order]
+    count = np.maximum(ends["skipped"][order], 1).astype(np.uint64)
+    before = np.cumsum(count) - count
+    first = np.searchsorted(key, key, "left")
+    number = key + (before - before[first]) * np.uint64(0x9E3779B97F4A7C15)
+    recorded = ends["skipped"][order] == 0
+    return order[recorded], number[recorded]
 
 
 def _key(

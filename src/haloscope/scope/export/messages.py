@@ -1,7 +1,8 @@
 """Finds out which send belongs to which receive, for the arrows of a timeline.
 
 Messages match in order by sender, receiver, communicator and tag; a non-blocking receive takes its
-turn where it was posted. Launches of kernels and their execution match by correlation.
+turn where it was posted. Messages that were not recorded take their turns, too. Launches of kernels
+and their execution match by correlation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 
 from haloscope.scope.export.run_clock import RunClock
 from haloscope.scope.measurement import Location, Measurement
-from haloscope.scope.trace import NOBODY, Events, Kind, read_pieces
+from haloscope.scope.trace import (
+    NOBODY,
+    SKIPPED_COUNT,
+    SKIPPED_RECEIVED,
+    SKIPPED_SENT,
+    SKIPPED_UNSURE,
+    Events,
+    Kind,
+    read_pieces,
+)
 
 _LAUNCHES = -1  # stands for a communicator
 _SENT = (Kind.SEND, Kind.ISEND, Kind.LAUNCH)
@@ -19,8 +29,10 @@ _RECEIVED = (Kind.RECV, Kind.IRECV_DONE, Kind.EXECUTE)
 ENDS = frozenset((*_SENT, *_RECEIVED))
 # Columns of a table of ends of messages: what they match by, when they were posted (a rank's first
 # event has number 0), and which end of which location they are.
+# The last column counts messages that were not recorded; it is 0 for one that was.
 _SENDER, _RECEIVER, _COMM, _TAG, _IS_SENT, _TURN, _POSTED, _PLACE, _INDEX, _INSIDE = range(10)
-_COLUMNS = 10
+_SKIPPED = 10
+_COLUMNS = 11
 _Table = NDArray[np.int64]
 
 
@@ -56,7 +68,7 @@ def match_messages(
         tables_here = []
         for number in numbers:
             table = _ends_of(measurement, places[number], number, clock, begin, end)
-            counts[number] = len(table)
+            counts[number] = int((table[:, _SKIPPED] == 0).sum())
             tables_here.append(table)
         table = _with_turns(np.concatenate(tables_here))
         tables.append(table[table[:, _INSIDE] != 0])
@@ -84,11 +96,13 @@ def _ends_of(
     posted: dict[int, int] = {}  # ticks by request
     pieces = []
     for events in read_pieces(place.events):
-        is_end = np.isin(events.kinds, list(ENDS))
+        is_skipped, is_skipped_send = _skipped(events)
+        is_end = np.isin(events.kinds, list(ENDS)) | is_skipped
         table = np.zeros((int(is_end.sum()), _COLUMNS), np.int64)
         kinds, payloads = events.kinds[is_end], events.payloads[is_end]
         words = events.words[is_end]
-        is_sent = np.isin(kinds, _SENT)
+        skipped = is_skipped[is_end]
+        is_sent = np.isin(kinds, _SENT) | is_skipped_send[is_end]
         is_gpu = (kinds == Kind.LAUNCH) | (kinds == Kind.EXECUTE)
         own = (words[:, 0] & np.uint64(NOBODY)).astype(np.int64)
         known = (own < len(comms)) & ~is_gpu
@@ -105,16 +119,33 @@ def _ends_of(
         _post(events, is_end, table, posted)
         table[:, _PLACE] = number
         times = clock.nanoseconds(place.rank, events.ticks[is_end])
-        table[:, _INSIDE] = (times >= begin) & (times <= end) & (comm != -2)
+        table[:, _INSIDE] = (times >= begin) & (times <= end) & (comm != -2) & ~skipped
+        count = (words[:, 1] & np.uint64(SKIPPED_COUNT)).astype(np.int64)
+        table[:, _SKIPPED] = np.where(skipped, count, 0)
         pieces.append(table)
     table = np.concatenate(pieces)
-    table[:, _INDEX] = np.arange(len(table))
+    recorded = table[:, _SKIPPED] == 0
+    table[:, _INDEX] = np.cumsum(recorded) - recorded
     return table
+
+
+def _skipped(events: Events) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which events are of messages that were not recorded, and which of these of sends."""
+    word = events.words[:, 1]
+    sent = (word & np.uint64(SKIPPED_SENT)) != 0
+    is_skipped = events.kinds == Kind.SKIPPED
+    is_skipped &= sent | ((word & np.uint64(SKIPPED_RECEIVED)) != 0)
+    is_skipped &= (word & np.uint64(SKIPPED_UNSURE)) == 0
+    is_skipped &= (word & np.uint64(SKIPPED_COUNT)) > 0
+    return is_skipped, is_skipped & sent
 
 
 def _post(events: Events, is_end: NDArray[np.bool_], table: _Table, posted: dict[int, int]) -> None:
     """Give receives that are completed the time at which they were posted."""
-    wanted = np.flatnonzero((events.kinds == Kind.IRECV) | (events.kinds == Kind.IRECV_DONE))
+    is_done = (events.kinds == Kind.IRECV_DONE) | (
+        _skipped(events)[0] & (events.words[:, 2] < np.uint64(NOBODY))
+    )
+    wanted = np.flatnonzero((events.kinds == Kind.IRECV) | is_done)
     is_posted = (events.kinds[wanted] == Kind.IRECV).tolist()
     requests = np.where(
         is_posted, events.payloads[wanted], events.words[wanted, 2].astype(np.int64)
@@ -134,6 +165,7 @@ def _with_turns(table: _Table) -> _Table:
         return table
     order = np.lexsort(
         (
+            table[:, _SKIPPED] == 0,
             table[:, _INDEX],
             table[:, _PLACE],
             table[:, _POSTED],
@@ -145,7 +177,8 @@ def _with_turns(table: _Table) -> _Table:
     begins = np.ones(len(table), bool)
     begins[1:] = np.any(keys[1:] != keys[:-1], axis=1)
     first = np.flatnonzero(begins)
-    table[:, _TURN] = np.arange(len(table)) - first[np.cumsum(begins) - 1]
+    before = np.cumsum(np.maximum(table[:, _SKIPPED], 1)) - np.maximum(table[:, _SKIPPED], 1)
+    table[:, _TURN] = before - before[first[np.cumsum(begins) - 1]]
     return table
 
 

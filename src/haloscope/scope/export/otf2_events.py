@@ -56,7 +56,7 @@ _MOST_TICKS = 1 << 57
 _KEPT = "ParameterUnsignedInt"
 # Kept events whose communicator is the payload, and those that have it in their first word.
 _COMM_FIRST = (Kind.COLLECTIVE, Kind.ICOLLECTIVE)
-_COMM_IN_WORD = (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE)
+_COMM_IN_WORD = (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE, Kind.SKIPPED)
 
 
 class _Held:

@@ -32,7 +32,16 @@ from haloscope.scope.export.otf2_library import (
 )
 from haloscope.scope.export.run_clock import RunClock
 from haloscope.scope.measurement import Location, Measurement
-from haloscope.scope.trace import NOBODY, Events, Kind, Operation, iterate, read_pieces
+from haloscope.scope.trace import (
+    BYTES_NOT_TOLD,
+    NOBODY,
+    SKIPPED_EPOCH,
+    Events,
+    Kind,
+    Operation,
+    iterate,
+    read_pieces,
+)
 
 ARCHIVE = "traces"
 _CHUNK_BYTES = 256 * 1024  # of a location's buffer, the least that OTF2 allows
@@ -285,7 +294,8 @@ class _Translator:
             Kind.RECV: self._of.MpiRecv,
             Kind.IRECV_DONE: self._of.MpiIrecv,
         }[kind]
-        return made(time, own, comm.otf2, words[0] >> 32, *words[1:])
+        size = 0 if words[1] == BYTES_NOT_TOLD else words[1]
+        return made(time, own, comm.otf2, words[0] >> 32, size, *words[2:])
 
     def _request(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
         made = {
@@ -385,7 +395,9 @@ class _Translator:
         """An event that OTF2 does not know, with communicators in its own numbers."""
         if kind in (Kind.COLLECTIVE, Kind.ICOLLECTIVE):
             payload = self._comm(payload).otf2._ref
-        elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE):
+        elif kind == Kind.SKIPPED and words[1] & SKIPPED_EPOCH:
+            raise KeyError(payload)  # groups have no numbers in OTF2
+        elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE, Kind.SKIPPED):
             own = self._comm(words[0] & NOBODY).otf2._ref
             words = (own | words[0] >> 32 << 32, *words[1:])
         return self._of.ParameterUnsignedInt(

@@ -25,7 +25,7 @@ from haloscope.scope.export.run_clock import RunClock
 from haloscope.scope.measurement import Location, Measurement
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.result import Result
-from haloscope.scope.trace import NOBODY, Events, Kind, Operation, read_pieces
+from haloscope.scope.trace import BYTES_NOT_TOLD, NOBODY, Events, Kind, Operation, read_pieces
 
 MOST_BYTES = 2_000_000_000  # about what a browser opens
 _NANOSECONDS = 1e9
@@ -313,7 +313,8 @@ class _Track:
                 return self._arrow(time, "s", "launch" if kind == Kind.LAUNCH else "message")
             case Kind.RECV | Kind.IRECV_DONE | Kind.EXECUTE:
                 if kind != Kind.EXECUTE:
-                    self._tell("from", payload, words[0], words[1])
+                    size = words[1] if words[1] != BYTES_NOT_TOLD else None
+                    self._tell("from", payload, words[0], size)
                 return self._arrow(time, "f", "launch" if kind == Kind.EXECUTE else "message")
             case Kind.COLLECTIVE | Kind.ICOLLECTIVE:
                 self._tell_collective(payload, words)
@@ -329,12 +330,13 @@ class _Track:
                 return f'{{"ph":"i","s":"t",{where},"name":"{name}"}}'
         return ""
 
-    def _tell(self, way: str, peer: int, about: int, size: int) -> None:
+    def _tell(self, way: str, peer: int, about: int, size: int | None) -> None:
         # Keys of an object differ: a call may move several messages.
         number = len(self._told)
         key = f"{way} {number}" if number else way
         rank = "nobody" if peer == NOBODY else f"rank {peer}"
-        self._told.append(f'"{key}":"{rank}, tag {about >> 32}, {size} B"')
+        shown = "unknown size" if size is None else f"{size} B"
+        self._told.append(f'"{key}":"{rank}, tag {about >> 32}, {shown}"')
 
     def _tell_collective(self, comm: int, words: list[int]) -> None:
         operation, root = words[0] & NOBODY, words[0] >> 32

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <queue>
 #include <vector>
 
@@ -173,8 +174,9 @@ class Foresight {
     for (int64_t steps = 0; !coming_.front().known && steps < kFar && ahead_.next(); steps++) {
       const Decoder &d = ahead_.now();
       if (d.kind == HS_EVENT_IRECV) post(d.payload);
-      else if (d.kind == HS_EVENT_IRECV_DONE) close(d.words[2], {true, d.payload, d.words[0], d.words[1]});
+      else if (d.kind == HS_EVENT_IRECV_DONE) close(d.words[2], {true, d.payload, d.words[0], size_of(d)});
       else if (d.kind == HS_EVENT_CANCELLED) close(d.payload, {true, HS_NOBODY, 0, 0});
+      else if (d.kind == HS_EVENT_SKIPPED && d.words[2] < HS_NOBODY) close(d.words[2], over(d));
     }
     const Promise found = coming_.front();
     coming_.pop_front();
@@ -184,6 +186,13 @@ class Foresight {
 
  private:
   static constexpr int64_t kFar = 1 << 16;
+  static uint64_t size_of(const Decoder &d) {
+    return (d.words[1] & HS_BYTES_NOT_TOLD) == HS_BYTES_NOT_TOLD ? 1 : d.words[1];
+  }
+  static Promise over(const Decoder &d) {
+    if (!(d.words[1] & HS_SKIPPED_RECEIVED) || d.words[1] & HS_SKIPPED_UNSURE) return {true, HS_NOBODY, 0, 0};
+    return {true, d.payload, d.words[0], 1};
+  }
   void post(uint32_t request) {
     open_.get({request, 0}) = first_ + (int64_t)coming_.size();
     coming_.emplace_back();
@@ -215,6 +224,8 @@ struct Message {
   int32_t next = -1;
   int32_t receiver_waits = -1, sender_waits = -1;  // units
   uint8_t state = 0;
+  bool unseen = false;  // its other side was not recorded
+  int64_t left = 0;     // of messages that were not recorded: those still without a partner
 };
 
 template <class Send, class Post>
@@ -242,11 +253,44 @@ class Messages {
     if ((one.state & (SENT | POSTED)) != (SENT | POSTED)) return;  // still in its queue
     free_.push_back(number);
   }
+  // So many messages of which one side was not recorded; `wake` is told the units that wait for it.
+  template <class Wake>
+  void skip(const Key &channel, MessageState side, int64_t count, Wake wake) {
+    Queue &queue = queues_.get(channel);
+    while (count > 0 && queue.first >= 0 && !(pool_[queue.first].state & side)) {
+      const int32_t number = queue.first;
+      One &one = pool_[number];
+      const int64_t met = one.left > 0 ? std::min(one.left, count) : 1;
+      count -= met;
+      if (one.left > met) {
+        one.left -= met;
+        break;
+      }
+      queue.first = one.next;
+      if (one.left > 0) {
+        give_back(number);
+        continue;
+      }
+      one.state |= side;
+      one.unseen = true;
+      wake(one.receiver_waits);
+      wake(one.sender_waits);
+      done(number, side == SENT ? SENDER_DONE : RECEIVER_DONE);
+    }
+    if (count > 0) {
+      const int32_t number = fresh();
+      pool_[number].state = side;
+      pool_[number].left = count;
+      append(queue, number);
+    } else if (queue.first < 0) {
+      queues_.erase(channel);
+    }
+  }
   // Sends that nobody has received, once all is done.
   int64_t unmatched() {
     int64_t count = 0;
     for (const One &one : pool_)
-      if ((one.state & SENT) && !(one.state & POSTED)) count++;
+      if ((one.state & SENT) && !(one.state & POSTED) && one.left == 0) count++;
     return count;
   }
 
@@ -258,25 +302,47 @@ class Messages {
     Queue &queue = queues_.get(channel);
     if (queue.first >= 0 && !(pool_[queue.first].state & side)) {
       const int32_t number = queue.first;
+      if (pool_[number].left > 0) return meet_unseen(channel, queue, side);
       pool_[number].state |= side;
       queue.first = pool_[number].next;
       if (queue.first < 0) queues_.erase(channel);
       return number;
     }
-    int32_t number;
-    if (free_.empty()) {
-      number = (int32_t)pool_.size();
-      pool_.emplace_back();
-    } else {
-      number = free_.back();
-      free_.pop_back();
-      pool_[number] = One();
-    }
+    const int32_t number = fresh();
     pool_[number].state = side;
+    append(queue, number);
+    return number;
+  }
+  int32_t meet_unseen(const Key &channel, Queue &queue, MessageState side) {
+    const int32_t unseen = queue.first;
+    if (--pool_[unseen].left == 0) {
+      queue.first = pool_[unseen].next;
+      give_back(unseen);
+      if (queue.first < 0) queues_.erase(channel);
+    }
+    const int32_t number = fresh();
+    pool_[number].state = (uint8_t)(SENT | POSTED | (side == SENT ? RECEIVER_DONE : SENDER_DONE));
+    pool_[number].unseen = true;
+    return number;
+  }
+  int32_t fresh() {
+    if (free_.empty()) {
+      pool_.emplace_back();
+      return (int32_t)pool_.size() - 1;
+    }
+    const int32_t number = free_.back();
+    free_.pop_back();
+    pool_[number] = One();
+    return number;
+  }
+  void give_back(int32_t number) {
+    pool_[number] = One();
+    free_.push_back(number);
+  }
+  void append(Queue &queue, int32_t number) {
     if (queue.first < 0) queue.first = number;
     else pool_[queue.last].next = number;
     queue.last = number;
-    return number;
   }
   std::vector<One> pool_;
   std::vector<int32_t> free_;
@@ -312,6 +378,7 @@ struct Instance {
   int32_t lowest_missing = 0;   // all places below have arrived or never will
   std::vector<Entry> entries;   // by place
   std::vector<uint8_t> here;    // by place
+  std::vector<uint8_t> skipped; // by place: took part unrecorded; empty where nobody did
   std::vector<int32_t> waiting; // units
   typename Entry::Summary summary; // a model's own
 };
@@ -346,15 +413,16 @@ class Collectives {
     Comm &c = comms_[comm];
     if (!present_[start + place]) return -1;
     const int64_t number = next_[start + place]++;
-    while (c.base + (int64_t)c.instances.size() <= number) {
-      c.instances.emplace_back();
-      One &fresh = c.instances.back();
-      fresh.entries.resize(size(comm));
-      fresh.here.assign(size(comm), 0);
-      fresh.missing = c.present;
-      look(start, fresh);
+    const auto [found, is_fresh] = c.instances.try_emplace(number);
+    One &one = found->second;
+    if (is_fresh) {
+      one.entries.resize(size(comm));
+      one.here.assign(size(comm), 0);
+      one.missing = c.present;
+      for (const Skip &skip : c.skips)
+        if (skip.from <= number && number < skip.to) miss(start, one, skip.place);
+      look(start, one);
     }
-    One &one = c.instances[number - c.base];
     if (one.arrived == 0) one.operation = operation, one.root = root;
     one.entries[place] = entry;
     one.here[place] = 1;
@@ -364,9 +432,31 @@ class Collectives {
     look(start, one);
     return number;
   }
-  One &at(int32_t comm, int64_t number) {
-    return comms_[comm].instances[number - comms_[comm].base];
+  // This member took part in the next ones, unrecorded. `changed` is told of those that are there.
+  template <class Function>
+  void skip(int32_t comm, int32_t place, int64_t count, Function changed) {
+    if (comm < 0 || place < 0 || comm >= run_->comm_count || place >= size(comm)) return;
+    const int32_t start = run_->comm_starts[comm];
+    Comm &c = comms_[comm];
+    const Skip skip{next_[start + place], next_[start + place] + count, place};
+    next_[start + place] = skip.to;
+    if (c.skips.size() >= c.skips_kept) {
+      int64_t low = INT64_MAX;
+      for (int32_t i = 0; i < size(comm); i++)
+        if (present_[start + i]) low = std::min(low, next_[start + i]);
+      const auto over = [low](const Skip &one) { return one.to <= low; };
+      c.skips.erase(std::remove_if(c.skips.begin(), c.skips.end(), over), c.skips.end());
+      c.skips_kept = std::max<size_t>(64, 2 * c.skips.size());
+    }
+    c.skips.push_back(skip);
+    for (auto at = c.instances.lower_bound(skip.from); at != c.instances.end() && at->first < skip.to; ++at) {
+      miss(start, at->second, place);
+      look(start, at->second);
+      changed(at->second);
+    }
+    drop(c);
   }
+  One &at(int32_t comm, int64_t number) { return comms_[comm].instances.find(number)->second; }
   // Whether all that this member needs is there.
   bool enough(const One &one, int32_t place) const {
     switch (flow_of(one.operation)) {
@@ -385,7 +475,7 @@ class Collectives {
   template <class Function>
   void each(Function function) {  // of what has not been dropped
     for (int32_t comm = 0; comm < (int32_t)comms_.size(); comm++)
-      for (One &one : comms_[comm].instances) function(comm, one);
+      for (auto &one : comms_[comm].instances) function(comm, one.second);
   }
   // Counts no more on members whose ranks have ended. True where there were some.
   bool bury(int32_t comm, const std::vector<int32_t> &live) {
@@ -397,31 +487,42 @@ class Collectives {
       present_[start + place] = 0;
       c.present--;
       any = true;
-      for (One &one : c.instances) one.missing -= !one.here[place];
+      for (auto &[number, one] : c.instances)
+        one.missing -= !one.here[place] && (one.skipped.empty() || !one.skipped[place]);
     }
-    for (One &one : c.instances) look(start, one);
+    for (auto &[number, one] : c.instances) look(start, one);
     drop(c);
     return any;
   }
 
  private:
-  struct Comm {
-    int64_t base = 0;
-    int32_t present = 0;
-    std::deque<One> instances;
+  struct Skip {
+    int64_t from, to;
+    int32_t place;
   };
+  struct Comm {
+    int32_t present = 0;
+    std::map<int64_t, One> instances;  // by number
+    std::vector<Skip> skips;
+    size_t skips_kept = 64;
+  };
+  void miss(int32_t start, One &one, int32_t place) const {
+    if (!present_[start + place]) return;
+    if (one.skipped.empty()) one.skipped.assign(one.here.size(), 0);
+    one.skipped[place] = 1;
+    one.missing--;
+  }
   void look(int32_t start, One &one) const {
     const int32_t count = (int32_t)one.here.size();
     while (one.lowest_missing < count &&
-           (one.here[one.lowest_missing] || !present_[start + one.lowest_missing]))
+           (one.here[one.lowest_missing] || !present_[start + one.lowest_missing] ||
+            (!one.skipped.empty() && one.skipped[one.lowest_missing])))
       one.lowest_missing++;
   }
   void drop(Comm &c) {
-    while (!c.instances.empty() && c.instances.front().missing == 0 &&
-           c.instances.front().taken == c.instances.front().arrived) {
-      c.instances.pop_front();
-      c.base++;
-    }
+    for (auto first = c.instances.begin(); first != c.instances.end() && first->second.missing == 0 &&
+                                           first->second.taken == first->second.arrived;)
+      first = c.instances.erase(first);
   }
   const RunInput *run_ = nullptr;
   std::vector<Comm> comms_;

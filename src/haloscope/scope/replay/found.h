@@ -93,7 +93,8 @@ struct Found {
   std::vector<Synchronisation> synchronisations;
   std::vector<Marks> marks;  // by location
   int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
-          incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0;
+          incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0,
+          skipped_sends = 0, skipped_receives = 0, skipped_collectives = 0;
 
   // Zeros, which take no memory before something is written.
   void make_values() {

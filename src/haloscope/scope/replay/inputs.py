@@ -17,6 +17,7 @@ from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
 from haloscope.scope.clocks import line_through, run_begin
 from haloscope.scope.measurement import HEADER_WORDS, Measurement
+from haloscope.scope.replay.shifts import Shifts, find_shifts
 
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
 
@@ -104,10 +105,13 @@ class Inputs:
         The structure that is passed by reference.
     keep
         Arrays that it points into.
+    shifts
+        What was put into the trace, as it did not count what a pause left out.
     """
 
     measurement: Measurement
     run: RunInput
+    shifts: Shifts
     keep: list[Any] = field(default_factory=list)
 
     @property
@@ -219,6 +223,7 @@ def make_inputs(
             members_of_groups,
         )
     begin = run_begin(measurement)
+    shifts = measurement.shifts = measurement.shifts or find_shifts(measurement)
     for index, place in enumerate(places):
         one = inputs[index]
         one.rank = place.rank
@@ -243,6 +248,9 @@ def make_inputs(
                 one.epoch = int(words[2]) - origin
                 one.words = words.ctypes.data + 8 * HEADER_WORDS
                 one.count = size - HEADER_WORDS
+                edited = shifts.put_into(index, words[HEADER_WORDS:])
+                if edited is not None:
+                    one.words, one.count = _pointer(edited, keep), len(edited)
         if knots and index in knots:
             table = np.ascontiguousarray(knots[index] - [origin, 0], np.int64)
             one.knots, one.knot_count = _pointer(table, keep), len(table)
@@ -268,4 +276,4 @@ def make_inputs(
     run.comm_starts = _pointer(comm_starts, keep)
     run.comm_members = _pointer(comm_members, keep)
     run.comm_count = len(measurement.comms)
-    return Inputs(measurement, run, keep)
+    return Inputs(measurement, run, shifts, keep)

@@ -139,6 +139,7 @@ class Clock {
       case HS_EVENT_RECV:
       case HS_EVENT_IRECV_DONE: return receive(u, d);
       case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); return Step::GO_ON;
+      case HS_EVENT_SKIPPED: skip(u, d); return Step::GO_ON;
       case HS_EVENT_COLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
         if (u.instance < 0)
@@ -239,7 +240,7 @@ class Clock {
       m.receiver_waits = u.number;
       return Step::BLOCKED;
     }
-    if (m.state & causal::SENT) {
+    if (m.state & causal::SENT && !m.unseen) {
       const double latency = latency_of((int32_t)sender, u.rank);
       if (pass_ == Pass::MEASURE && latency > 0) compare((int32_t)sender, u.rank, d.seconds() - m.send.t);
       follows(u, d, m.send.t, m.send.c, latency, (int32_t)sender);
@@ -262,18 +263,48 @@ class Clock {
     return hosts_[a] >= 0 && hosts_[a] == hosts_[b] ? 0 : latency_;
   }
 
-  int64_t enter(int32_t comm, int32_t place, const Decoder &d, const Entry &entry) {
-    const uint32_t operation = (uint32_t)d.words[0];
-    const int64_t instance =
-        collectives_.enter(comm, place, operation, (uint32_t)(d.words[0] >> 32), entry);
-    if (instance < 0) return -1;
-    auto &one = collectives_.at(comm, instance);
+  // Messages or collectives that were not recorded, or a request that is over.
+  void skip(Rank &u, const Decoder &d) {
+    const uint64_t flags = d.words[1];
+    const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
+    const bool has_request = d.words[2] < HS_NOBODY;
+    const causal::Key key{(uint32_t)d.words[2], 0};
+    if (const Request *found = has_request ? requests_[u.rank].find(key) : nullptr) {
+      const Request one = *found;
+      requests_[u.rank].erase(key);
+      if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
+      else if (one.message >= 0) messages_.done(one.message, causal::RECEIVER_DONE);
+      return;
+    }
+    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
+    const int32_t comm = d.comm((uint32_t)d.words[0]);
+    if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
+      if (d.payload >= (uint32_t)run_.rank_count) return;
+      const bool sent = flags & HS_SKIPPED_SENT;
+      const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
+      messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
+                     sent ? causal::SENT : causal::POSTED, count,
+                     [&](int32_t number) { replay_.wake(number); });
+    } else if (!has_request && d.payload == HS_NOBODY) {
+      collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
+    }
+  }
+
+  void wake_members(causal::Instance<Entry> &one) {
     size_t kept = 0;
     for (int32_t number : one.waiting) {
       if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
       else one.waiting[kept++] = number;
     }
     one.waiting.resize(kept);
+  }
+
+  int64_t enter(int32_t comm, int32_t place, const Decoder &d, const Entry &entry) {
+    const uint32_t operation = (uint32_t)d.words[0];
+    const int64_t instance =
+        collectives_.enter(comm, place, operation, (uint32_t)(d.words[0] >> 32), entry);
+    if (instance < 0) return -1;
+    wake_members(collectives_.at(comm, instance));
     return instance;
   }
   static bool gives(const causal::Instance<Entry> &one, int32_t place) {

@@ -6,6 +6,40 @@ constexpr size_t kMostHeld = 65536;  // receives of a rank that wait for ones po
 constexpr double kEver = 1e300;
 
 struct Matching : Reading {
+  // One or more messages of the send that has this number here go to a receive: one, where either was
+  // recorded. What was not recorded tells nothing of its partner.
+  void pair_up(int thread, RankState &to, int32_t receiver, int64_t number, Send &s, Receive &m) {
+    const int64_t count = s.skipped && m.skipped ? std::min(s.left, m.left) : 1;
+    s.left -= count;
+    m.left -= count;
+    if (!s.skipped && !m.skipped) {
+      match(thread, number, s, m);
+      note_pair(to, receiver, s, m, m.sender);
+      if (m.size_not_told && m.node >= 0) {
+        double *values = found->at(m.location, m.node);
+        values[BYTES_RECEIVED] += double(s.bytes);
+        values[EMPTY_RECEIVED] += s.bytes == 0;
+      }
+      if (s.unsure || m.unsure) {
+        s.receive_enter = kEver;
+        m.unsure = true;
+      }
+      return;
+    }
+    if (m.left == 0) {
+      m.matched = true;
+      m.unsure = true;
+      m.used |= m.skipped;
+    }
+    if (s.left == 0) {
+      s.matched = true;
+      s.receive_enter = kEver;
+      if (owner[m.sender] < 0)
+        outboxes[thread][home[m.sender]].matches.push_back(
+            {m.sender, -1, -1, ranks[m.sender].origins[number], kEver, 0});
+    }
+  }
+
   // The message that has this number here, and a receive.
   void match(int thread, int64_t number, Send &s, Receive &m) {
     s.matched = m.matched = true;
@@ -21,7 +55,7 @@ struct Matching : Reading {
     if (owner[m.sender] < 0)
       outboxes[thread][home[m.sender]].matches.push_back(
           {m.sender, s.receive_location, s.receive_node, ranks[m.sender].origins[number],
-           s.receive_enter, s.receive_at});
+           s.unsure || m.unsure ? kEver : s.receive_enter, s.receive_at});
   }
 
   void note_pair(RankState &to, int32_t receiver, const Send &s, const Receive &m, int32_t sender) {
@@ -48,17 +82,18 @@ struct Matching : Reading {
       if (done >= forced && m.order >= r.posted.head) break;
       Channel &c = r.channels.get(m.sender, m.comm, m.tag, m.family);
       RankState &source = ranks[m.sender];
-      while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
-        source.sends[c.first_send].queued = false;
-        c.first_send = source.sends[c.first_send].next;
-      }
-      if (c.first_send != kNone && c.first_receive == kNone) {
+      while (c.first_receive == kNone && m.left > 0) {
+        while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
+          source.sends[c.first_send].queued = false;
+          c.first_send = source.sends[c.first_send].next;
+        }
+        if (c.first_send == kNone) break;
         const int64_t sent = c.first_send;
         Send &s = source.sends[sent];
-        c.first_send = s.next;
-        match(thread, sent, s, m);
-        note_pair(r, rank, s, m, m.sender);
-      } else {
+        pair_up(thread, r, rank, sent, s, m);
+        if (s.left == 0) c.first_send = s.next;
+      }
+      if (m.left > 0) {
         m.next = kNone;
         if (c.first_receive == kNone) c.first_receive = number;
         else r.receives[c.last_receive].next = number;
@@ -78,13 +113,13 @@ struct Matching : Reading {
         Send &s = source.sends[note.number];
         if (s.cancelled) continue;
         Channel &c = target.channels.get(note.sender, s.comm, s.tag, s.family);
-        // A receive may already wait for it.
-        if (c.first_receive != kNone) {
+        // Receives may already wait for it.
+        while (c.first_receive != kNone && s.left > 0) {
           Receive &m = target.receives[c.first_receive];
-          c.first_receive = m.next;
-          match(thread, note.number, s, m);
-          note_pair(target, note.receiver, s, m, note.sender);
-        } else {
+          pair_up(thread, target, note.receiver, note.number, s, m);
+          if (m.left == 0) c.first_receive = m.next;
+        }
+        if (s.left > 0) {
           s.next = kNone;
           s.queued = true;
           if (c.first_send == kNone) c.first_send = note.number;
@@ -98,10 +133,11 @@ struct Matching : Reading {
       if (owner[rank] != thread) continue;
       RankState &r = ranks[rank];
       for (; r.matched_to < r.receives.end(); r.matched_to++) {
-        const Receive &m = r.receives[r.matched_to];
+        Receive &m = r.receives[r.matched_to];
         if (m.leave > until) break;
         if (r.posted.holds(m.order)) r.posted[m.order] = 0;
         if (!missing(m.sender)) r.held.push_back(r.matched_to);
+        else m.used |= m.skipped;
       }
       match_receives(thread, r, rank, until == kEver);
     }
@@ -118,23 +154,56 @@ struct Matching : Reading {
 
   Instance *instance_of(int32_t comm, int64_t number) {
     Communicator &c = comms[comm];
-    while (number >= c.base + (int64_t)c.instances.size()) {
-      c.instances.push_back(std::make_unique<Instance>());
-      Instance &i = *c.instances.back();
-      i.left = c.here;
-      i.enters.assign(c.size, -1e300);
-      i.locations.assign(c.size, -1);
-      i.nodes.assign(c.size, -1);
-      i.at.assign(c.size, 0);
-      i.contributes.assign(c.size, 0);
+    std::unique_ptr<Instance> &held = c.instances[number];
+    if (held) return held.get();
+    held = std::make_unique<Instance>();
+    Instance &i = *held;
+    i.left = c.here;
+    i.enters.assign(c.size, -1e300);
+    i.locations.assign(c.size, -1);
+    i.nodes.assign(c.size, -1);
+    i.at.assign(c.size, 0);
+    i.contributes.assign(c.size, 0);
+    for (const Communicator::Skip &skip : c.skips)
+      if (skip.from <= number && number < skip.to) skip_in(c, i, skip);
+    return held.get();
+  }
+
+  static void skip_in(const Communicator &c, Instance &i, const Communicator::Skip &skip) {
+    i.skipped = true;
+    i.left -= skip.here;
+    if (++i.arrived == c.present) i.complete = true;
+  }
+
+  // A member took part in these unrecorded: nobody waits for it there, and nobody's wait is known.
+  void skip_instances(const Arrival &a) {
+    Communicator &c = comms[a.comm];
+    const int32_t *members = run->comm_members + run->comm_starts[a.comm];
+    const Communicator::Skip skip{a.instance, a.instance + a.skipped, owner[members[a.place]] >= 0};
+    for (auto at = c.instances.lower_bound(skip.from); at != c.instances.end() && at->first < skip.to; ++at)
+      skip_in(c, *at->second, skip);
+    if (c.reached.empty()) c.reached.assign(c.size, 0);
+    c.reached[a.place] = skip.to;
+    if (c.skips.size() >= c.skips_kept) {
+      int64_t low = INT64_MAX;
+      for (int32_t place = 0; place < c.size; place++)
+        if (!missing(members[place])) low = std::min(low, c.reached[place]);
+      const auto over = [low](const Communicator::Skip &one) { return one.to <= low; };
+      c.skips.erase(std::remove_if(c.skips.begin(), c.skips.end(), over), c.skips.end());
+      c.skips_kept = std::max<size_t>(64, 2 * c.skips.size());
     }
-    return c.at(number);
+    c.skips.push_back(skip);
   }
 
   void arrive(int thread, const Arrival &a) {
     Communicator &c = comms[a.comm];
     const int counts = peers.own == 0;  // all processes are told of all arrivals
     if (a.place < 0 || a.place >= c.size || a.instance < c.base) { unknown[thread] += counts; return; }
+    if (a.skipped > 0) {
+      skip_instances(a);
+      return;
+    }
+    if (!c.reached.empty()) c.reached[a.place] = a.instance + 1;
     Instance &i = *instance_of(a.comm, a.instance);
     if (i.locations[a.place] >= 0) { unknown[thread] += counts; return; }
     i.operation = a.operation;

@@ -245,7 +245,7 @@ class Replayed:
             count = ctypes.c_int64()
             address = library.found_pairs(found, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
-            counts = np.zeros(8, np.int64)
+            counts = np.zeros(11, np.int64)
             library.found_counts(found, counts.ctypes.data)
         finally:
             library.drop_found(found)
@@ -258,6 +258,9 @@ class Replayed:
             "scans",
             "scans_synchronising",
             "unknown",
+            "skipped_sends",
+            "skipped_receives",
+            "skipped_collectives",
         )
         self.counts = dict(zip(names, counts.tolist(), strict=True))
 

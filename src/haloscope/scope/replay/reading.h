@@ -26,6 +26,7 @@ struct Reading {
   std::vector<std::vector<std::vector<Access>>> access_mail;
   std::vector<std::vector<int64_t>> sizes;             // by thread
   std::vector<int64_t> events, broken, unknown, scans, synchronising;
+  std::vector<int64_t> skipped_sends, skipped_receives, skipped_collectives;
 
   static double as_seconds(const LocationState &l, int64_t ticks) {
     return double(ticks) * l.decoder.in->rate + l.decoder.in->zero;
@@ -54,6 +55,11 @@ struct Reading {
     s.comm = comm;
     s.tag = (int32_t)tag;
     s.family = family;
+    if (__builtin_expect(!r.unsure_sends.empty(), 0)) s.unsure = r.unsure_sends.count((int64_t)comm << 32 | to);
+    return send_note(thread, l, number, to);
+  }
+
+  int64_t send_note(int thread, LocationState &l, int64_t number, uint32_t to) {
     if (to >= (uint32_t)run->rank_count || ranks[to].locations.empty()) return number;
     const SendNote note{l.decoder.in->rank, (int32_t)to, number};
     if (owner[to] >= 0) mail[thread][owner[to]].push_back(note);
@@ -78,6 +84,8 @@ struct Reading {
     m.comm = comm;
     m.tag = (int32_t)tag;
     m.family = family;
+    m.node = l.current;
+    if (__builtin_expect(!r.unsure_comms.empty(), 0)) m.unsure = r.unsure_comms.count(comm);
     if (request != nullptr && request->open) {
       m.posted = request->enter;
       m.posted_at = request->at;
@@ -90,6 +98,116 @@ struct Reading {
       m.posted_node = l.current;
       m.posted_location = index;
       m.order = r.posted.push(1);
+    }
+  }
+
+  // Messages or collectives that were not recorded, or a request that is over.
+  void skip(int thread, int32_t index, LocationState &l, RankState &r, int64_t now) {
+    Decoder &d = l.decoder;
+    const uint64_t *w = d.words;
+    const int64_t count = (int64_t)(w[1] & HS_SKIPPED_COUNT);
+    const int32_t comm = d.comm((uint32_t)w[0]);
+    const bool unsure = w[1] & HS_SKIPPED_UNSURE, sent = w[1] & HS_SKIPPED_SENT;
+    const bool received = w[1] & HS_SKIPPED_RECEIVED, has_request = w[2] < HS_NOBODY;
+    Request q;
+    if (has_request) {
+      q = r.requests.at(w[2]);
+      r.requests.close(w[2]);
+      if (!q.open) return;
+      if (q.send != kNone) {
+        if (r.sends.holds(q.send)) r.sends[q.send].used = true;
+        return;
+      }
+    }
+    if (w[1] & HS_SKIPPED_EPOCH) {
+      skip_epoch(thread, index, l, r, now, (int)count);
+      return;
+    }
+    if (!sent && !received) {
+      const int32_t place = d.place_in((uint32_t)w[0]);
+      if (has_request || count == 0 || d.payload != HS_NOBODY) return;
+      if (comm < 0 || place < 0) { unknown[thread]++; return; }
+      if ((uint32_t)w[0] >= r.instances.size()) r.instances.resize((uint32_t)w[0] + 1, 0);
+      int64_t &next = r.instances[(uint32_t)w[0]];
+      const double at = as_seconds(l, now);
+      arrivals[thread][comm % threads].push_back({comm, place, 0, index, -1, HS_NOBODY, next, at, at,
+                                                  false, false, d.start, count});
+      next += count;
+      skipped_collectives[thread] += count;
+      return;
+    }
+    if (unsure) {
+      if (received) r.unsure_comms.insert(comm);
+      if (sent) r.unsure_sends.insert((int64_t)comm << 32 | d.payload);
+      if (q.open && r.posted.holds(q.order)) r.posted[q.order] = 0;
+      return;
+    }
+    if (d.payload >= (uint32_t)run->rank_count || count == 0) {
+      if (q.open && r.posted.holds(q.order)) r.posted[q.order] = 0;
+      return;
+    }
+    const uint32_t tag = (uint32_t)(w[0] >> 32);
+    if (sent) {
+      skip_sends(thread, index, l, r, now, d.payload, comm, tag, count, MESSAGE);
+      skipped_sends[thread] += count;
+    } else {
+      skip_receives(index, l, r, now, d.payload, comm, tag, count, MESSAGE, q.open ? q.order : r.posted.push(1));
+      skipped_receives[thread] += count;
+    }
+  }
+
+  void skip_sends(int thread, int32_t index, LocationState &l, RankState &r, int64_t now, uint32_t to,
+                  int32_t comm, uint32_t tag, int64_t count, Family family) {
+    const int64_t number = r.sends.end();
+    Send &s = r.sends.add();
+    s.enter = as_seconds(l, now);
+    s.location = index;
+    s.receiver = (int32_t)to;
+    s.comm = comm;
+    s.tag = (int32_t)tag;
+    s.family = family;
+    s.left = count;
+    s.skipped = s.used = true;
+    send_note(thread, l, number, to);
+  }
+
+  void skip_receives(int32_t index, LocationState &l, RankState &r, int64_t now, uint32_t from, int32_t comm,
+                     uint32_t tag, int64_t count, Family family, int64_t order) {
+    Receive &m = r.receives.add();
+    m.location = m.posted_location = index;
+    m.posted = m.enter = m.leave = as_seconds(l, now);
+    m.sender = (int32_t)from;
+    m.comm = comm;
+    m.tag = (int32_t)tag;
+    m.family = family;
+    m.left = count;
+    m.skipped = true;
+    m.order = order;
+  }
+
+  // Its messages are those of one that was recorded.
+  void skip_epoch(int thread, int32_t index, LocationState &l, RankState &r, int64_t now, int kind) {
+    Decoder &d = l.decoder;
+    const int32_t comm = d.window(d.payload);
+    const uint32_t number = (uint32_t)d.window_number(d.payload);
+    const uint64_t group = d.words[0];
+    const bool begins = kind == HS_EVENT_POST || kind == HS_EVENT_START;
+    if (comm < 0 || (begins && group >= (uint64_t)d.in->group_count)) { unknown[thread]++; return; }
+    const bool exposes = kind == HS_EVENT_POST || kind == HS_EVENT_WAIT;
+    std::vector<int32_t> &members = (exposes ? r.post_groups : r.start_groups)[(int32_t)d.payload];
+    if (begins)
+      members.assign(d.in->group_members + d.in->group_starts[group], d.in->group_members + d.in->group_starts[group + 1]);
+    const auto sends = [&](int32_t to, Family family) {
+      skip_sends(thread, index, l, r, now, (uint32_t)to, comm, number, 1, family);
+    };
+    const auto receives = [&](int32_t from, Family family) {
+      skip_receives(index, l, r, now, (uint32_t)from, comm, number, 1, family, r.posted.push(1));
+    };
+    for (int32_t other : members) {
+      if (kind == HS_EVENT_POST) sends(other, POST_START), sends(other, POST_COMPLETE);
+      else if (kind == HS_EVENT_START) receives(other, POST_START);
+      else if (kind == HS_EVENT_COMPLETE) sends(other, COMPLETE_WAIT), receives(other, POST_COMPLETE);
+      else if (kind == HS_EVENT_WAIT) receives(other, COMPLETE_WAIT);
     }
   }
 
@@ -170,6 +288,12 @@ struct Reading {
     l.visit.filled += bytes > 0;
   }
 
+  void count_received_of_any_size(LocationState &l) {
+    values_here(l)[MESSAGES_RECEIVED] += 1;
+    l.visit.messages++;
+    l.visit.filled++;
+  }
+
   void other(int thread, int32_t index, LocationState &l, RankState &r, int64_t now) {
     Decoder &d = l.decoder;
     if (d.kind == HS_EVENT_PAUSE) {
@@ -178,6 +302,17 @@ struct Reading {
     }
     if (d.kind == HS_EVENT_RESUME) {
       l.last = now;  // time in between belongs to nothing
+      return;
+    }
+    if (d.kind == HS_EVENT_SKIPPED) {
+      skip(thread, index, l, r, now);
+      return;
+    }
+    if (d.kind == HS_EVENT_CANCELLED) {
+      Request &q = r.requests.at(d.payload);
+      if (q.open && q.send != kNone && r.sends.holds(q.send)) cancel(thread, r, l.decoder.in->rank, q.send);
+      if (q.open && q.send == kNone && r.posted.holds(q.order)) r.posted[q.order] = 0;
+      r.requests.close(d.payload);
       return;
     }
     if (l.current < 0 || !l.visit.open) return;  // what belongs to no call says nothing
@@ -230,16 +365,12 @@ struct Reading {
       }
       case HS_EVENT_IRECV_DONE: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
-        count_received(l, bytes);
+        const bool not_told = bytes == HS_BYTES_NOT_TOLD;  // the send tells
+        if (not_told) count_received_of_any_size(l);
+        else count_received(l, bytes);
         await(r, l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE, &r.requests.at(w[2]));
+        r.receives[r.receives.end() - 1].size_not_told = not_told;
         r.requests.close(w[2]);
-        break;
-      }
-      case HS_EVENT_CANCELLED: {
-        Request &q = r.requests.at(d.payload);
-        if (q.open && q.send != kNone && r.sends.holds(q.send)) cancel(thread, r, l.decoder.in->rank, q.send);
-        if (q.open && q.send == kNone && r.posted.holds(q.order)) r.posted[q.order] = 0;
-        r.requests.close(d.payload);
         break;
       }
       case HS_EVENT_COLLECTIVE: {

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
+#include <unordered_set>
 #include <unordered_map>
 #include <vector>
 
@@ -16,7 +17,9 @@ constexpr int64_t kNone = -1;
 
 enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
 
-// Places (`at`, `..._at`) are those of the ENTER of a call in its location's words.
+// Places (`at`, `..._at`) are those of the ENTER of a call in its location's words. `skipped` messages
+// were not recorded, `left` of them are without a partner; they only keep others in their order.
+// Pairs that are `unsure` may be the wrong ones: they tell of no waits.
 struct Send {
   double enter = 0, receive_enter = 0, last_access = 0;
   uint64_t bytes = 0;
@@ -24,7 +27,9 @@ struct Send {
   int64_t next = kNone;
   int32_t node = -1, location = -1, receiver = -1, comm = -1, tag = 0, family = MESSAGE;
   int32_t receive_location = -1, receive_node = -1;
+  int64_t left = 1;
   bool matched = false, cancelled = false, used = false, queued = false;
+  bool skipped = false, unsure = false;
 };
 
 struct Receive {
@@ -34,7 +39,10 @@ struct Receive {
   int64_t next = kNone, order = 0;  // order: in which it was posted
   int32_t location = -1, posted_location = -1, posted_node = -1, sender = -1, comm = -1, tag = 0;
   int32_t family = MESSAGE, together = 1, send_location = -1, send_node = -1;
+  int64_t left = 1;
+  int32_t node = -1;  // that completes it
   bool matched = false, used = false;
+  bool skipped = false, unsure = false, size_not_told = false;
 };
 
 // A call that completed messages.
@@ -62,6 +70,7 @@ struct Arrival {
   double enter, leave;
   bool contributes, has_payload;
   int64_t at;
+  int64_t skipped = 0;  // instances from there on that this member took part in unrecorded
 };
 
 struct Access {  // the last access of a rank to a target's window before a fence
@@ -80,17 +89,24 @@ struct Instance {
   std::vector<uint8_t> contributes;
   std::vector<std::pair<int32_t, double>> accesses;
   int32_t number = -1;  // of its Synchronisation
-  bool complete = false;
+  bool complete = false, skipped = false;  // skipped: by some member
   std::atomic<int32_t> left{0};
 };
 
 struct Communicator {
   int32_t size = 0, present = 0, here = 0;  // here: members that this process replays
-  int64_t base = 0;
-  std::deque<std::unique_ptr<Instance>> instances;
+  struct Skip {
+    int64_t from, to;
+    int32_t here;  // 1 for a member that this process replays
+  };
+  int64_t base = 0;  // all before are done with
+  std::map<int64_t, std::unique_ptr<Instance>> instances;
+  std::vector<Skip> skips;
+  size_t skips_kept = 64;
+  std::vector<int64_t> reached;  // next instance of each place, where members skip some
   Instance *at(int64_t number) {
-    const int64_t index = number - base;
-    return index >= 0 && index < (int64_t)instances.size() ? instances[index].get() : nullptr;
+    const auto found = instances.find(number);
+    return found == instances.end() ? nullptr : found->second.get();
   }
 };
 
@@ -275,6 +291,8 @@ struct RankState {
   std::vector<int64_t> held;  // receives completed before others that were posted earlier
   Requests requests;
   Channels channels;
+  std::unordered_set<int32_t> unsure_comms;   // of its receives
+  std::unordered_set<int64_t> unsure_sends;   // comm, receiver
   PairTable pairs;
   std::vector<LateMessage> late;
   double latest_late = -1e300;

@@ -38,7 +38,7 @@ struct Settling : Matching {
       Instance *i = comms[c.comm].at(c.instance);
       if (i != nullptr && !i->complete && !last) break;
       if (i != nullptr) {
-        if (i->complete) settle_collective(thread, r, c, *i);
+        if (i->complete && !i->skipped) settle_collective(thread, r, c, *i);
         i->left--;
       }
     }
@@ -89,7 +89,7 @@ struct Settling : Matching {
     const Receive *latest[4] = {nullptr, nullptr, nullptr, nullptr};
     for (int32_t i = 0; i < call.receives; i++) {
       const Receive &m = r.receives[r.taken[call.first_receive + i]];
-      if (!m.matched) continue;
+      if (!m.matched || m.unsure) continue;
       const double wait = std::min(m.send_enter, call.leave) - call.enter;
       if (wait > longest[m.family]) { longest[m.family] = wait; latest[m.family] = &m; }
     }
@@ -142,7 +142,7 @@ struct Settling : Matching {
     if (r.late.empty()) return;
     for (int32_t i = 0; i < call.receives; i++) {
       const Receive &m = r.receives[r.taken[call.first_receive + i]];
-      if (!m.matched || m.family != MESSAGE || m.send_enter >= r.latest_late) continue;
+      if (!m.matched || m.unsure || m.family != MESSAGE || m.send_enter >= r.latest_late) continue;
       for (size_t k = 0; k < r.late.size();) {
         if (r.late[k].send_enter > m.send_enter) {
           const LateMessage &one = r.late[k];
@@ -246,8 +246,8 @@ struct Settling : Matching {
       Communicator &c = comms[comm];
       if (c.size < 2) continue;
       for (auto &held : c.instances) {
-        Instance &i = *held;
-        if (!i.complete || i.number >= 0 || !keep_causes) continue;
+        Instance &i = *held.second;
+        if (!i.complete || i.skipped || i.number >= 0 || !keep_causes) continue;
         const int o = i.operation;
         const bool synchronises = o == HS_OP_BARRIER || o == HS_OP_FENCE || o == HS_OP_INIT || o == HS_OP_FINALIZE ||
                                   (o >= HS_OP_ALLREDUCE && o <= HS_OP_REDUCE_SCATTER_BLOCK && i.last >= 0);

@@ -88,7 +88,7 @@ struct Sharing : Settling {
   void hand_in() {
     if (!shared()) return;
     Parcel parcel;
-    for (const auto *counts : {&events, &broken, &unknown, &scans, &synchronising}) parcel.put(*counts);
+    for (const auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) parcel.put(*counts);
     parcel.put(found->unmatched_sends);
     parcel.put(found->unmatched_receives);
     for (const auto &list : sizes) parcel.put(list);
@@ -104,7 +104,7 @@ struct Sharing : Settling {
     const std::vector<Parcel> came = gather(peers, parcel);
     for (int32_t p = 1; peers.own == 0 && p < peers.count; p++) {
       ParcelReader reader(came[p].bytes.data(), (int64_t)came[p].bytes.size());
-      for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising}) add(reader.list<int64_t>(), *counts);
+      for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) add(reader.list<int64_t>(), *counts);
       found->unmatched_sends += reader.one<int64_t>();
       found->unmatched_receives += reader.one<int64_t>();
       for (auto &list : sizes) add(reader.list<int64_t>(), list);

@@ -43,7 +43,8 @@ struct Replay : Sharing {
     arrivals.assign(threads, std::vector<std::vector<Arrival>>(threads));
     access_mail.assign(threads, std::vector<std::vector<Access>>(threads));
     sizes.assign(threads, std::vector<int64_t>(N * kSizes, 0));
-    for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising}) counts->assign(threads, 0);
+    for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives})
+      counts->assign(threads, 0);
     int64_t words = 0, present = 0, seen = 0;
     double begin = 1e300;
     for (int64_t i = 0; i < L; i++) {
@@ -121,9 +122,9 @@ struct Replay : Sharing {
           until += stretch;
           more = !last;
           for (Communicator &c : comms)
-            while (!c.instances.empty() && c.instances.front()->complete && c.instances.front()->left <= 0) {
-              c.instances.pop_front();
-              c.base++;
+            while (!c.instances.empty() && c.instances.begin()->second->complete && c.instances.begin()->second->left <= 0) {
+              c.base = c.instances.begin()->first + 1;
+              c.instances.erase(c.instances.begin());
             }
           if (progress) progress(double(total));
         });
@@ -155,10 +156,11 @@ struct Replay : Sharing {
       if (!own(rank)) continue;
       for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
         const Send &s = r.sends[k];
-        found->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0;
+        found->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0 && !s.skipped && !missing(s.receiver);
       }
       for (int64_t k = r.receives.base; k < r.receives.end(); k++)
-        found->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE;
+        found->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE &&
+                                     !r.receives[k].skipped && !missing(r.receives[k].sender);
     }
   }
 
@@ -173,6 +175,9 @@ struct Replay : Sharing {
       found->unknown += unknown[t];
       found->scans += scans[t];
       found->scans_synchronising += synchronising[t];
+      found->skipped_sends += skipped_sends[t];
+      found->skipped_receives += skipped_receives[t];
+      found->skipped_collectives += skipped_collectives[t];
     }
     std::vector<int64_t> waits_of(L, 0);
     for (RankState &r : ranks) {
@@ -183,7 +188,7 @@ struct Replay : Sharing {
       return a.node != b.node ? a.node < b.node : a.sender != b.sender ? a.sender < b.sender : a.receiver < b.receiver;
     });
     for (Communicator &c : comms)
-      for (auto &i : c.instances) found->incomplete_collectives += i->arrived > 0 && !i->complete;
+      for (auto &i : c.instances) found->incomplete_collectives += i.second->arrived > 0 && !i.second->complete;
     found->wait_starts.assign(L + 1, 0);
     for (int64_t i = 0; i < L; i++) found->wait_starts[i + 1] = found->wait_starts[i] + waits_of[i];
     found->make_waits();
@@ -249,7 +254,8 @@ void found_waits(const Found *f, int64_t most, const int32_t *metrics, ListedWai
 void found_delays(const Found *f, int64_t count, ListedWait *listed) { name_delays(*f, count, listed); }
 void found_counts(const Found *f, int64_t *out) {
   const int64_t counts[] = {f->events, f->broken, f->unmatched_sends, f->unmatched_receives,
-                            f->incomplete_collectives, f->scans, f->scans_synchronising, f->unknown};
-  for (int i = 0; i < 8; i++) out[i] = counts[i];
+                            f->incomplete_collectives, f->scans, f->scans_synchronising, f->unknown,
+                            f->skipped_sends, f->skipped_receives, f->skipped_collectives};
+  for (int i = 0; i < 11; i++) out[i] = counts[i];
 }
 }

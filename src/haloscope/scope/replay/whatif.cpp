@@ -95,6 +95,7 @@ class WhatIf {
         break;
       }
       case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); break;
+      case HS_EVENT_SKIPPED: skip(u, d); break;
       case HS_EVENT_COLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
         const Moment begin = u.frames.empty() ? moment(u, t) : u.frames.back().begin;
@@ -243,7 +244,7 @@ class WhatIf {
     auto &m = messages_[number];
     if (m.state & causal::SENT) {
       replay_.wake(m.sender_waits);
-      if (!learnt_) judge(m.send, m.post);
+      if (!learnt_ && !m.unseen) judge(m.send, m.post);
     }
     return number;
   }
@@ -269,13 +270,14 @@ class WhatIf {
         return Step::BLOCKED;
       }
       counts.unmatched_receives++;
-    } else {
+    } else if (!m.unseen) {
       Dependence one{m.send.at, (double)m.send.bytes, m.send.bytes == 0, false};
       if (set_.change == NETWORK) one.on.c = m.send.arrives;
       depend(u, one, t);
     }
     if (frame) {
-      part(u, d.words[1], posted_before ? costs::WAIT : costs::RECEIVE);
+      const bool told = (d.words[1] & HS_BYTES_NOT_TOLD) != HS_BYTES_NOT_TOLD;
+      part(u, told ? d.words[1] : m.state & causal::SENT && !m.unseen ? m.send.bytes : 1, posted_before ? costs::WAIT : costs::RECEIVE);
       frame->receives = true;
     }
     messages_.done(u.message, causal::RECEIVER_DONE);
@@ -301,13 +303,13 @@ class WhatIf {
         m.send.entered = frame.begin.t;
         m.send.left = t;
         m.send.kind = frame.receives ? costs::NOTHING : frame.kind;
-        if (m.state & causal::POSTED) judge(m.send, m.post);
+        if (m.state & causal::POSTED && !m.unseen) judge(m.send, m.post);
       } else if (!(m.state & causal::POSTED)) {
         if (replay_.wait_for(u, m.send.receiver)) {
           m.sender_waits = u.number;
           return Step::BLOCKED;
         }
-      } else {
+      } else if (!m.unseen) {
         u.dependences.push_back({m.post, (double)m.send.bytes, m.send.bytes == 0, true});
       }
       messages_.done(u.sends[i], causal::SENDER_DONE);
@@ -327,20 +329,49 @@ class WhatIf {
     costs.add(sent.kind, sent.bytes, waited, sent.left - (waited ? posted.t : sent.entered));
   }
 
+  // Messages or collectives that were not recorded, or a request that is over.
+  void skip(Line &u, const Decoder &d) {
+    const uint64_t flags = d.words[1];
+    const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
+    const bool has_request = d.words[2] < HS_NOBODY;
+    if (const Request *found = has_request ? request_of(u, (uint32_t)d.words[2]) : nullptr) {
+      const Request one = *found;
+      requests_[u.rank].erase({(uint32_t)d.words[2], 0});
+      if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
+      else if (one.message >= 0)
+        messages_.done(one.message, one.sends ? causal::SENDER_DONE : causal::RECEIVER_DONE);
+      return;
+    }
+    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
+    const int32_t comm = d.comm((uint32_t)d.words[0]);
+    const auto wake = [&](int32_t number) { replay_.wake(number); };
+    if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
+      if (d.payload >= (uint32_t)run_.rank_count) return;
+      const bool sent = flags & HS_SKIPPED_SENT;
+      const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
+      messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
+                     sent ? causal::SENT : causal::POSTED, count, wake);
+    } else if (!has_request && d.payload == HS_NOBODY) {
+      collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
+    }
+  }
+
   // ---- collectives ----
 
-  int64_t join(int32_t comm, int32_t place, const Decoder &d, const Moment &begin) {
-    const int64_t instance =
-        collectives_.enter(comm, place, (uint32_t)d.words[0], (uint32_t)(d.words[0] >> 32),
-                           {begin, d.words[1], d.words[2]});
-    if (instance < 0) return -1;
-    auto &one = collectives_.at(comm, instance);
+  void wake_members(causal::Instance<Entry> &one) {
     size_t kept = 0;
     for (int32_t number : one.waiting) {
       if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
       else one.waiting[kept++] = number;
     }
     one.waiting.resize(kept);
+  }
+  int64_t join(int32_t comm, int32_t place, const Decoder &d, const Moment &begin) {
+    const int64_t instance =
+        collectives_.enter(comm, place, (uint32_t)d.words[0], (uint32_t)(d.words[0] >> 32),
+                           {begin, d.words[1], d.words[2]});
+    if (instance < 0) return -1;
+    wake_members(collectives_.at(comm, instance));
     return instance;
   }
   Step part_from(Line &u, int32_t comm, int32_t place, double t) {

@@ -26,6 +26,7 @@ RECORDER_SOURCES: tuple[Path, ...] = tuple(
         "profile.c",
         "rank_files.c",
         "rehearsal.c",
+        "skips.c",
         "symbols.c",
         "text.c",
         "unwind.c",

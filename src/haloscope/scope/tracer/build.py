@@ -1,11 +1,7 @@
 """Builds what measures programs: the preloaded library, and the tracer of an MPI flavour.
 
-The preloaded library knows no MPI. At a program's first MPI call it runs this file as
-
-    python -m haloscope.scope.tracer.build LIBRARY VERSION ANSWER
-
-with the MPI library that it has found and what that says of itself; the path of the tracer, or
-``error: `` and a reason, is written to the file ANSWER. All that a flavour needs here is its own
+The preloaded library knows no MPI. At a program's first MPI call it runs ``answer.py``, which has
+the tracer built here. All that a flavour needs for this is its own
 ``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
 """
 
@@ -18,7 +14,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,7 @@ from typing import Any
 
 from haloscope.device.cache import Cache
 from haloscope.device.jit import find_compiler
-from haloscope.errors import HaloscopeError, MachineError
+from haloscope.errors import MachineError
 from haloscope.io.atomic import write_json
 from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
 from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
@@ -34,12 +29,12 @@ from haloscope.scope.tracer.trampolines import trampolines
 from haloscope.scope.tracer.wrappers import wrappers
 
 _HERE = Path(__file__).parent
-_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
+_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c", "stub_reason.c"))
 _STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"
     for part in (
-        *("world", "comms", "types", "requests", "pending", "windows", "clocks"),
+        *("world", "carriers", "comms", "types", "requests", "pending", "windows", "clocks"),
         "rehearsal",
     )
 )
@@ -49,6 +44,7 @@ _TRACER_HEADERS = (
 )
 _HIDDEN = "-fvisibility=hidden"
 _ASKING_TAKES_SECONDS = 60.0
+_SHOWN_DIGITS = 16
 _MOST_VERSIONS = 8  # of these sources whose tracers are noted
 
 _COMPILERS = (
@@ -265,6 +261,12 @@ def find_header(library: Path, version: str) -> Header:
     )
 
 
+def _identity() -> str:
+    """What tells the messages of one version of these sources from those of another."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
+
+
 def _sources() -> str:
     """A hash of all that decides about tracers but the MPI."""
     texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
@@ -357,23 +359,16 @@ def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Pat
         _TRACER_HEADERS,
         generated=[("mpi_wrappers.c", wrappers(header.declared))],
         # Linked with the library itself, by the name that the program knows it by.
-        flags=(*header.options, _HIDDEN, "-fno-plt", str(library), "-pthread"),
+        flags=(
+            *header.options,
+            f'-DHALOSCOPE_TRACER="{_identity()}"',
+            _HIDDEN,
+            "-fno-plt",
+            str(library),
+            "-pthread",
+        ),
         identity=f"{_state(library)}\n{version}\n{header.versions}",
         cache=kept,
     )
     _note_tracer(kept, library, tracer)
     return tracer
-
-
-def main(library: str, version: str, answer: str) -> None:
-    """Build a tracer and write where it lies, or why there is none, into a file."""
-    try:
-        text = str(build_tracer(Path(library), version))
-    except HaloscopeError as error:
-        text = f"error: {' '.join(str(error).split())}"
-    with Path(answer).open("w") as file:
-        file.write(f"{text}\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])

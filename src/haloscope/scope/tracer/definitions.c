@@ -106,7 +106,7 @@ void definitions_opening(double rate) {
   text_integer(&text, hs_recorder.rank);
   text_put(&text, ", \"size\": ");
   text_integer(&text, hs_recorder.size);
-  text_put(&text, ", \"format\": 1, \"host\": ");
+  text_put(&text, ", \"format\": 2, \"host\": ");
   text_string(&text, host);
   text_put(&text, ", \"pid\": ");
   text_integer(&text, hs_recorder.process);

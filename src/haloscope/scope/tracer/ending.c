@@ -181,6 +181,8 @@ void hs_finish(void) {
   }
   if (hs_recorder.mode == MODE_PROFILE) profile_write(rate);
   tell_last(rate, heap);
+  if (hs_recorder.mpi_runs)
+    tell_number("{\"early\": ", tick - clock_base(), "}\n");
   tell_number("{\"end\": true, \"at\": ", tick - clock_base(), "}\n");
   definitions_close();
   hs_me = NULL;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+static const uint8_t further_words[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+
 /* --- words of a trace -------------------------------------------------------------------- */
 
 /* The ticks since the event before, with a word of its own where they do not fit. */
@@ -36,6 +38,9 @@ static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, 
   me->events++;
 }
 
+/* What was not recorded until now but has its place before what follows. */
+static void tell_skipped(struct location *me);
+
 /* A full disk ends the recording: then the location is paused, and nothing may be put. */
 static inline void make_room(struct location *me) {
   if (UNLIKELY(me->next >= me->limit) && me->base) buffer_roll(me);
@@ -44,6 +49,46 @@ static inline void make_room(struct location *me) {
 static int has_room(struct location *me) {
   make_room(me);
   return !(me->odd & ODD_PAUSED);
+}
+
+static void tell_skipped(struct location *me) {
+  for (uint32_t i = 0; me->skips && i <= me->skip_mask; i++) {
+    struct skipped *one = &me->skips[i];
+    if (one->count == 0) continue;
+    if (!has_room(me)) return;
+    put_words(me, me->last, HS_EVENT_SKIPPED, one->peer,
+              (uint64_t[]){one->channel, (one->count & HS_SKIPPED_COUNT) | one->flag, HS_NOBODY}, 3);
+    one->count = 0;
+  }
+  for (uint32_t i = 0; i < me->deferred_count; i++) {
+    const struct deferred *one = &me->deferred[i];
+    if (!has_room(me)) return;
+    put_words(me, me->last, one->kind, one->payload, one->words, further_words[one->kind]);
+  }
+  me->skipped = me->skip_count = me->deferred_count = 0;
+  me->skip_messages = 0;
+}
+
+/* Whether what was skipped has to be told before this event. What does not is told seldom. */
+static int comes_after_skipped(const struct location *me, uint32_t kind, uint32_t payload,
+                               uint64_t channel) {
+  enum { MOST_MESSAGES = 256 };
+  if (me->skip_messages >= MOST_MESSAGES || me->deferred_count) return 1;
+  switch (kind) {
+    case HS_EVENT_SEND:
+    case HS_EVENT_ISEND:
+      return skips_holds(me, payload, channel, HS_SKIPPED_SENT);
+    case HS_EVENT_RECV:
+      return skips_holds(me, payload, channel, HS_SKIPPED_RECEIVED);
+    case HS_EVENT_COLLECTIVE:
+    case HS_EVENT_ICOLLECTIVE:
+      return skips_holds(me, HS_NOBODY, payload, 0);
+    case HS_EVENT_IRECV:
+    case HS_EVENT_SKIPPED:
+      return 1;
+    default:
+      return 0;
+  }
 }
 
 /* --- one visit, recorded ----------------------------------------------------------------- */
@@ -300,23 +345,23 @@ void hs_leave(uint32_t region) {
 
 /* --- events within regions ---------------------------------------------------------------- */
 
-static const uint8_t further_words[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
-
 static int takes_time_of_enter(uint32_t kind) {
   return kind == HS_EVENT_SEND || kind == HS_EVENT_ISEND || kind == HS_EVENT_IRECV ||
          kind == HS_EVENT_PUT || kind == HS_EVENT_GET || kind == HS_EVENT_POST ||
-         kind == HS_EVENT_START || kind == HS_EVENT_LAUNCH;
+         kind == HS_EVENT_START || kind == HS_EVENT_LAUNCH || kind == HS_EVENT_SKIPPED;
 }
 
-void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
-              uint64_t fourth) {
+int hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
+             uint64_t fourth) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy) || kind <= HS_EVENT_LEAVE || kind >= HS_EVENT_KINDS) return;
+  if (!me || UNLIKELY(me->busy) || kind <= HS_EVENT_LEAVE || kind >= HS_EVENT_KINDS) return 0;
   me->busy = 1;
   COMPILER_BARRIER();
   int on = LIKELY(me->turn == hs_recorder.turn) || hs_take_turn(me);
-  if (LIKELY(on && has_room(me))) {
-    uint64_t words[4] = {first, second, third, fourth};
+  uint64_t words[4] = {first, second, third, fourth};
+  const int recorded = on && has_room(me);
+  if (LIKELY(recorded)) {
+    if (UNLIKELY(me->skipped) && comes_after_skipped(me, kind, payload, first)) tell_skipped(me);
     uint64_t tick = me->last;
     if (!takes_time_of_enter(kind)) {
       if (!me->stamped) tick = now();
@@ -328,7 +373,20 @@ void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, 
       me->last = tick;
       profile_message(me, kind, payload, words);
     }
+  } else if (on) {
+    skips_take(me, kind, payload, words);
   }
+  COMPILER_BARRIER();
+  me->busy = 0;
+  return recorded;
+}
+
+void hs_skip(uint32_t peer, uint64_t channel, uint64_t flag) {
+  struct location *me = here();
+  if (!me || UNLIKELY(me->busy)) return;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  if (LIKELY(me->turn == hs_recorder.turn) || hs_take_turn(me)) skips_add(me, peer, channel, flag);
   COMPILER_BARRIER();
   me->busy = 0;
 }
@@ -377,6 +435,7 @@ void location_close_calls(struct location *me, uint64_t tick) {
     me->shadow_depth = 0;
     location_resume(me, tick);
   }
+  if (me->skipped && !(me->odd & ODD_PAUSED)) tell_skipped(me);
   if (!(me->odd & ODD_PAUSED)) location_leave_to(me, NULL, tick);
 }
 
@@ -410,6 +469,7 @@ void location_resume(struct location *me, uint64_t tick) {
   me->odd &= ~(uint32_t)ODD_PAUSED;
   me->away += tick - me->paused_since;
   if (tracing(me)) put(me, tick, HS_EVENT_RESUME, 0);
+  if (me->skipped) tell_skipped(me);
   if (me->odd & ODD_COUNTERS) counters_resume(me);
   me->depth -= entered;
   me->shadow_depth = 0;

@@ -73,6 +73,18 @@ struct pair {
   uint64_t messages, empty, bytes;
 };
 
+/* Messages of a channel, or collectives of a communicator, that were not recorded. */
+struct skipped {
+  uint64_t channel, flag, count; /* count 0: the place is empty */
+  uint32_t peer;
+};
+
+/* An event that could not be recorded in a pause, and is when it is over. */
+struct deferred {
+  uint32_t kind, payload;
+  uint64_t words[3];
+};
+
 struct child_slot {
   const struct node *parent;
   const void *site;
@@ -103,6 +115,7 @@ struct location {
   uint64_t last;          /* tick of the last event */
   uint64_t away;          /* profile mode: ticks of pauses so far */
   uint64_t events;
+  uint32_t skipped;       /* channels with messages that are still to be told, and events deferred */
   uint32_t depth, beyond; /* calls open; calls open that are too deep to record */
   uint32_t number;
   /* Less often: */
@@ -122,6 +135,11 @@ struct location {
   struct pair *pairs;
   struct pair *last_pair;
   uint32_t pair_mask, pair_count;
+  struct skipped *skips;
+  uint32_t skip_mask, skip_count;
+  uint64_t skip_messages; /* together */
+  struct deferred *deferred;
+  uint32_t deferred_count, deferred_room;
   struct file file;
   char *base;
   size_t length;     /* of the window */
@@ -155,6 +173,7 @@ struct recorder {
   uint32_t unwind;
   uint32_t counters;
   int rank, size, attached;
+  int mpi_runs;
   char mpi[128], threads[16];
   struct location *locations;
   uint32_t location_count;
@@ -266,6 +285,11 @@ void location_count_open(struct location *me, uint64_t tick);
 void location_pause(struct location *me, uint64_t tick);
 void location_resume(struct location *me, uint64_t tick);
 void location_region(struct location *me, uint32_t region, uint64_t begin, uint64_t end);
+
+/* skips.c */
+void skips_add(struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
+int skips_holds(const struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
+void skips_take(struct location *me, uint32_t kind, uint32_t payload, const uint64_t *words);
 
 /* profile.c */
 void profile_message(struct location *me, uint32_t kind, uint32_t peer, const uint64_t *words);

@@ -66,13 +66,14 @@ static uint64_t clock_identity(int rank) {
 static void make_groups(void) {
   int rank, place;
   MPI_Comm half;
+  if (hs_carriers == MPI_COMM_NULL) return;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const uint64_t mine = clock_identity(rank);
   /* One clock for all, as on one host: nothing to compare, nothing to keep. */
   uint64_t own[2] = {mine, ~mine}, least[2];
-  PMPI_Allreduce(own, least, 2, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
+  PMPI_Allreduce(own, least, 2, MPI_UINT64_T, MPI_MIN, hs_carriers);
   if (least[0] == ~least[1]) return;
-  PMPI_Comm_dup(MPI_COMM_WORLD, &everyone);
+  PMPI_Comm_dup(hs_carriers, &everyone);
   /* A colour has 31 bits: too few to tell the hosts of a large machine apart for sure. */
   PMPI_Comm_split(everyone, (int)(mine >> 33), rank, &half);
   PMPI_Comm_split(half, (int)(mine & 0x7fffffff), rank, &group);

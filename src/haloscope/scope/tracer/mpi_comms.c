@@ -357,9 +357,9 @@ void hs_drop_comm(struct hs_comm *comm) {
   hs_release_comm(comm);
 }
 
-void hs_tell_created(MPI_Comm handle, uint32_t operation) {
+void hs_tell_created(uint32_t region, MPI_Comm handle, uint32_t operation) {
   const struct hs_comm *comm = hs_comm_of(handle);
-  if (comm) hs_tell_collective(comm, operation | HS_NO_ROOT, 0, 0);
+  if (comm) hs_tell_collective(region, comm, operation | HS_NO_ROOT, 0, 0);
 }
 
 /* ---- groups ---- */

@@ -160,7 +160,7 @@ int pending_take(MPI_Request handle, struct hs_request *what) {
   struct hs_request *record = locked_first(key_of(handle), &shard);
   if (record == NULL) return 0;
   *what = *record;
-  if (record->persistent) record->active = record->cancelled = 0;
+  if (record->persistent) record->active = record->cancelled = record->told = 0;
   else drop_first(shard, key_of(handle));
   hs_spin_drop(&shard->lock);
   return 1;
@@ -175,24 +175,45 @@ void pending_put_back(MPI_Request handle, const struct hs_request *what) {
   } else if (record) {
     record->active = what->active;
     record->cancelled = what->cancelled;
+    record->told = what->told;
   }
   hs_spin_drop(&shard->lock);
 }
 
 /* Change the request that a handle stands for; returns what it was then, of no kind without one. */
-struct hs_request pending_start(MPI_Request handle, int recorded) {
+struct hs_request pending_start(MPI_Request handle) {
   struct shard *shard;
   struct hs_request now = {.kind = HS_PENDING_NONE};
   struct hs_request *record = locked_first(key_of(handle), &shard);
   if (record == NULL) return now;
   if (record->persistent) {
-    record->active = recorded;
-    record->cancelled = 0;
+    record->active = 1;
+    record->cancelled = record->told = 0;
     record->number = hs_next_number();
     now = *record;
   }
   hs_spin_drop(&shard->lock);
   return now;
+}
+
+void pending_unrecorded(MPI_Request handle) {
+  struct shard *shard;
+  struct hs_request *record = locked_first(key_of(handle), &shard);
+  if (record == NULL) return;
+  record->number = HS_NOBODY;
+  hs_spin_drop(&shard->lock);
+}
+
+int pending_tell(MPI_Request handle, struct hs_request *what) {
+  struct shard *shard;
+  if (handle == MPI_REQUEST_NULL) return 0;
+  struct hs_request *record = locked_first(key_of(handle), &shard);
+  if (record == NULL) return 0;
+  const int first = !record->told && record->active;
+  *what = *record;
+  record->told = 1;
+  hs_spin_drop(&shard->lock);
+  return first;
 }
 
 void pending_cancel(MPI_Request handle) {
@@ -203,14 +224,14 @@ void pending_cancel(MPI_Request handle) {
   hs_spin_drop(&shard->lock);
 }
 
-struct hs_comm *pending_drop(MPI_Request handle) {
+int pending_drop(MPI_Request handle, struct hs_request *what) {
   struct shard *shard;
   struct hs_request *record = locked_first(key_of(handle), &shard);
-  if (record == NULL) return NULL;
-  struct hs_comm *comm = record->comm;
+  if (record == NULL) return 0;
+  *what = *record;
   drop_first(shard, key_of(handle));
   hs_spin_drop(&shard->lock);
-  return comm;
+  return 1;
 }
 
 /* Open MPI may start another request in place of one that it is not yet done with. */

@@ -8,12 +8,14 @@
 
 int pending_take(MPI_Request handle, struct hs_request *what);
 void pending_put_back(MPI_Request handle, const struct hs_request *what);
-struct hs_request pending_start(MPI_Request handle, int recorded);
+struct hs_request pending_start(MPI_Request handle);
+void pending_unrecorded(MPI_Request handle); /* the start of a persistent one was not recorded */
+int pending_tell(MPI_Request handle, struct hs_request *what); /* its completion, once */
 void pending_rename(MPI_Request before, MPI_Request after);
 void pending_cancel(MPI_Request handle);
 
-/* Forget the request; returns the communicator that is to be given to hs_release_comm, or NULL. */
-struct hs_comm *pending_drop(MPI_Request handle);
+/* Forget the request; 0 where there is none. Its communicator is to be given to hs_release_comm. */
+int pending_drop(MPI_Request handle, struct hs_request *what);
 
 #pragma GCC visibility pop
 

@@ -22,12 +22,12 @@ static void call(void) {
 }
 static void send_call(void) {
   open_call();
-  hs_tell_send(0, own_rank, 0, MPI_COMM_WORLD);
+  hs_tell_send(0, 0, own_rank, 0, MPI_COMM_WORLD);
   close_call();
 }
 static void receive_call(void) {
   open_call();
-  hs_tell_receive(MPI_SUCCESS, &came, hs_comm_of(MPI_COMM_WORLD));
+  hs_tell_receive(0, MPI_SUCCESS, &came, hs_comm_of(MPI_COMM_WORLD));
   close_call();
 }
 

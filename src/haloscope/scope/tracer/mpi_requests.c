@@ -12,27 +12,44 @@ enum { FEW = 32 };
 
 /* ---- starting ---- */
 
-uint32_t hs_tell_isend(uint64_t bytes, int dest, int tag, MPI_Comm handle) {
+uint32_t hs_tell_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
   const struct hs_comm *comm = hs_comm_of(handle);
   const uint32_t peer = comm ? hs_peer(comm, dest) : HS_NOBODY;
   if (peer == HS_NOBODY) return HS_NOBODY;
+  if (!HS_RECORDED) {
+    hs_skip(peer, hs_channel(comm, tag), HS_SKIPPED_SENT);
+    return HS_NOBODY;
+  }
   const uint32_t number = hs_next_number();
-  hs_event(HS_EVENT_ISEND, peer, hs_channel(comm, tag), bytes, number, 0);
-  return number;
+  return hs_event(HS_EVENT_ISEND, peer, hs_channel(comm, tag), bytes, number, 0) ? number : HS_NOBODY;
 }
 
-uint32_t hs_tell_irecv(void) {
+uint32_t hs_tell_irecv(uint32_t region, int source) {
+  if (!HS_RECORDED || source == MPI_PROC_NULL) return HS_NOBODY;
   const uint32_t number = hs_next_number();
-  hs_event(HS_EVENT_IRECV, number, 0, 0, 0, 0);
-  return number;
+  return hs_event(HS_EVENT_IRECV, number, 0, 0, 0, 0) ? number : HS_NOBODY;
 }
 
-uint32_t hs_tell_icollective(const struct hs_comm *comm, uint64_t operation, uint64_t sent,
-                             uint64_t received) {
+uint32_t hs_tell_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                             uint64_t sent, uint64_t received) {
   if (comm->between) return HS_NOBODY;
+  if (!HS_RECORDED) {
+    hs_skip(HS_NOBODY, comm->number, 0);
+    return HS_NOBODY;
+  }
   const uint32_t number = hs_next_number();
-  hs_event(HS_EVENT_ICOLLECTIVE, comm->number, operation, sent, received, number);
-  return number;
+  return hs_event(HS_EVENT_ICOLLECTIVE, comm->number, operation, sent, received, number)
+             ? number
+             : HS_NOBODY;
+}
+
+/* A receive that was posted without being recorded counts where it was posted, if it is known which
+ * messages it takes; else when it is completed. True where it counts now. */
+static int skip_receive(const struct hs_comm *comm, int source, int tag) {
+  if (source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG) return 0;
+  const uint32_t peer = hs_peer(comm, source);
+  if (peer != HS_NOBODY) hs_skip(peer, hs_channel(comm, tag), HS_SKIPPED_RECEIVED);
+  return 1;
 }
 
 /* A message to or from nobody is kept, too: its handle may be that of others. */
@@ -45,16 +62,31 @@ void hs_track_send(MPI_Request handle, uint32_t number) {
                                         .active = 1, .number = number});
 }
 
-void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm) {
-  hs_track(handle, &(struct hs_request){.kind = comm ? HS_PENDING_RECEIVE : HS_PENDING_NONE,
-                                        .active = 1, .number = number, .comm = comm});
+void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm, int source, int tag) {
+  int tells = comm != NULL && source != MPI_PROC_NULL;
+  if (tells && number == HS_NOBODY && skip_receive(comm, source, tag)) tells = 0;
+  hs_track(handle, &(struct hs_request){.kind = tells ? HS_PENDING_RECEIVE : HS_PENDING_NONE,
+                                        .active = 1, .number = number, .comm = tells ? comm : NULL,
+                                        .source = source, .tag = tag});
 }
 
 void hs_track_exchange(MPI_Request handle, uint32_t send, uint32_t receive, MPI_Comm comm,
-                       int source, int tag, uint64_t bytes) {
+                       int source, int tag) {
+  struct hs_comm *found = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
+  if (found && receive == HS_NOBODY && skip_receive(found, source, tag)) found = NULL;
   hs_track(handle, &(struct hs_request){.kind = HS_PENDING_EXCHANGE, .active = 1, .number = send,
-                                        .receive = receive, .comm = hs_comm_of(comm),
-                                        .source = source, .tag = tag, .second = bytes});
+                                        .receive = receive, .comm = found, .source = source,
+                                        .tag = tag});
+}
+
+void hs_track_file(MPI_Request handle, uint32_t written, int recorded) {
+  hs_track(handle, &(struct hs_request){.kind = recorded ? HS_PENDING_FILE : HS_PENDING_NONE,
+                                        .active = 1, .number = written});
+}
+
+void hs_track_other(MPI_Request handle, int persistent) {
+  hs_track(handle, &(struct hs_request){.kind = HS_PENDING_NONE, .active = 1,
+                                        .persistent = (uint8_t)persistent});
 }
 
 void hs_track_collective(MPI_Request handle, uint32_t number) {
@@ -79,10 +111,11 @@ void hs_keep_send(MPI_Request handle, uint64_t bytes, int dest, int tag, MPI_Com
   hs_track(handle, &kept);
 }
 
-void hs_keep_receive(MPI_Request handle, int source, MPI_Comm comm) {
+void hs_keep_receive(MPI_Request handle, int source, int tag, MPI_Comm comm) {
   struct hs_comm *found = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
   hs_track(handle, &(struct hs_request){.kind = found ? HS_PENDING_RECEIVE : HS_PENDING_NONE,
-                                        .persistent = 1, .comm = found});
+                                        .persistent = 1, .comm = found, .source = source,
+                                        .tag = tag});
 }
 
 void hs_keep_collective(MPI_Request handle, struct hs_comm *comm, uint64_t operation,
@@ -93,14 +126,28 @@ void hs_keep_collective(MPI_Request handle, struct hs_comm *comm, uint64_t opera
 }
 
 static void start(uint32_t region, MPI_Request handle) {
-  const struct hs_request now = pending_start(handle, HS_RECORDED);
-  if (!HS_RECORDED) return;
-  if (now.kind == HS_PENDING_SEND)
-    hs_event(HS_EVENT_ISEND, now.peer, now.first, now.second, now.number, 0);
-  else if (now.kind == HS_PENDING_RECEIVE)
-    hs_event(HS_EVENT_IRECV, now.number, 0, 0, 0, 0);
-  else if (now.kind == HS_PENDING_COLLECTIVE)
-    hs_event(HS_EVENT_ICOLLECTIVE, now.comm->number, now.first, now.second, now.third, now.number);
+  const struct hs_request now = pending_start(handle);
+  int recorded = 0;
+  switch (now.kind) {
+    case HS_PENDING_SEND:
+      if (HS_RECORDED) recorded = hs_event(HS_EVENT_ISEND, now.peer, now.first, now.second, now.number, 0);
+      else hs_skip(now.peer, now.first, HS_SKIPPED_SENT);
+      break;
+    case HS_PENDING_RECEIVE:
+      recorded = HS_RECORDED && hs_event(HS_EVENT_IRECV, now.number, 0, 0, 0, 0);
+      if (!recorded) skip_receive(now.comm, now.source, now.tag);
+      break;
+    case HS_PENDING_COLLECTIVE:
+      if (HS_RECORDED)
+        recorded = hs_event(HS_EVENT_ICOLLECTIVE, now.comm->number, now.first, now.second, now.third,
+                            now.number);
+      else
+        hs_skip(HS_NOBODY, now.comm->number, 0);
+      break;
+    default:
+      return;
+  }
+  if (!recorded) pending_unrecorded(handle);
 }
 
 /* ---- completing ---- */
@@ -121,43 +168,54 @@ uint64_t hs_received_bytes(const MPI_Status *status) {
   return many > 0 ? (uint64_t)many : 0;
 }
 
+/* A receive that is over: completed with a status, or never to be known of again without one. What
+ * was not recorded when it was posted counts now, where it did not then. */
 static void tell_received(const struct hs_request *what, uint32_t number, int source, int tag,
                           uint64_t bytes) {
   const uint32_t peer = hs_peer(what->comm, source);
   if (peer == HS_NOBODY) return;
-  hs_event(HS_EVENT_IRECV_DONE, peer, hs_channel(what->comm, tag), bytes, number, 0);
+  const uint64_t channel = hs_channel(what->comm, tag);
+  if (number != HS_NOBODY) hs_event(HS_EVENT_IRECV_DONE, peer, channel, bytes, number, 0);
+  else if (what->source == MPI_ANY_SOURCE || what->tag == MPI_ANY_TAG)
+    hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
-/* MPICH (to version 5.0 at least) leaves the status of MPI_Isendrecv as it is or fills it with
- * nonsense: then what was asked for has to do. */
+/* From here on it is not known which messages of the communicator belong together here. */
+static void tell_unsure(const struct hs_request *what, uint32_t number, uint32_t peer,
+                        uint64_t channel, uint64_t flag) {
+  if (what->comm) hs_event(HS_EVENT_SKIPPED, peer, channel, HS_SKIPPED_UNSURE | flag, number, 0);
+}
+
+/* MPICH (to version 5.0 at least) fills the status of MPI_Isendrecv with what one of its own messages
+ * had: then the message is the one that was asked for, and its bytes are those that were sent. */
 static void tell_exchanged(const struct hs_request *what, const MPI_Status *status) {
-  int source = status->MPI_SOURCE, tag = status->MPI_TAG;
-  const int any = what->source == MPI_ANY_SOURCE || what->tag == MPI_ANY_TAG;
-  if (source == what->source && tag == what->tag) {
-    tell_received(what, what->receive, source, tag, hs_received_bytes(status));
-  } else if (!any) {
-    tell_received(what, what->receive, what->source, what->tag, what->second);
-  } else {
 #ifdef OPEN_MPI
-    tell_received(what, what->receive, source, tag, hs_received_bytes(status));
+  tell_received(what, what->receive, status->MPI_SOURCE, status->MPI_TAG, hs_received_bytes(status));
 #else
-    hs_say_once("a message that MPI_Isendrecv has received from anybody is left out: this MPI does "
-                "not tell its sender");
-#endif
+  (void)status;
+  if (what->source != MPI_ANY_SOURCE && what->tag != MPI_ANY_TAG) {
+    tell_received(what, what->receive, what->source, what->tag, HS_BYTES_NOT_TOLD);
+    return;
   }
+  tell_unsure(what, what->receive, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+  hs_say_once("a message that MPI_Isendrecv has received from anybody is left out, and further ones "
+              "of its communicator show no waits: this MPI does not tell the sender");
+#endif
 }
 
 static void tell_done(const struct hs_request *what, const MPI_Status *status) {
   int cancelled = 0;
-  if (what->kind == HS_PENDING_NONE || (what->persistent && !what->active)) return;
+  if (what->kind == HS_PENDING_NONE || what->told || (what->persistent && !what->active)) return;
   if (HS_UNLIKELY(what->cancelled)) PMPI_Test_cancelled(status, &cancelled);
   if (cancelled) {
-    hs_event(HS_EVENT_CANCELLED, what->number, 0, 0, 0, 0);
+    if (what->number != HS_NOBODY) hs_event(HS_EVENT_CANCELLED, what->number, 0, 0, 0, 0);
+    else if (what->kind == HS_PENDING_RECEIVE && what->source != MPI_ANY_SOURCE && what->tag != MPI_ANY_TAG)
+      tell_unsure(what, HS_NOBODY, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED); /* counted */
     return;
   }
   switch (what->kind) {
     case HS_PENDING_SEND:
-      hs_event(HS_EVENT_ISEND_DONE, what->number, 0, 0, 0, 0);
+      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, what->number, 0, 0, 0, 0);
       break;
     case HS_PENDING_RECEIVE:
       tell_received(what, what->number, status->MPI_SOURCE, status->MPI_TAG,
@@ -165,18 +223,63 @@ static void tell_done(const struct hs_request *what, const MPI_Status *status) {
       break;
     case HS_PENDING_EXCHANGE:
       if (what->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, what->number, 0, 0, 0, 0);
-      if (what->comm && what->receive != HS_NOBODY) tell_exchanged(what, status);
+      if (what->comm) tell_exchanged(what, status);
       break;
     case HS_PENDING_COMM:
       hs_new_comm(what->parent, *what->made, 0);
-      hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
+      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
       break;
     case HS_PENDING_COLLECTIVE:
-      hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
+      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
+      break;
+    case HS_PENDING_FILE:
+      hs_tell_bytes(what->number, hs_received_bytes(status));
       break;
     default:
       break;
   }
+}
+
+/* The program gives a request away before it is completed. Which message a receive will take is
+ * known where it was asked for, or where it has come already. */
+static void tell_freed(const struct hs_request *what, MPI_Request handle) {
+  MPI_Status status;
+  int done = 0;
+  const int receives = what->kind == HS_PENDING_RECEIVE ||
+                       (what->kind == HS_PENDING_EXCHANGE && what->comm != NULL);
+  const uint32_t number = what->kind == HS_PENDING_EXCHANGE ? what->receive : what->number;
+  if (what->told || !what->active || !(receives || what->cancelled)) return;
+  if (PMPI_Request_get_status(handle, &done, &status) != MPI_SUCCESS) done = 0;
+  if (what->cancelled) {
+    int cancelled = 0;
+    if (done) PMPI_Test_cancelled(&status, &cancelled);
+    if (cancelled) {
+      if (number != HS_NOBODY) hs_event(HS_EVENT_CANCELLED, number, 0, 0, 0, 0);
+      return;
+    }
+    if (!receives) {
+      if (!done && what->kind == HS_PENDING_SEND)
+        tell_unsure(what, HS_NOBODY, what->peer, what->first, HS_SKIPPED_SENT);
+      return;
+    }
+    if (!done) {
+      tell_unsure(what, number, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+      return;
+    }
+  }
+  const int any = what->source == MPI_ANY_SOURCE || what->tag == MPI_ANY_TAG;
+  const int known = done && what->kind == HS_PENDING_RECEIVE;
+  if (any && !known) {
+    tell_unsure(what, number, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+    return;
+  }
+  const uint32_t peer = hs_peer(what->comm, any ? status.MPI_SOURCE : what->source);
+  const uint64_t channel = hs_channel(what->comm, any ? status.MPI_TAG : what->tag);
+  if (peer == HS_NOBODY) return;
+  if (number != HS_NOBODY)
+    hs_event(HS_EVENT_SKIPPED, peer, channel, 1 | HS_SKIPPED_RECEIVED, number, 0);
+  else if (any)
+    hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
 /* What a call that may complete requests has been given. MPI nulls the program's own handles. */
@@ -383,10 +486,12 @@ int hs_own_Startall(uint32_t region, int count, MPI_Request requests[]) {
 }
 
 int hs_own_Request_free(uint32_t region, MPI_Request *request) {
-  struct hs_comm *comm = pending_drop(*request);
+  struct hs_request what;
+  const int known = pending_drop(*request, &what);
   (void)region;
+  if (known) tell_freed(&what, *request);
   const int code = PMPI_Request_free(request);
-  hs_release_comm(comm);
+  if (known) hs_release_comm(what.comm);
   return code;
 }
 
@@ -395,3 +500,74 @@ int hs_own_Cancel(uint32_t region, MPI_Request *request) {
   pending_cancel(*request);
   return PMPI_Cancel(request);
 }
+
+/* ---- completed, but kept ---- */
+
+/* A request that is done, as MPI_Request_get_status says: its completion is told once. */
+static void told_by_status(uint32_t region, uint32_t *stand_in, MPI_Request handle,
+                           const MPI_Status *status) {
+  struct hs_request what;
+  if (!pending_tell(handle, &what)) return;
+  if (!HS_RECORDED && *stand_in == HS_FILTERED && what.kind) {
+    *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
+    if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
+  }
+  tell_done(&what, status);
+}
+
+int hs_own_Request_get_status(uint32_t region, MPI_Request request, int *flag, MPI_Status *status) {
+  MPI_Status own;
+  uint32_t stand_in = HS_FILTERED;
+  if (status == MPI_STATUS_IGNORE) status = &own;
+  *flag = 0;
+  const int code = PMPI_Request_get_status(request, flag, status);
+  if (code == MPI_SUCCESS && *flag) told_by_status(region, &stand_in, request, status);
+  if (stand_in != HS_FILTERED) hs_leave(stand_in);
+  return code;
+}
+
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+#pragma weak PMPI_Request_get_status_any
+#pragma weak PMPI_Request_get_status_all
+#pragma weak PMPI_Request_get_status_some
+
+int hs_own_Request_get_status_any(uint32_t region, int count, const MPI_Request requests[], int *index,
+                                  int *flag, MPI_Status *status) {
+  MPI_Status own;
+  uint32_t stand_in = HS_FILTERED;
+  if (status == MPI_STATUS_IGNORE) status = &own;
+  *flag = 0;
+  const int code = PMPI_Request_get_status_any(count, requests, index, flag, status);
+  if (code == MPI_SUCCESS && *flag && *index >= 0 && *index < count)
+    told_by_status(region, &stand_in, requests[*index], status);
+  if (stand_in != HS_FILTERED) hs_leave(stand_in);
+  return code;
+}
+
+int hs_own_Request_get_status_all(uint32_t region, int count, const MPI_Request requests[], int *flag,
+                                  MPI_Status *statuses) {
+  uint32_t stand_in = HS_FILTERED;
+  MPI_Status *own = statuses;
+  if (own == MPI_STATUSES_IGNORE && count > 0) own = malloc((size_t)count * sizeof *own);
+  *flag = 0;
+  const int code = PMPI_Request_get_status_all(count, requests, flag, own ? own : statuses);
+  for (int i = 0; code == MPI_SUCCESS && *flag && own && i < count; i++)
+    told_by_status(region, &stand_in, requests[i], &own[i]);
+  if (stand_in != HS_FILTERED) hs_leave(stand_in);
+  if (own != statuses) free(own);
+  return code;
+}
+
+int hs_own_Request_get_status_some(uint32_t region, int incount, const MPI_Request requests[],
+                                   int *outcount, int indices[], MPI_Status *statuses) {
+  uint32_t stand_in = HS_FILTERED;
+  MPI_Status *own = statuses;
+  if (own == MPI_STATUSES_IGNORE && incount > 0) own = malloc((size_t)incount * sizeof *own);
+  const int code = PMPI_Request_get_status_some(incount, requests, outcount, indices, own ? own : statuses);
+  const int done = code == MPI_SUCCESS && *outcount != MPI_UNDEFINED && own ? *outcount : 0;
+  for (int i = 0; i < done; i++) told_by_status(region, &stand_in, requests[indices[i]], &own[i]);
+  if (stand_in != HS_FILTERED) hs_leave(stand_in);
+  if (own != statuses) free(own);
+  return code;
+}
+#endif

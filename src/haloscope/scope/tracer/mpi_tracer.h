@@ -9,8 +9,8 @@
  *   ... events that stand after it
  *   HS_END                                   leaves the region
  *
- * Where the user's filter names the function, `region` is HS_FILTERED: then only the tables of
- * communicators, requests and windows are kept up to date.
+ * Where the user's filter names the function, `region` is HS_FILTERED: then the tables of
+ * communicators, requests and windows are kept up to date, and messages are counted (hs_skip).
  */
 #ifndef HALOSCOPE_MPI_TRACER_H
 #define HALOSCOPE_MPI_TRACER_H
@@ -169,21 +169,26 @@ static inline uint64_t hs_channel(const struct hs_comm *comm, int tag) {
 /* What MPI refuses with an error is no message. */
 #define HS_CAN_SEND(count, type, tag) ((count) >= 0 && (tag) >= 0 && (type) != MPI_DATATYPE_NULL)
 
-static inline void hs_tell_send(uint64_t bytes, int dest, int tag, MPI_Comm handle) {
+static inline void hs_tell_send(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
   const struct hs_comm *comm = hs_comm_of(handle);
   if (comm == NULL) return;
   const uint32_t peer = hs_peer(comm, dest);
-  if (peer != HS_NOBODY) hs_event(HS_EVENT_SEND, peer, hs_channel(comm, tag), bytes, 0, 0);
+  if (peer == HS_NOBODY) return;
+  if (HS_RECORDED) hs_event(HS_EVENT_SEND, peer, hs_channel(comm, tag), bytes, 0, 0);
+  else hs_skip(peer, hs_channel(comm, tag), HS_SKIPPED_SENT);
 }
 
 int hs_message_came(int code); /* a message was received, be it cut short */
 uint64_t hs_received_bytes(const MPI_Status *status);
 
-static inline void hs_tell_receive(int code, const MPI_Status *status, const struct hs_comm *comm) {
+static inline void hs_tell_receive(uint32_t region, int code, const MPI_Status *status,
+                                   const struct hs_comm *comm) {
   if (comm == NULL || (HS_UNLIKELY(code != MPI_SUCCESS) && !hs_message_came(code))) return;
   const uint32_t peer = hs_peer(comm, status->MPI_SOURCE);
   if (peer == HS_NOBODY) return;
-  hs_event(HS_EVENT_RECV, peer, hs_channel(comm, status->MPI_TAG), hs_received_bytes(status), 0, 0);
+  const uint64_t channel = hs_channel(comm, status->MPI_TAG);
+  if (HS_RECORDED) hs_event(HS_EVENT_RECV, peer, channel, hs_received_bytes(status), 0, 0);
+  else hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
 /* ---- collectives ---- */
@@ -197,26 +202,29 @@ static inline uint64_t hs_root(const struct hs_comm *comm, uint32_t operation, i
   return operation | (uint64_t)hs_peer(comm, root) << 32;
 }
 /* Collectives between two groups are timed regions only. */
-static inline void hs_tell_collective(const struct hs_comm *comm, uint64_t operation, uint64_t sent,
-                                      uint64_t received) {
-  if (!comm->between) hs_event(HS_EVENT_COLLECTIVE, comm->number, operation, sent, received, 0);
+static inline void hs_tell_collective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                                      uint64_t sent, uint64_t received) {
+  if (comm->between) return;
+  if (HS_RECORDED) hs_event(HS_EVENT_COLLECTIVE, comm->number, operation, sent, received, 0);
+  else hs_skip(HS_NOBODY, comm->number, 0);
 }
-void hs_tell_created(MPI_Comm handle, uint32_t operation);
+void hs_tell_created(uint32_t region, MPI_Comm handle, uint32_t operation);
 
 /* ---- mpi_requests.c, mpi_pending.c ---- */
 
 enum hs_pending { HS_PENDING_NONE, HS_PENDING_SEND, HS_PENDING_RECEIVE, HS_PENDING_EXCHANGE,
-                  HS_PENDING_COLLECTIVE, HS_PENDING_COMM };
+                  HS_PENDING_COLLECTIVE, HS_PENDING_COMM, HS_PENDING_FILE };
 
 struct hs_request {
   uint8_t kind, persistent, active, cancelled, shard;
+  uint8_t told; /* its completion, by MPI_Request_get_status */
   uint32_t number;   /* of the message that is sent, or of what else is under way */
   uint32_t receive;  /* of the message that is received along with it */
   uint32_t next;
   struct hs_comm *comm;
   uint64_t first, second, third; /* of a persistent one: words of the event that starts it */
   uint32_t peer;
-  int source, tag;   /* of a message that is received along with another */
+  int source, tag;   /* of a message that is received, as asked for */
   MPI_Comm parent;   /* of a communicator that is being made */
   MPI_Comm *made;
 };
@@ -224,18 +232,21 @@ struct hs_request {
 uint32_t hs_next_number(void);
 void hs_track(MPI_Request handle, const struct hs_request *what);
 
-uint32_t hs_tell_isend(uint64_t bytes, int dest, int tag, MPI_Comm handle);
-uint32_t hs_tell_irecv(void);
-uint32_t hs_tell_icollective(const struct hs_comm *comm, uint64_t operation, uint64_t sent,
-                             uint64_t received);
+/* These return HS_NOBODY for what is not recorded. */
+uint32_t hs_tell_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle);
+uint32_t hs_tell_irecv(uint32_t region, int source);
+uint32_t hs_tell_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                             uint64_t sent, uint64_t received);
 void hs_track_send(MPI_Request handle, uint32_t number);
-void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm);
+void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm, int source, int tag);
 void hs_track_exchange(MPI_Request handle, uint32_t send, uint32_t receive, MPI_Comm comm,
-                       int source, int tag, uint64_t bytes);
+                       int source, int tag);
+void hs_track_file(MPI_Request handle, uint32_t written, int recorded);
+void hs_track_other(MPI_Request handle, int persistent);
 void hs_track_collective(MPI_Request handle, uint32_t number);
 void hs_track_idup(MPI_Request handle, uint32_t number, MPI_Comm parent, MPI_Comm *made);
 void hs_keep_send(MPI_Request handle, uint64_t bytes, int dest, int tag, MPI_Comm comm);
-void hs_keep_receive(MPI_Request handle, int source, MPI_Comm comm);
+void hs_keep_receive(MPI_Request handle, int source, int tag, MPI_Comm comm);
 void hs_keep_collective(MPI_Request handle, struct hs_comm *comm, uint64_t operation,
                         uint64_t sent, uint64_t received);
 void hs_track_message(MPI_Message message, MPI_Comm comm);
@@ -259,10 +270,17 @@ static inline void hs_tell_file(uint32_t written, int code, const MPI_Status *st
   if (code == MPI_SUCCESS) hs_tell_bytes(written, hs_received_bytes(status));
 }
 void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes);
-void hs_tell_epoch(uint32_t kind, MPI_Win handle, MPI_Group group);
-void hs_tell_window(uint32_t kind, MPI_Win handle);
+void hs_tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group);
+void hs_tell_window(uint32_t region, uint32_t kind, MPI_Win handle);
 void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive);
-void hs_tell_fence(MPI_Win handle);
+void hs_tell_fence(uint32_t region, MPI_Win handle);
+
+/* ---- mpi_carriers.c ---- */
+
+/* Of the ranks with a recorder, the only one on which it communicates; MPI_COMM_NULL for not at all. */
+extern MPI_Comm hs_carriers;
+void hs_carriers_mark(void); /* before MPI_Init */
+const char *hs_carriers_find(int rank, int size); /* why this rank is not measured, or NULL */
 
 /* ---- mpi_clocks.c ---- */
 

@@ -91,14 +91,20 @@ void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes) {
   if (peer != HS_NOBODY) hs_event(kind, peer, window.number, bytes, 0, 0);
 }
 
-void hs_tell_epoch(uint32_t kind, MPI_Win handle, MPI_Group group) {
+/* The n-th epoch of a window belongs to the n-th of the other side, recorded or not. */
+static void tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, uint64_t group) {
   const struct hs_window window = window_of(handle);
-  if (window.comm) hs_event(kind, window.number, hs_group_number(group), 0, 0, 0);
+  if (window.comm == NULL) return;
+  if (HS_RECORDED) hs_event(kind, window.number, group, 0, 0, 0);
+  else hs_event(HS_EVENT_SKIPPED, window.number, group, kind | HS_SKIPPED_EPOCH, HS_NOBODY, 0);
 }
 
-void hs_tell_window(uint32_t kind, MPI_Win handle) {
-  const struct hs_window window = window_of(handle);
-  if (window.comm) hs_event(kind, window.number, 0, 0, 0, 0);
+void hs_tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group) {
+  tell_epoch(region, kind, handle, hs_group_number(group));
+}
+
+void hs_tell_window(uint32_t region, uint32_t kind, MPI_Win handle) {
+  tell_epoch(region, kind, handle, 0);
 }
 
 void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive) {
@@ -108,9 +114,9 @@ void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclus
   hs_event(kind, window.number, peer | (uint64_t)(exclusive != 0) << 32, 0, 0, 0);
 }
 
-void hs_tell_fence(MPI_Win handle) {
+void hs_tell_fence(uint32_t region, MPI_Win handle) {
   const struct hs_window window = window_of(handle);
-  if (window.comm) hs_tell_collective(window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
+  if (window.comm) hs_tell_collective(region, window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
 }
 
 int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
@@ -123,7 +129,7 @@ int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
     added(&windows, HS_KEY(before), window.number, window.comm);
     return code;
   }
-  if (HS_RECORDED) hs_tell_collective(window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_tell_collective(region, window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_release_comm(window.comm);
   return code;
 }

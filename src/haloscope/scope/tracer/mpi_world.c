@@ -1,7 +1,5 @@
 /* Begin and end of MPI: where the recorder learns its rank and clocks are compared. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "mpi_tracer.h"
 
@@ -71,18 +69,16 @@ static const char *threads_named(int provided) {
   return provided == MPI_THREAD_FUNNELED ? "funneled" : "single";
 }
 
-/* Why this world is not measured, or NULL; the same on all its ranks. */
-static const char *not_measured(int rank) {
+/* Why this process is not measured, or NULL; "" where that was said. */
+static const char *not_measured(int rank, int size) {
   MPI_Comm parent = MPI_COMM_NULL;
-  char path[4096];
-  const char *folder = getenv("HALOSCOPE_MEASURE");
   PMPI_Comm_get_parent(&parent);
   if (parent != MPI_COMM_NULL) return "processes that MPI_Comm_spawn has started are not measured";
-  snprintf(path, sizeof path, "%s/rank-00000.def", folder ? folder : "");
-  int taken = rank == 0 && access(path, F_OK) == 0;
-  PMPI_Bcast(&taken, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  if (taken) return "one program is measured already; a further one is not: measure it by itself";
-  return NULL;
+  const uint32_t region = hs_region("agreement of the ranks", "measurement", "other", "", 0);
+  if (region != HS_FILTERED) hs_enter(region, NULL);
+  const char *reason = hs_carriers_find(rank, size);
+  if (region != HS_FILTERED) hs_leave(region);
+  return reason;
 }
 
 /* After MPI_Init. Returns 0 where this process is not measured. */
@@ -92,9 +88,9 @@ static int begin(void) {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
   PMPI_Query_thread(&provided);
-  const char *reason = not_measured(rank);
+  const char *reason = not_measured(rank, size);
   if (reason) {
-    if (rank == 0) hs_say_once(reason);
+    if (rank == 0 && *reason) hs_say_once(reason);
     hs_give_up();
     return 0;
   }
@@ -105,20 +101,23 @@ static int begin(void) {
   hs_compare_clocks();
   hs_tell_cost(rank);
   hs_redirect();
+  hs_mpi_runs(1);
   hs_closed = 0;
   return 1;
 }
 
 static int begun(uint32_t region, int code) {
-  if (code == MPI_SUCCESS && begin() && HS_RECORDED) hs_tell_created(MPI_COMM_WORLD, HS_OP_INIT);
+  if (code == MPI_SUCCESS && begin()) hs_tell_created(region, MPI_COMM_WORLD, HS_OP_INIT);
   return code;
 }
 
 int hs_own_Init(uint32_t region, int *argc, char ***argv) {
+  hs_carriers_mark();
   return begun(region, PMPI_Init(argc, argv));
 }
 
 int hs_own_Init_thread(uint32_t region, int *argc, char ***argv, int required, int *provided) {
+  hs_carriers_mark();
   return begun(region, PMPI_Init_thread(argc, argv, required, provided));
 }
 
@@ -126,8 +125,9 @@ int hs_own_Finalize(uint32_t region) {
   const struct hs_comm *world = hs_comm_of(MPI_COMM_WORLD);
   hs_compare_clocks();
   hs_closed = 1;
+  hs_mpi_runs(0);
   const int code = PMPI_Finalize();
-  if (HS_RECORDED && world) hs_tell_collective(world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
+  if (world) hs_tell_collective(region, world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
   return code;
 }
 
@@ -150,7 +150,7 @@ int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }
@@ -163,7 +163,7 @@ int hs_own_Comm_disconnect(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm && HS_RECORDED) hs_tell_collective(comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }

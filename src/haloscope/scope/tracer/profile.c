@@ -74,7 +74,7 @@ void profile_message(struct location *me, uint32_t kind, uint32_t peer, const ui
       if (peer == HS_NOBODY) break;
       messages->received++;
       messages->received_empty += words[1] == 0;
-      messages->received_bytes += words[1];
+      if (words[1] != HS_BYTES_NOT_TOLD) messages->received_bytes += words[1];
       break;
     case HS_EVENT_COLLECTIVE:
     case HS_EVENT_ICOLLECTIVE:

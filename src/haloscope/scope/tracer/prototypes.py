@@ -100,19 +100,26 @@ Test              test      own           : REQUEST request, int *flag, STATUS s
 Testany           test      own           : int count, MPI_Request requests[], int *index, int *flag, STATUS status
 Testall           test      own           : int count, MPI_Request requests[], int *flag, MPI_Status *statuses
 Testsome          test      own           : int incount, MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses
-Request_get_status test     region        : MPI_Request request, int *flag, STATUS status
+Request_get_status test     own           : MPI_Request request, int *flag, STATUS status
+Request_get_status_any test own           : int count, const MPI_Request requests[], int *index, int *flag, STATUS status
+Request_get_status_all test own           : int count, const MPI_Request requests[], int *flag, MPI_Status *statuses
+Request_get_status_some test own          : int incount, const MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses
 Request_free      request   own           : REQUEST request
 Cancel            request   own           : REQUEST request
-Psend_init        request   region        : IN buf, {_PARTS}, int dest, int tag, COMM comm, INFO info, REQUEST request
-Precv_init        request   region        : OUT buf, {_PARTS}, int source, int tag, COMM comm, INFO info, REQUEST request
+Psend_init        request   other_persistent        : IN buf, {_PARTS}, int dest, int tag, COMM comm, INFO info, REQUEST request
+Precv_init        request   other_persistent        : OUT buf, {_PARTS}, int source, int tag, COMM comm, INFO info, REQUEST request
 Pready            request   region        : int partition, MPI_Request request
 Pready_range      request   region        : int low, int high, MPI_Request request
 Pready_list       request   region        : int length, int partitions[], MPI_Request request
 Parrived          test      region        : MPI_Request request, int partition, int *flag
-Grequest_start    request   region        : MPI_Grequest_query_function *query, MPI_Grequest_free_function *release, MPI_Grequest_cancel_function *cancel, void *state, REQUEST request
+Grequest_start    request   other_request        : MPI_Grequest_query_function *query, MPI_Grequest_free_function *release, MPI_Grequest_cancel_function *cancel, void *state, REQUEST request
 Grequest_complete request   region        : MPI_Request request
 Buffer_attach     other     region        : OUT buffer, COUNT size
 Buffer_detach     other     region        : OUT buffer, PLACE size
+Buffer_flush      other     region        :
+Buffer_iflush     other     other_request : REQUEST request
+Comm_flush_buffer other     region        : COMM comm
+Comm_iflush_buffer other    other_request : COMM comm, REQUEST request
 Pack              other     region        : IN inbuf, COUNT incount, TYPE datatype, OUT outbuf, COUNT outsize, PLACE position, COMM comm
 Unpack            other     region        : IN inbuf, COUNT insize, PLACE position, OUT outbuf, COUNT outcount, TYPE datatype, COMM comm
 Pack_external     other     region        : const char datarep[], IN inbuf, COUNT incount, TYPE datatype, OUT outbuf, SPAN outsize, SPOT position
@@ -328,6 +335,13 @@ _SINCE_4 = (
     "Pready_range",
     "Pready_list",
     "Parrived",
+    "Request_get_status_any",
+    "Request_get_status_all",
+    "Request_get_status_some",
+    "Buffer_flush",
+    "Buffer_iflush",
+    "Comm_flush_buffer",
+    "Comm_iflush_buffer",
     # Of MPI 3.1, but not in every MPI that says so.
     "File_iread_all",
     "File_iwrite_all",

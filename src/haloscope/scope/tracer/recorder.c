@@ -39,16 +39,21 @@ void hs_unlock(void) {
   }
 }
 
-/* Before MPI tells it, launchers do. */
-static int is_rank_0(void) {
+const char *hs_launcher_rank(void) {
   static const char *const names[] = {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK",
-                                      "SLURM_PROCID"};
-  if (hs_recorder.attached) return hs_recorder.rank == 0;
+                                      "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *rank = getenv(names[i]);
-    if (rank && *rank) return strcmp(rank, "0") == 0;
+    if (rank && *rank) return rank;
   }
-  return 1;
+  return NULL;
+}
+
+/* Before MPI tells it, launchers do. */
+static int is_rank_0(void) {
+  if (hs_recorder.attached) return hs_recorder.rank == 0;
+  const char *rank = hs_launcher_rank();
+  return rank == NULL || strcmp(rank, "0") == 0;
 }
 
 void hs_say_once(const char *text) {
@@ -230,6 +235,10 @@ void hs_attach(int rank, int size, const char *mpi, const char *threads) {
   if (!hs_recorder.attached) hs_become_rank(rank, size, mpi, threads);
   hs_unlock();
 }
+
+int hs_ready(void) { return here() != NULL && hs_recorder.state == ON; }
+
+void hs_mpi_runs(int runs) { hs_recorder.mpi_runs = runs; }
 
 /* --- pauses ----------------------------------------------------------------------------------- */
 

@@ -46,8 +46,14 @@ void hs_enter_unwound(uint32_t region, const void *site);
  * it for HS_EVENT_SEND, ISEND, IRECV, PUT, GET, POST, START, LAUNCH: they follow an hs_enter. The kinds
  * that stand before an hs_leave read the clock, and the hs_leave after them takes that time. In
  * profile mode messages and bytes are counted, the rest is left out. */
-void hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
-              uint64_t fourth);
+/* Zero where it was not recorded, as in a pause. Messages and collectives are counted then. */
+int hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
+             uint64_t fourth);
+
+/* A message or a collective operation (`peer` HS_NOBODY, `flag` 0) that is not recorded, as the user's
+ * filter names its call: HS_SKIPPED_SENT or HS_SKIPPED_RECEIVED. It is told by an HS_EVENT_SKIPPED
+ * before the next event that it has to stand before. */
+void hs_skip(uint32_t peer, uint64_t channel, uint64_t flag);
 
 /* Zero while nothing is recorded: paused, outside of the phase, or not measured at all. Wrappers
  * keep their tables of requests and communicators up to date all the same. */
@@ -65,6 +71,15 @@ void hs_attach(int rank, int size, const char *mpi, const char *threads);
  * many. `visit` enters region 0 by hs_enter without a site, tells what it likes (16 words at most)
  * and leaves; nothing of it is kept. 0 where no trace is written, or one with hardware counters. */
 int hs_rehearse(void (*visit)(void), double *within, double *beyond);
+
+/* True where this process has its files in the measurement's folder and has not given up. */
+int hs_ready(void);
+
+/* Rank that the launcher has given this process, as text; NULL where it tells none. */
+const char *hs_launcher_rank(void);
+
+/* MPI runs, or has ended in order: while it runs the end of the process comes early. */
+void hs_mpi_runs(int runs);
 
 /* Append a line of JSON to this rank's definitions (no newline in it). */
 void hs_define(const char *line);

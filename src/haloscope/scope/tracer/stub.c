@@ -22,7 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,24 +38,22 @@ extern const char hs_names[];
 
 __thread struct hs_mpi_thread hs_mpi_thread;
 
-enum { MOST_ANSWER = 8192, MOST_VERSION = 8192 };
+enum { MOST_ANSWER = 8192, MOST_VERSION = 8192, MOST_COMPLAINT = 4096 };
 
 static pthread_mutex_t deciding = PTHREAD_MUTEX_INITIALIZER;
 static int decided;
 static char answer[MOST_ANSWER];
+static char complaint[400]; /* of the builder, where it has left no answer */
 
 /* Tell once, from the first of the ranks where a launcher has numbered them. */
 static void say(const char *text) {
-  static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                      "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"};
-  for (size_t each = 0; each < sizeof ranks / sizeof *ranks; each++) {
-    const char *rank = getenv(ranks[each]);
-    if (rank && strcmp(rank, "0") != 0) return;
-  }
+  const char *rank = hs_launcher_rank();
+  if (rank && strcmp(rank, "0") != 0) return;
   fprintf(stderr, "haloscope: %s; the program runs on without being measured\n", text);
 }
 
 void hs_give_up(void) {
+  hs_leave_reason("said", "");
   hs_lock();
   if (hs_recorder.state == ON) {
     files_drop();
@@ -66,12 +66,13 @@ void hs_give_up(void) {
 
 /* ---- building ---- */
 
-/* The program's environment, less what would have the compiler's run measured, too. */
-static char **plain_environment(char *packages, size_t room) {
+/* The program's environment, less what would have the compiler's run measured, too; with the folders
+ * in which haloscope itself has found its packages. */
+static char **plain_environment(char **packages) {
   extern char **environ;
   static const char *const left_out[] = {"LD_PRELOAD=", "HALOSCOPE_MEASURE=", "PYTHONPATH=",
                                          "PYTHONHOME=", "PYTHONSTARTUP="};
-  const char *folder = getenv("HALOSCOPE_PACKAGES");
+  const char *folders = getenv("HALOSCOPE_PACKAGES");
   size_t count = 0, kept = 0;
   while (environ[count]) count++;
   char **copy = calloc(count + 2, sizeof *copy);
@@ -82,18 +83,33 @@ static char **plain_environment(char *packages, size_t room) {
       leave |= strncmp(environ[at], left_out[each], strlen(left_out[each])) == 0;
     if (!leave) copy[kept++] = environ[at];
   }
-  if (folder && (size_t)snprintf(packages, room, "PYTHONPATH=%s", folder) < room)
-    copy[kept++] = packages;
+  if (folders && asprintf(packages, "PYTHONPATH=%s", folders) > 0) copy[kept++] = *packages;
   return copy;
+}
+
+/* The last line that is not empty of what the builder has written to its standard error. */
+static void read_complaint(int file) {
+  char text[MOST_COMPLAINT + 1];
+  const off_t size = lseek(file, 0, SEEK_END);
+  const off_t from = size > MOST_COMPLAINT ? size - MOST_COMPLAINT : 0;
+  ssize_t length = size > 0 ? pread(file, text, MOST_COMPLAINT, from) : 0;
+  while (length > 0 && (unsigned char)text[length - 1] <= ' ') length--;
+  text[length > 0 ? length : 0] = '\0';
+  const char *line = strrchr(text, '\n');
+  line = line ? line + 1 : text;
+  size_t used = 0;
+  for (; *line && used + 1 < sizeof complaint; line++)
+    complaint[used++] = (unsigned char)*line < ' ' || *line == 127 ? '?' : *line;
+  complaint[used] = '\0';
 }
 
 /* Run haloscope's builder, which leaves its answer in a file. */
 static int run_builder(const char *library, const char *version, const char *path) {
   const char *python = getenv("HALOSCOPE_PYTHON");
-  char packages[PATH_MAX + 16];
+  char *packages = NULL;
   if (python == NULL) return 0;
-  char **environment = plain_environment(packages, sizeof packages);
-  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.tracer.build",
+  char **environment = plain_environment(&packages);
+  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.tracer.answer",
                              (char *)library, (char *)version, (char *)path, NULL};
   posix_spawn_file_actions_t files;
   posix_spawnattr_t how;
@@ -101,6 +117,7 @@ static int run_builder(const char *library, const char *version, const char *pat
   pid_t child;
   int status = 0, done = 0;
   if (environment == NULL) return 0;
+  const int errors = memfd_create("haloscope", MFD_CLOEXEC);
   sigemptyset(&none);
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGCHLD);
@@ -111,13 +128,17 @@ static int run_builder(const char *library, const char *version, const char *pat
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+  if (errors >= 0) posix_spawn_file_actions_adddup2(&files, errors, 2);
   if (posix_spawn(&child, python, &files, &how, arguments, environment) == 0) {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     done = 1; /* the answer tells the rest: a program that ignores SIGCHLD has no status */
+    if (errors >= 0) read_complaint(errors);
   }
+  if (errors >= 0) close(errors);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&how);
   free(environment);
+  free(packages);
   return done;
 }
 
@@ -153,9 +174,18 @@ static void ask_for_tracer(const char *library, const char *version) {
     return;
   }
   while (flock(file, LOCK_EX) < 0 && errno == EINTR) continue;
-  if (!read_answer(file) && (!run_builder(library, version, path) || !read_answer(file)))
+  const char *python = getenv("HALOSCOPE_PYTHON") ? getenv("HALOSCOPE_PYTHON") : "python";
+  if (read_answer(file)) {
+    close(file);
+    return;
+  }
+  const int started = run_builder(library, version, path);
+  if (!started)
     snprintf(answer, sizeof answer, "error: the tracer of %s could not be built, since %s did not "
-             "start", library, getenv("HALOSCOPE_PYTHON") ? getenv("HALOSCOPE_PYTHON") : "python");
+             "start", library, python);
+  else if (!read_answer(file))
+    snprintf(answer, sizeof answer, "error: the tracer of %s could not be built: %s ended without "
+             "an answer%s%s", library, python, complaint[0] ? ", and with the line: " : "", complaint);
   close(file);
 }
 
@@ -192,20 +222,22 @@ static void missing(void) {
   abort();
 }
 
-static void have_it_built(const struct hs_library *mpi) {
+static void have_it_built(const struct hs_library *mpi, int begins) {
   char version[MOST_VERSION + 1] = "";
   int length = 0;
   int (*tell)(char *, int *) = (int (*)(char *, int *))dlsym(mpi->handle, "MPI_Get_library_version");
   if (tell) tell(version, &length);
   version[MOST_VERSION] = '\0';
-  const uint32_t region = hs_region("preparation of the tracer", "measurement", "other", "", 0);
+  /* A process that uses MPI without MPI_Init is none that can be measured. */
+  const uint32_t region = begins ? hs_region("preparation of the tracer", "measurement", "other", "", 0)
+                                 : HS_FILTERED;
   if (region != HS_FILTERED) hs_enter(region, NULL);
   ask_for_tracer(mpi->path, version);
   if (region != HS_FILTERED) hs_leave(region);
 }
 
-static const struct hs_function *load_tracer(const struct hs_library *mpi) {
-  if (!is_known(mpi->path)) have_it_built(mpi);
+static const struct hs_function *load_tracer(const struct hs_library *mpi, int begins) {
+  if (!is_known(mpi->path)) have_it_built(mpi, begins);
   if (strncmp(answer, "error: ", 7) == 0) {
     say(answer + 7);
     return NULL;
@@ -230,13 +262,20 @@ static void fill_slots(const struct hs_library *mpi, const struct hs_function *t
   }
 }
 
-static void decide(void) {
+static const char *name_of(int slot) {
+  const char *name = hs_names;
+  for (int at = 0; at < slot; at++) name += strlen(name) + 1;
+  return name;
+}
+
+/* `begins`: the call that asks is one that starts MPI. */
+static void decide(int begins) {
   struct hs_library mpi;
   const struct hs_function *table = NULL;
   const int count = hs_find_mpi(&mpi);
   const char *folder = getenv("HALOSCOPE_MEASURE");
   if (folder && *folder) {
-    if (count == 1) table = load_tracer(&mpi);
+    if (count == 1) table = load_tracer(&mpi, begins);
     else if (count > 1) say("the program has loaded more than one MPI");
     else say("the program's MPI was not found among its libraries");
     if (table == NULL) hs_give_up();
@@ -263,7 +302,10 @@ static void find_fortran(int slot) {
 __attribute__((visibility("hidden"))) void *hs_first_call(int slot) {
   const int kept = errno;
   pthread_mutex_lock(&deciding);
-  if (!decided) decide();
+  if (!decided) {
+    const char *name = name_of(slot);
+    decide(strncasecmp(name, "MPI_Init", 8) == 0);
+  }
   decided = 1;
   find_fortran(slot);
   pthread_mutex_unlock(&deciding);

@@ -22,5 +22,10 @@ void *hs_find_function(const char *name);
 /* From now on hs_redirect knows where calls go. `table` may be NULL. */
 void hs_loaded_tracer(const struct hs_library *mpi, const struct hs_function *table);
 
+/* ---- stub_reason.c ---- */
+
+/* This process is not measured: leave word of it in the measurement's folder. */
+void hs_leave_reason(const char *reason, const char *about);
+
 #pragma GCC visibility pop
 #endif

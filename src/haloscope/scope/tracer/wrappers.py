@@ -21,13 +21,13 @@ _RULES: dict[str, tuple[str, str]] = {
     "region": ("", ""),
     "abort": ("hs_finish_profile();", ""),
     "send": (
-        "if (HS_RECORDED && HS_CAN_SEND(count, datatype, tag))"
-        " hs_tell_send(HS_BYTES(count, datatype), dest, tag, comm);",
+        "if (HS_CAN_SEND(count, datatype, tag))"
+        " hs_tell_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
         "",
     ),
     "isend": (
-        "const uint32_t number = HS_RECORDED && HS_CAN_SEND(count, datatype, tag)"
-        " ? hs_tell_isend(HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
+        "const uint32_t number = HS_CAN_SEND(count, datatype, tag)"
+        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
     ),
     "send_init": (
@@ -35,84 +35,81 @@ _RULES: dict[str, tuple[str, str]] = {
         "if (code == MPI_SUCCESS)"
         " hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
     ),
-    "recv": (
-        _OWN_STATUS,
-        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
-    ),
+    "recv": (_OWN_STATUS, "hs_tell_receive(region, code, status, hs_comm_of(comm));"),
     "irecv": (
-        "const uint32_t number = HS_RECORDED && source != MPI_PROC_NULL"
-        " ? hs_tell_irecv() : HS_NOBODY;",
+        "const uint32_t number = hs_tell_irecv(region, source);",
         "if (code == MPI_SUCCESS)"
-        " hs_track_receive(*request, number, number == HS_NOBODY ? NULL : hs_comm_of(comm));",
+        " hs_track_receive(*request, number, hs_comm_of(comm), source, tag);",
     ),
-    "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, comm);"),
+    "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, tag, comm);"),
     "sendrecv": (
-        f"{_OWN_STATUS} if (HS_RECORDED && HS_CAN_SEND(sendcount, sendtype, sendtag))"
-        " hs_tell_send(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
-        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
+        f"{_OWN_STATUS} if (HS_CAN_SEND(sendcount, sendtype, sendtag))"
+        " hs_tell_send(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
+        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
     ),
     "replace": (
-        f"{_OWN_STATUS} if (HS_RECORDED && HS_CAN_SEND(count, datatype, sendtag))"
-        " hs_tell_send(HS_BYTES(count, datatype), dest, sendtag, comm);",
-        "if (HS_RECORDED) hs_tell_receive(code, status, hs_comm_of(comm));",
+        f"{_OWN_STATUS} if (HS_CAN_SEND(count, datatype, sendtag))"
+        " hs_tell_send(region, HS_BYTES(count, datatype), dest, sendtag, comm);",
+        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
     ),
     "isendrecv": (
-        "uint32_t number = HS_NOBODY, receive = HS_NOBODY;"
-        " if (HS_RECORDED && HS_CAN_SEND(sendcount, sendtype, sendtag)) {"
-        " number = hs_tell_isend(HS_BYTES(sendcount, sendtype), dest, sendtag, comm);"
-        " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
-        "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
-        " recvtag, HS_BYTES(recvcount, recvtype));",
+        "const uint32_t number = HS_CAN_SEND(sendcount, sendtype, sendtag)"
+        " ? hs_tell_isend(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm) : HS_NOBODY;"
+        " const uint32_t receive = hs_tell_irecv(region, source);",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
     ),
     "ireplace": (
-        "uint32_t number = HS_NOBODY, receive = HS_NOBODY;"
-        " if (HS_RECORDED && HS_CAN_SEND(count, datatype, sendtag)) {"
-        " number = hs_tell_isend(HS_BYTES(count, datatype), dest, sendtag, comm);"
-        " if (source != MPI_PROC_NULL) receive = hs_tell_irecv(); }",
-        "if (code == MPI_SUCCESS) hs_track_exchange(*request, number, receive, comm, source,"
-        " recvtag, HS_BYTES(count, datatype));",
+        "const uint32_t number = HS_CAN_SEND(count, datatype, sendtag)"
+        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, sendtag, comm) : HS_NOBODY;"
+        " const uint32_t receive = hs_tell_irecv(region, source);",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
     ),
+    # A handle may be one that the MPI has given to other requests, too.
+    "other_request": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 0);"),
+    "other_persistent": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 1);"),
     "mprobe": ("", "if (code == MPI_SUCCESS) hs_track_message(*message, comm);"),
     "improbe": ("", "if (code == MPI_SUCCESS && *flag) hs_track_message(*message, comm);"),
     "mrecv": (
         f"{_OWN_STATUS} struct hs_comm *found = hs_take_message(*message);",
-        "if (HS_RECORDED) hs_tell_receive(code, status, found); hs_release_comm(found);",
+        "hs_tell_receive(region, code, status, found); hs_release_comm(found);",
     ),
     "imrecv": (
         "struct hs_comm *found = hs_take_message(*message);"
-        " const uint32_t number = HS_RECORDED && found ? hs_tell_irecv() : HS_NOBODY;",
+        " const uint32_t number = found ? hs_tell_irecv(region, MPI_ANY_SOURCE) : HS_NOBODY;",
         "if (code == MPI_SUCCESS)"
-        " hs_track_receive(*request, number, number == HS_NOBODY ? NULL : found);"
+        " hs_track_receive(*request, number, found, MPI_ANY_SOURCE, MPI_ANY_TAG);"
         " hs_release_comm(found);",
     ),
     "new": (
         "",
         "if (code == MPI_SUCCESS) hs_new_comm(comm, *newcomm, 0);"
-        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
     ),
     "new_group": (
         "",
         "if (code == MPI_SUCCESS) { hs_new_comm(comm, *newcomm, tag);"
-        " if (HS_RECORDED) hs_tell_created(*newcomm, HS_OP_CREATE); }",
+        " hs_tell_created(region, *newcomm, HS_OP_CREATE); }",
     ),
     "idup": (
-        f"{_FOUND} const uint32_t number = HS_RECORDED && found"
-        " ? hs_tell_icollective(found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
+        f"{_FOUND} const uint32_t number = found"
+        " ? hs_tell_icollective(region, found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_idup(*request, number, comm, newcomm);",
     ),
     "new_win": (
         "",
         "if (code == MPI_SUCCESS) hs_new_window(*win, comm);"
-        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
     ),
-    "fence": ("", "if (HS_RECORDED) hs_tell_fence(win);"),
-    "post": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_POST, win, group);", ""),
-    "start": ("if (HS_RECORDED) hs_tell_epoch(HS_EVENT_START, win, group);", ""),
-    "complete": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_COMPLETE, win);"),
-    "win_wait": ("", "if (HS_RECORDED) hs_tell_window(HS_EVENT_WAIT, win);"),
+    "fence": ("", "hs_tell_fence(region, win);"),
+    "post": ("hs_tell_epoch(region, HS_EVENT_POST, win, group);", ""),
+    "start": ("hs_tell_epoch(region, HS_EVENT_START, win, group);", ""),
+    "complete": ("", "hs_tell_window(region, HS_EVENT_COMPLETE, win);"),
+    "win_wait": ("", "hs_tell_window(region, HS_EVENT_WAIT, win);"),
     "win_test": (
         "",
-        "if (HS_RECORDED && code == MPI_SUCCESS && *flag) hs_tell_window(HS_EVENT_WAIT, win);",
+        "if (code == MPI_SUCCESS && *flag) hs_tell_window(region, HS_EVENT_WAIT, win);",
     ),
     "lock": (
         "",
@@ -143,17 +140,16 @@ _RULES: dict[str, tuple[str, str]] = {
     ),
     "read": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(0, code, status);"),
     "write": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(1, code, status);"),
-    # How much these will have moved is not known yet: what was asked for.
-    "iread": ("", "if (HS_RECORDED) hs_tell_bytes(0, HS_BYTES(count, datatype));"),
-    "iwrite": ("", "if (HS_RECORDED) hs_tell_bytes(1, HS_BYTES(count, datatype));"),
+    "iread": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 0, HS_RECORDED);"),
+    "iwrite": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 1, HS_RECORDED);"),
     "file_open": (
         "",
         "if (code == MPI_SUCCESS) hs_new_file(*file, comm);"
-        " if (HS_RECORDED) hs_tell_created(comm, HS_OP_CREATE);",
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
     ),
     "file_close": (
         "struct hs_comm *found = hs_take_file(*file);",
-        "if (HS_RECORDED && found) hs_tell_collective(found, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
+        "if (found) hs_tell_collective(region, found, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
         " hs_release_comm(found);",
     ),
 }
@@ -272,12 +268,13 @@ def _collective(function: Function) -> tuple[str, str]:
     if form == "collective":
         return "", (
             f"if (HS_RECORDED) {{ {_FOUND} if (found) {{ {figures}"
-            f" hs_tell_collective(found, {root}, sent, received); }} }}"
+            f" hs_tell_collective(region, found, {root}, sent, received); }} }}"
+            f" else {{ {_FOUND} if (found) hs_tell_collective(region, found, 0, 0, 0); }}"
         )
     if form == "icollective":
         return (
-            f"{_FOUND} uint32_t number = HS_NOBODY; if (HS_RECORDED && found) {{ {figures}"
-            f" number = hs_tell_icollective(found, {root}, sent, received); }}",
+            f"{_FOUND} uint32_t number = HS_NOBODY; if (found) {{ {figures}"
+            f" number = hs_tell_icollective(region, found, {root}, sent, received); }}",
             "if (code == MPI_SUCCESS) hs_track_collective(*request, number);",
         )
     return _FOUND, (
@@ -311,6 +308,8 @@ def _wrapper(function: Function, index: int) -> str:
             f"  return code;\n}}\n"
         )
     before, after = _collective(function) if len(function.rule) == 3 else _RULES[function.rule[0]]
+    if function.rule[0] in ("put", "get", "fetch") and "request" in function.call.split(", "):
+        after = _RULES["other_request"][1]
     lines = [
         f"{result} {{",
         f"  if (HS_PASS_ON) return PMPI_{name}({function.call});",
