@@ -23,7 +23,7 @@ from haloscope.exchange.rows import all_rows
 from haloscope.numerics.running_transform import RunningTransform
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
-from haloscope.solvers.maxwell.currents import PointDipole, in_regions
+from haloscope.solvers.maxwell.currents import PlacedDipole, PointDipole, in_regions
 from haloscope.solvers.maxwell.far_field import (
     FarField,
     MirrorPlane,
@@ -120,6 +120,7 @@ class Radiation:
         self.planes = self._close(given.around, kinds, faces, outside, inside)
         """Walls at which the surface ends; images stand for them."""
         self._permittivity, self._permeability = self._medium(faces[:, 0], given.around, added)
+        self._note_sources(given.around, added, faces, inside)
         self._note_beyond(given.around, added, kinds, inside)
         # All faces in the order of the whole mesh, and who has them.
         faces = faces[np.lexsort((faces[:, 1], part.elements[faces[:, 0]]))]
@@ -199,6 +200,38 @@ class Radiation:
             return 0, ""
         first = rows[rows[:, 0].argmin()]
         return len(rows), f"element {int(first[0])} at {point_text(first[1:])} m"
+
+    def _note_sources(
+        self,
+        around: Surroundings,
+        added: PlacedAdditions,
+        faces: Integers,
+        inside: NDArray[np.bool_],
+    ) -> None:
+        """Warn of currents outside the surface, and of dipoles in elements that it touches."""
+        own = around.own
+        driven = np.zeros(own, bool)
+        singular = np.zeros(own, bool)
+        for drive in added.drives:
+            if not isinstance(drive, PlacedWave):
+                driven |= drive.concerned[:own]
+            if isinstance(drive, PlacedDipole):
+                singular |= drive.concerned[:own]
+        count, place = self._first(around, np.flatnonzero(driven & ~inside[:own]))
+        if count:
+            self.notices.append(
+                f"warning: maxwell.far_field: sources lie in {counted(count, 'element')} outside the "
+                "surface: what they send is missing from the far field; enclose "
+                f"{place} (box or regions)"
+            )
+        at_surface = np.zeros(own, bool)
+        at_surface[faces[:, 0]] = True
+        count, place = self._first(around, np.flatnonzero(singular & at_surface))
+        if count:
+            self.notices.append(
+                f"warning: maxwell.far_field: a dipole lies in an element at the surface, {place}: "
+                "its own field is not resolved there; keep an element between them"
+            )
 
     def _note_beyond(
         self,
