@@ -23,7 +23,8 @@ _RUN = textwrap.dedent(
         "maxwell": {
             "units": "natural", "order": 2, "end_time": 4.0,
             "box": {"elements": [4, 4, 4], "upper": [1.2, 1.2, 1.2]},
-            "boundaries": dict.fromkeys(sides, "absorbing"),
+            # Images of the surface at an electric wall, which several ranks hold parts of.
+            "boundaries": {**dict.fromkeys(sides, "absorbing"), "z-": "pec"},
             "sources": [{"kind": "dipole", "position": [0.6, 0.55, 0.6], "moment": [0, 0, 1.0],
                          "waveform": ricker}],
             "spectrum": {"band": [0.5, 1.5], "start": 0.0},
@@ -39,7 +40,7 @@ _RUN = textwrap.dedent(
     simulation = Simulation(case, device=open_device("cpu", threads=1), world=world)
     summary = simulation.run(steps or None, out=out, restart=sys.argv[3] == "restart", ceilings=False)
     if world.is_root:
-        keep = {key: summary[key] for key in ("far_field", "spectrum", "steps", "headline")}
+        keep = {key: summary[key] for key in ("far_field", "spectrum", "steps", "headline", "notices")}
         print("found " + json.dumps(keep), flush=True)
     """
 )
@@ -57,6 +58,8 @@ def test_results_on_ranks_and_after_a_restart_on_others_are_those_of_one(run_ran
     several = _found(run_ranks(2, ["-c", _RUN, tmp_path / "several", "0", "restart"]))
     assert several["steps"] == one["steps"]
     assert several["spectrum"] == one["spectrum"]
+    assert any("image sources stand for the electric wall z = 0 m" in n for n in one["notices"])
+    assert {n for n in one["notices"] if "far field" in n} <= set(several["notices"])
     for here, there in zip(one["far_field"], several["far_field"], strict=True):
         assert set(here) == set(there)
         for key in here:

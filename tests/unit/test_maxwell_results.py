@@ -13,21 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
-from haloscope.device import open_device
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.run import Simulation
-from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
+from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT
 from haloscope.solvers.maxwell.scattering import sphere_case
+from tests.short_antennas import SIDES, antenna, opened
 
 _CASES = Path(__file__).parents[2] / "cases"
-_SIDES = ("x-", "x+", "y-", "y+", "z-", "z+")
-
-
-def opened(data: dict[str, Any]) -> Simulation:
-    case = check(data, MaxwellCase, "test")
-    return Simulation(case, device=open_device("cpu", threads=1), world=World())
 
 
 def resonator(**spectrum: Any) -> dict[str, Any]:
@@ -45,7 +36,7 @@ def resonator(**spectrum: Any) -> dict[str, Any]:
             "order": 5,
             "end_time": 36.0,
             "box": {"elements": [2, 2, 2]},
-            "boundaries": dict.fromkeys(_SIDES, "pec"),
+            "boundaries": dict.fromkeys(SIDES, "pec"),
             "sources": [source],
             "spectrum": {"band": [0.6, 0.95], **spectrum},
         },
@@ -56,31 +47,6 @@ def resonator(**spectrum: Any) -> dict[str, Any]:
             "probe_interval": 8,
             "probes": [{"name": "p", "position": [0.71, 0.64, 0.77]}],
         },
-    }
-
-
-def antenna(**far_field: Any) -> dict[str, Any]:
-    """A short dipole along z in a box with absorbing layers, in SI units."""
-    source = {
-        "kind": "dipole",
-        "position": [0.0, 0.0, 0.0],
-        "moment": [0.0, 0.0, 1e-2],
-        "waveform": {"kind": "ricker", "centre": 2.2e-9, "frequency": 5e8},
-    }
-    half = 2.5
-    return {
-        "solver": "maxwell",
-        "maxwell": {
-            "order": 3,
-            "end_time": 6e-9,
-            "box": {"elements": [5, 5, 5], "lower": [-half * 0.12] * 3, "upper": [half * 0.12] * 3},
-            "boundaries": dict.fromkeys(_SIDES, "absorbing"),
-            "layer": {"thickness": dict.fromkeys(_SIDES, 0.12), "reflection": 1e-3},
-            "sources": [source],
-            "far_field": {"frequencies": [5e8], "theta": 19, **far_field},
-        },
-        "run": {"diagnostics_interval": 100},
-        "output": {"fields": False, "picture": False},
     }
 
 

@@ -14,12 +14,19 @@ C. A. Balanis, Advanced Engineering Electromagnetics, 2nd ed., eqs. 6-122 to 6-1
 (with j = -i); A. Taflove, S. C. Hagness, Computational Electrodynamics, 3rd ed., chapter 8.
 What is inside the surface radiates; what comes from outside, such as an incident wave, leaves no
 trace in F if E and H are those of one and the same wave.
+
+A surface that ends at a plane wall is closed by image currents (Balanis, sec. 7.4). With R the
+mirror image of a vector, J has the image -R J and M the image R M at an electric wall; at a magnetic
+wall the signs are exchanged. Behind the wall F is 0.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +44,59 @@ Complexes = NDArray[np.complex128]
 _ALONE = World()
 # Complex numbers of the phase factors held at once.
 _PHASES_AT_ONCE = 1 << 20
+# A direction counts as behind a wall if its cosine with the wall's normal is below this: rounding
+# leaves grazing directions in front.
+_BEHIND = -1e-9
+
+
+@dataclass(frozen=True)
+class MirrorPlane:
+    """An infinite plane wall, for which image currents stand.
+
+    Attributes
+    ----------
+    normal
+        Unit vector into the half space with the fields.
+    offset
+        normal . x on the plane.
+    magnetic
+        A magnetic wall (PMC) instead of an electric one (PEC).
+    """
+
+    normal: tuple[float, float, float]
+    offset: float
+    magnetic: bool = False
+
+    def __str__(self) -> str:
+        for name, value in zip("xyz", self.normal, strict=True):
+            if abs(value) > 1 - 1e-12:
+                return f"{name} = {self.offset * value:.6g} m"
+        normal = ", ".join(f"{value:.6g}" for value in self.normal)
+        return f"({normal}) . x = {self.offset:.6g} m"
+
+    @property
+    def direction(self) -> Floats:
+        """The normal as an array."""
+        return np.array(self.normal)
+
+    @property
+    def signs(self) -> Floats:
+        """Factors of R J and R M that make them the images of J and M, (2,)."""
+        return np.array([1.0, -1.0] if self.magnetic else [-1.0, 1.0])
+
+    def mirror(self, vectors: Floats | Complexes) -> Any:
+        """R of vectors (..., 3)."""
+        n = self.direction
+        return vectors - 2 * (vectors @ n)[..., None] * n
+
+
+def in_front(planes: Sequence[MirrorPlane], theta: Floats, phi: Floats) -> NDArray[np.bool_]:
+    """Whether directions lie in the space with the fields, before all walls."""
+    radial = spherical_directions(theta, phi)[0]
+    result = np.ones(radial.shape[:-1], bool)
+    for plane in planes:
+        result &= radial @ plane.direction >= _BEHIND
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +145,7 @@ def enclosing_faces(
     inside: NDArray[np.bool_],
     *,
     from_outside: bool = False,
+    walls: NDArray[np.bool_] | None = None,
     world: World = _ALONE,
     own: int | None = None,
 ) -> Integers:
@@ -99,6 +160,9 @@ def enclosing_faces(
     from_outside
         Name each face by the element outside rather than the one inside: fields are then taken
         there, as they must be where an incident wave exists only inside.
+    walls
+        (elements, 6): faces at the edge of the mesh that are no part of the surface, since they lie
+        on conductors; None: there are none.
     world, own
         The ranks, and how many elements are this one's; by default one that has all.
 
@@ -110,8 +174,8 @@ def enclosing_faces(
     Raises
     ------
     InputError
-        Nothing is enclosed, or with `from_outside` a face is at the edge of the mesh; the same on
-        every rank.
+        Nothing is enclosed, or nothing but walls is around it, or with `from_outside` a face is at
+        the edge of the mesh; the same on every rank.
     """
     here = inside[:own, None]
     if world.present and not world.any(bool(here.any())):
@@ -120,11 +184,12 @@ def enclosing_faces(
         )
     neighbours = mesh.neighbours[:own]
     behind = neighbours >= 0
+    wall = np.zeros(behind.shape, bool) if walls is None else walls[:own]
     other = behind & inside[np.where(behind, neighbours, 0)]
     if not from_outside:
-        found = np.argwhere(here & ~other)
+        found = np.argwhere(here & ~other & ~wall)
     else:
-        at_edge = int(world.sum(np.array([(here & ~behind).sum()]))[0])
+        at_edge = int(world.sum(np.array([(here & ~behind & ~wall).sum()]))[0])
         if at_edge:
             raise InputError(
                 f"the surface for the far field has {counted(at_edge, 'face')} at the edge of the mesh, "
@@ -133,8 +198,8 @@ def enclosing_faces(
         found = np.argwhere(~here & other)
     if world.present and not world.any(bool(len(found))):
         raise InputError(
-            "the surface for the far field has no face: the mesh is periodic and all of it is "
-            "enclosed; enclose a part of it"
+            "the surface for the far field has no face: electric, magnetic or lossy walls and "
+            "periodic sides are all around it; enclose a part of the mesh, or let waves leave it"
         )
     return found
 
@@ -259,6 +324,7 @@ def far_field(
     permittivity: float = 1.0,
     permeability: float = 1.0,
     origin: ArrayLike = (0.0, 0.0, 0.0),
+    planes: Sequence[MirrorPlane] = (),
 ) -> FarField:
     """Waves that the sources inside a surface send far away.
 
@@ -276,6 +342,9 @@ def far_field(
         Of the medium on the surface and beyond, relative.
     origin
         Where r = 0, from which phases count.
+    planes
+        Walls at which the surface ends, normal to each other. Their images are added; the result
+        holds in front of them (see :func:`in_front`), and behind them is that of the images.
 
     Raises
     ------
@@ -300,7 +369,13 @@ def far_field(
     J = np.cross(on.normals, magnetic) * on.weights[:, None]
     M = np.cross(electric, on.normals) * on.weights[:, None]
     radial, polar, azimuthal = spherical_directions(at_theta.ravel(), at_phi.ravel())
-    N, L = _integrals(on.points - np.asarray(origin, float), np.stack([J, M], axis=-1), k, radial)
+    start = np.asarray(origin, float)
+    currents = np.stack([J, M], axis=-1)
+    N, L = _integrals(on.points - start, currents, k, radial)
+    for count in range(1, len(planes) + 1):
+        for mirrors in itertools.combinations(planes, count):
+            images = _images(on.points - start, currents, k, radial, mirrors, start)
+            N, L = N + images[0], L + images[1]
     N_theta, N_phi = (np.einsum("fdx,dx->fd", N, unit) for unit in (polar, azimuthal))
     L_theta, L_phi = (np.einsum("fdx,dx->fd", L, unit) for unit in (polar, azimuthal))
     factor = 1j * k[:, None] / (4 * np.pi)
@@ -329,6 +404,30 @@ def _integrals(
             result[number, some] = phase @ currents[number].reshape(-1, 6)
     parts = result.reshape(len(k), len(radial), 3, 2)
     return parts[..., 0], parts[..., 1]
+
+
+def _images(
+    points: Floats,
+    currents: Complexes,
+    k: Floats,
+    radial: Floats,
+    mirrors: Sequence[MirrorPlane],
+    origin: Floats,
+) -> tuple[Complexes, Complexes]:
+    """N and L of currents mirrored in each of some planes, as `_integrals`.
+
+    A mirrored point is R x + 2 d n, so its path along r is R r . x + 2 d n . r.
+    """
+    mirrored, path, signs = radial, np.zeros(len(radial)), np.ones(2)
+    for plane in mirrors:
+        away = plane.offset - float(plane.direction @ origin)
+        path = path + 2 * away * (radial @ plane.direction)
+        mirrored, signs = plane.mirror(mirrored), signs * plane.signs
+    N, L = _integrals(points, currents, k, mirrored)
+    phase = np.exp(-1j * k[:, None] * path)[..., None]
+    for plane in mirrors:
+        N, L = plane.mirror(N), plane.mirror(L)
+    return signs[0] * phase * N, signs[1] * phase * L
 
 
 def scattering_cross_section(

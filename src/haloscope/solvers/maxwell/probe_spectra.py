@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.spectrum_pictures import prefixed, save_spectrum
 from haloscope.io.spectrum_tables import write_columns
@@ -33,6 +34,9 @@ _SILENT = 1e-9
 # Peaks of a component in the summary, and of a probe on the screen: the strongest.
 _MOST_PEAKS = 20
 _TOLD = 3
+# Peaks whose frequency is less certain than this part of it, or of the band's width where that is
+# less, are fits to noise: they stand in the tables with their errors, not on the screen.
+_SURE = 0.01
 # The picture and the table of the spectrum reach beyond the band by this part of its width.
 _BEYOND = 0.1
 # Times are equal if they differ by less than this part of a time step.
@@ -184,9 +188,9 @@ class ProbeSpectra:
     def _by_strength(
         self, found: Mapping[str, list[Resonance]], duration: float
     ) -> list[tuple[str, Resonance]]:
-        """Peaks of all components, the strongest first; each frequency once."""
+        """Peaks of all components with a small error, the strongest first; each frequency once."""
         factors = dict(zip(FIELD_NAMES, self._natural, strict=True))
-        peaks = [(name, peak) for name, some in found.items() for peak in some]
+        peaks = [(name, peak) for name, some in found.items() for peak in some if self._sure(peak)]
         peaks.sort(key=lambda each: -each[1].amplitude * factors[each[0]])
         chosen: list[tuple[str, Resonance]] = []
         for name, peak in peaks:
@@ -194,15 +198,26 @@ class ProbeSpectra:
                 chosen.append((name, peak))
         return chosen
 
+    def _sure(self, peak: Resonance) -> bool:
+        low, high = self._table.band
+        return peak.frequency_error <= _SURE * min(peak.frequency, high - low)
+
     def _told(self, probe: str, found: Mapping[str, list[Resonance]], duration: float) -> str:
         strongest = self._by_strength(found, duration)[:_TOLD]
+        unsure = sum(not self._sure(peak) for peaks in found.values() for peak in peaks)
+        left_out = ""
+        if unsure:
+            left_out = (
+                f"; {counted(unsure, 'line')} left out, uncertain by more than {100 * _SURE:g} % "
+                f"(see resonances-{probe}.csv)"
+            )
         if not strongest:
-            return f"probe {probe}: no resonance in the band"
+            return f"probe {probe}: no resonance in the band{left_out}"
         told = ", ".join(
             f"{self._frequency_text(peak, 7)} ({name}, {_quality_text(peak) or 'no decay seen'})"
             for name, peak in strongest
         )
-        return f"probe {probe} rings at {told}"
+        return f"probe {probe} rings at {told}{left_out}"
 
     def _write(
         self,

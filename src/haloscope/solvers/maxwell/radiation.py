@@ -14,20 +14,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from haloscope.counted import counted
 from haloscope.device.interface import Array
-from haloscope.domain.hexes import Integers
+from haloscope.domain.hexes import Integers, point_text
 from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
 from haloscope.exchange.rows import all_rows
 from haloscope.numerics.running_transform import RunningTransform
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
-from haloscope.solvers.maxwell.currents import PointDipole, in_regions
+from haloscope.solvers.maxwell.currents import PlacedDipole, PointDipole, in_regions
 from haloscope.solvers.maxwell.far_field import (
     FarField,
+    MirrorPlane,
     enclosing_faces,
     extinction_cross_section,
     far_field,
+    in_front,
     power,
     scattering_cross_section,
     sphere_quadrature,
@@ -35,6 +38,13 @@ from haloscope.solvers.maxwell.far_field import (
 )
 from haloscope.solvers.maxwell.incident import PlacedWave
 from haloscope.solvers.maxwell.shares import SetUp
+from haloscope.solvers.maxwell.surface_walls import (
+    OPEN,
+    face_kinds,
+    mirror_planes,
+    unmirrored_walls,
+    wall_faces,
+)
 from haloscope.solvers.maxwell.waveform_spans import highest_frequency
 from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
 from haloscope.solvers.saved_arrays import saved_numbers
@@ -68,7 +78,8 @@ class Powers:
     dipole_alone
         Of a single point dipole in the unbounded medium; None with other sources.
     scattering, extinction
-        Cross sections; None without a wave, or with more than one source of any kind.
+        Cross sections; None without a wave, or with more than one source of any kind. No extinction
+        over a wall: the optical theorem is that of free space.
     """
 
     radiated: Floats
@@ -102,8 +113,15 @@ class Radiation:
         _, self._currents, _ = table.additions()
         self._waves = [drive for drive in added.drives if isinstance(drive, PlacedWave)]
         self._scattered_alone = not any(each.wave.boundaries for each in self._waves)
-        faces, outside = self._enclose(given.around, added)
-        self._permittivity, self._permeability = self._medium(faces[:, 0], added)
+        self.notices: list[str] = []
+        """Warnings about the surface, a line each."""
+        kinds = face_kinds(given.around.mesh, table.kinds())
+        faces, outside, inside = self._enclose(given.around, added, kinds)
+        self.planes = self._close(given.around, kinds, faces, outside, inside)
+        """Walls at which the surface ends; images stand for them."""
+        self._permittivity, self._permeability = self._medium(faces[:, 0], given.around, added)
+        self._note_sources(given.around, added, faces, inside)
+        self._note_beyond(given.around, added, kinds, inside)
         # All faces in the order of the whole mesh, and who has them.
         faces = faces[np.lexsort((faces[:, 1], part.elements[faces[:, 0]]))]
         rank = np.full(len(faces), self._world.rank)
@@ -118,8 +136,10 @@ class Radiation:
         self.frequencies = np.array(self._wanted.frequencies) / table.speed
         """In oscillations a unit of length."""
 
-    def _enclose(self, around: Surroundings, added: PlacedAdditions) -> tuple[Integers, bool]:
-        """Own faces of the surface, and whether fields are taken outside it."""
+    def _enclose(
+        self, around: Surroundings, added: PlacedAdditions, kinds: Integers
+    ) -> tuple[Integers, bool, NDArray[np.bool_]]:
+        """Own faces of the surface, whether fields are taken outside it, and what it encloses."""
         wanted, world, mesh, own = self._wanted, self._world, around.mesh, around.own
         total = np.zeros(mesh.count, bool)
         for each in self._waves:
@@ -133,33 +153,138 @@ class Radiation:
         else:
             free = np.asarray(~added.axes.any(axis=1), bool)
             inside = total if world.any(bool(total.any())) else free
-        faces = enclosing_faces(mesh, inside, world=world, own=own)
+        walls = kinds != OPEN
+        faces = enclosing_faces(mesh, inside, walls=walls, world=world, own=own)
         outside = world.any(bool(total[faces[:, 0]].any()))
         if outside:
-            faces = enclosing_faces(mesh, inside, from_outside=True, world=world, own=own)
+            faces = enclosing_faces(
+                mesh, inside, from_outside=True, walls=walls, world=world, own=own
+            )
         if world.any(bool((total & ~inside).any())):
             raise InputError(
                 "maxwell.far_field: the surface leaves out elements that hold the total field of a "
                 "wave; let it enclose all of them, or leave out box and regions"
             )
-        return faces, outside
+        return faces, outside, inside
 
-    def _medium(self, elements: Integers, added: PlacedAdditions) -> tuple[float, float]:
+    def _close(
+        self,
+        around: Surroundings,
+        kinds: Integers,
+        faces: Integers,
+        outside: bool,
+        inside: NDArray[np.bool_],
+    ) -> list[MirrorPlane]:
+        """Planes whose images close the surface; none of one that is closed already."""
+        walls = wall_faces(around.mesh, kinds, inside, around.own)
+        planes = mirror_planes(self._world, around, kinds, faces, walls)
+        if planes and outside:
+            raise InputError(
+                "maxwell.far_field: the surface around the total field of a wave ends at a wall, "
+                "where the wave's own reflection would count as scattered; let the total field "
+                "keep off walls, or let the wave come in through a boundary (maxwell.waves "
+                "boundaries)"
+            )
+        for plane in planes:
+            self.notices.append(
+                f"far field: image sources stand for the {'magnetic' if plane.magnetic else 'electric'} "
+                f"wall {plane}; pattern and powers are those in front of it"
+            )
+        return planes
+
+    def _first(self, around: Surroundings, elements: Integers) -> tuple[int, str]:
+        """Number of elements of all ranks, and the number and place of the first of them."""
+        rows = np.column_stack([around.numbers[elements], around.mesh.centres[elements]])
+        rows = all_rows(self._world, rows.astype(np.float64))
+        if not len(rows):
+            return 0, ""
+        first = rows[rows[:, 0].argmin()]
+        return len(rows), f"element {int(first[0])} at {point_text(first[1:])} m"
+
+    def _note_sources(
+        self,
+        around: Surroundings,
+        added: PlacedAdditions,
+        faces: Integers,
+        inside: NDArray[np.bool_],
+    ) -> None:
+        """Warn of currents outside the surface, and of dipoles in elements that it touches."""
+        own = around.own
+        driven = np.zeros(own, bool)
+        singular = np.zeros(own, bool)
+        for drive in added.drives:
+            if not isinstance(drive, PlacedWave):
+                driven |= drive.concerned[:own]
+            if isinstance(drive, PlacedDipole):
+                singular |= drive.concerned[:own]
+        count, place = self._first(around, np.flatnonzero(driven & ~inside[:own]))
+        if count:
+            self.notices.append(
+                f"warning: maxwell.far_field: sources lie in {counted(count, 'element')} outside the "
+                "surface: what they send is missing from the far field; enclose "
+                f"{place} (box or regions)"
+            )
+        at_surface = np.zeros(own, bool)
+        at_surface[faces[:, 0]] = True
+        count, place = self._first(around, np.flatnonzero(singular & at_surface))
+        if count:
+            self.notices.append(
+                f"warning: maxwell.far_field: a dipole lies in an element at the surface, {place}: "
+                "its own field is not resolved there; keep an element between them"
+            )
+
+    def _note_beyond(
+        self,
+        around: Surroundings,
+        added: PlacedAdditions,
+        kinds: Integers,
+        inside: NDArray[np.bool_],
+    ) -> None:
+        """Warn of what lies beyond the surface and is not the uniform medium that F assumes."""
+        own = slice(0, around.own)
+        beyond = ~inside[own] & ~added.axes[own].any(axis=1)
+        lossy = [number for number, medium in added.media.items() if not medium.plain]
+        other = np.isin(added.regions[own], lossy) | (added.permittivity[own] != self._permittivity)
+        other |= added.permeability[own] != self._permeability
+        count, place = self._first(around, np.flatnonzero(~inside[own] & other))
+        if count:
+            self.notices.append(
+                f"warning: maxwell.far_field: {counted(count, 'element')} outside the surface "
+                f"{'has' if count == 1 else 'have'} another medium than the surface, the first is "
+                f"{place}: waves that they reflect are missing from the far field; enclose them"
+            )
+        names = unmirrored_walls(self._world, around, kinds, beyond, self.planes)
+        if names:
+            self.notices.append(
+                f"warning: maxwell.far_field: outside the surface lie the walls "
+                f"{', '.join(map(repr, names))}: waves that they reflect are missing from the far "
+                "field; let the surface reach the walls, or let waves leave there"
+            )
+
+    def _medium(
+        self, elements: Integers, around: Surroundings, added: PlacedAdditions
+    ) -> tuple[float, float]:
         """Permittivity and permeability of elements at the surface, of all ranks."""
         world = self._world
-        if world.any(bool(added.axes[elements].any())):
+        count, place = self._first(around, elements[added.axes[elements].any(axis=1)])
+        if count:
             raise InputError(
-                "maxwell.far_field: the surface runs through the absorbing layer; enclose only "
-                "what is inside the layer"
+                f"maxwell.far_field: the surface runs through the absorbing layer at {place}; "
+                "enclose only what is inside the layer"
             )
         lossy = [number for number, medium in added.media.items() if not medium.plain]
         constants = [of[elements] for of in (added.permittivity, added.permeability)]
         most = [world.largest(float(of.max(initial=0.0))) for of in constants]
-        alike = all((of == one).all() for of, one in zip(constants, most, strict=True))
-        if world.any(not alike or bool(np.isin(added.regions[elements], lossy).any())):
+        other = np.isin(added.regions[elements], lossy)
+        for of, one in zip(constants, most, strict=True):
+            other |= of != one
+        count, place = self._first(around, elements[other])
+        if count:
             raise InputError(
                 "maxwell.far_field: the surface runs through several media, or one with loss or "
-                "memory; let it lie in one without"
+                f"memory: {place} (relative permittivity and permeability at most {most[0]:g}, "
+                f"{most[1]:g} elsewhere on it); move the surface (box or regions) into one medium "
+                "without loss"
             )
         return most[0], most[1]
 
@@ -329,7 +454,17 @@ class Radiation:
         return shaped[..., :3], shaped[..., 3:]
 
     def pattern(self, theta: ArrayLike, phi: ArrayLike) -> FarField:
-        """The far field of all ranks in directions (rad), about the mesh's origin."""
+        """The far field of all ranks in directions (rad), about the mesh's origin; 0 behind walls."""
+        found = self._with_images(theta, phi)
+        front = in_front(self.planes, found.theta, found.phi)
+        return replace(
+            found,
+            electric_theta=np.where(front, found.electric_theta, 0.0),
+            electric_phi=np.where(front, found.electric_phi, 0.0),
+        )
+
+    def _with_images(self, theta: ArrayLike, phi: ArrayLike) -> FarField:
+        """The far field as if walls were not there, and their images were."""
         own = far_field(
             self._on,
             *self._amplitudes(),
@@ -338,6 +473,7 @@ class Radiation:
             phi,
             permittivity=self._permittivity,
             permeability=self._permeability,
+            planes=self.planes,
         )
         parts = np.stack([own.electric_theta, own.electric_phi])
         total = self._world.sum(parts.view(np.float64)).view(np.complex128)
@@ -354,6 +490,11 @@ class Radiation:
         size = float(np.linalg.norm(placed.wave.electric))
         return placed, np.asarray(size * np.exp(1j * k * away))
 
+    @property
+    def counts_the_wave(self) -> bool:
+        """Whether the power through the surface holds an incident wave's as well."""
+        return not self._scattered_alone
+
     def powers(self) -> Powers:
         """Powers and cross sections; all ranks call this."""
         flow = self._world.sum(power(self._on, *self._amplitudes()))
@@ -361,11 +502,13 @@ class Radiation:
         scattering = extinction = None
         incident = self.incident
         if incident is not None:
-            placed, amplitude = incident
+            amplitude = incident[1]
             impedance = math.sqrt(self._permeability / self._permittivity)
             scattered = flow if self._scattered_alone else of_pattern
             if scattered is not None:
                 scattering = scattering_cross_section(scattered, amplitude, impedance)
+        if incident is not None and not self.planes:
+            placed, amplitude = incident
             x, y, z = placed.wave.unit_direction
             forward = self.pattern(math.acos(min(1.0, max(-1.0, z))), math.atan2(y, x))
             unit = placed.wave.electric / np.linalg.norm(placed.wave.electric)
@@ -376,14 +519,18 @@ class Radiation:
         points = self._on.points
         bounds = [self._world.largest(float(v)) for v in points.max(axis=0, initial=-math.inf)]
         lower = [-self._world.largest(-float(v)) for v in points.min(axis=0, initial=math.inf)]
-        radius = math.dist(bounds, lower) / 2
+        middle, half = (np.array(bounds) + lower) / 2, (np.array(bounds) - lower) / 2
+        # Images lie as far behind each wall.
+        depths = [middle @ p.direction - p.offset + half @ abs(p.direction) for p in self.planes]
+        radius = math.hypot(*half, *depths)
         index = math.sqrt(self._permittivity * self._permeability)
         polar = math.ceil(2 * np.pi * float(self.frequencies.max()) * index * radius)
         polar += _MORE_THAN_SIZE
         if polar > _MOST_POLAR:
             return None
         theta, phi, solid = sphere_quadrature(polar)
-        return np.asarray((self.pattern(theta, phi).intensity * solid).sum(axis=(1, 2)))
+        everywhere = (self._with_images(theta, phi).intensity * solid).sum(axis=(1, 2))
+        return np.asarray(everywhere / 2 ** len(self.planes))
 
     def _dipole_alone(self) -> Floats | None:
         """Z k^2 |moment|^2 / (12 pi), Jackson eq. 9.24; 1 / Z for a magnetic one."""

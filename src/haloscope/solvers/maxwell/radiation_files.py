@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 # Curves of the picture, and frequencies that are told of.
 _MOST_CURVES = 6
 _TOLD = 3
+# Difference of the power through the surface and that of the pattern above which both are doubted.
+_POWERS_APART = 0.05
 
 
 def far_field_results(
@@ -60,7 +62,8 @@ def far_field_results(
     else:
         values = field.directivity(powers.radiated)
         quantity, label = "directivity", "directivity (dBi)"
-    summary = _summary(table, powers, values[:, :, : len(phi)], theta, phi, quantity)
+    wave = radiation.incident is not None
+    summary = _summary(table, powers, wave, values[:, :, : len(phi)], theta, phi, quantity)
     files: dict[str, Path] = {}
     if out is not None:
         files = {"far field": out / "far-field.csv", "far field picture": out / "far-field.png"}
@@ -73,19 +76,53 @@ def far_field_results(
             "far field: the current's integral over time is not 0, so charges and their field stay "
             "behind and disturb it; take a waveform such as ricker"
         )
-    return Results({"far_field": summary}, files, lines)
+    notices = [] if radiation.counts_the_wave else _differing_powers(table, powers)
+    return Results({"far_field": summary}, files, lines, notices)
+
+
+def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
+    """A warning where the surface and the pattern disagree about the power."""
+    if powers.of_pattern is None:
+        return [
+            "far field: the power of the pattern is not computed, as the surface is too many "
+            "wavelengths wide; the radiated power stays without its check"
+        ]
+    assert table.far_field is not None
+    largest = np.maximum(np.abs(powers.radiated), powers.of_pattern)
+    apart = np.abs(powers.radiated - powers.of_pattern) / np.where(largest > 0, largest, 1.0)
+    at = int(apart.argmax())
+    if not apart[at] > _POWERS_APART:
+        return []
+    return [
+        f"warning: far field at {_frequency_text(table, table.far_field.frequencies[at])}: the power "
+        f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and that of the pattern, "
+        f"{powers.of_pattern[at] / table.impedance:.4g}, differ by {100 * apart[at]:.3g} % (allowed: "
+        f"{100 * _POWERS_APART:g} %): run until the fields have died away, refine the mesh, or look "
+        "for sources and reflecting bodies outside the surface"
+    ]
+
+
+def _frequency_text(table: MaxwellTable, frequency: float) -> str:
+    return prefixed(frequency, "Hz") if table.units == "si" else f"{frequency:.6g}"
 
 
 def _summary(
-    table: MaxwellTable, powers: Powers, values: Floats, theta: Floats, phi: Floats, quantity: str
+    table: MaxwellTable,
+    powers: Powers,
+    wave: bool,
+    values: Floats,
+    theta: Floats,
+    phi: Floats,
+    quantity: str,
 ) -> list[dict[str, Any]]:
     """A row for each frequency, in the units of the case."""
     assert table.far_field is not None
     rows = []
     for number, frequency in enumerate(table.far_field.frequencies):
         row: dict[str, Any] = {"frequency": frequency}
-        if powers.extinction is not None:
-            row["extinction_cross_section"] = float(powers.extinction[number])
+        if wave:
+            if powers.extinction is not None:
+                row["extinction_cross_section"] = float(powers.extinction[number])
             if powers.scattering is not None:
                 row["scattering_cross_section"] = float(powers.scattering[number])
         else:
@@ -110,7 +147,7 @@ def _lines(table: MaxwellTable, rows: list[dict[str, Any]]) -> list[str]:
     watt, area = (" W" if si else ""), " m²"
     lines = []
     for row in rows[:_TOLD]:
-        at = prefixed(row["frequency"], "Hz") if si else f"{row['frequency']:.6g}"
+        at = _frequency_text(table, row["frequency"])
         said = [f"far field at {at}:"]
         if "radiated_power" in row:
             said.append(f"radiated power {row['radiated_power']:.6g}{watt}")
@@ -121,7 +158,8 @@ def _lines(table: MaxwellTable, rows: list[dict[str, Any]]) -> list[str]:
         else:
             if "scattering_cross_section" in row:
                 said.append(f"cross sections: scattering {row['scattering_cross_section']:.5g},")
-            said.append(f"extinction {row['extinction_cross_section']:.5g}{area},")
+            if "extinction_cross_section" in row:
+                said.append(f"extinction {row['extinction_cross_section']:.5g}{area},")
             said.append(f"largest bistatic {row['largest_cross_section']:.5g}{area}")
         said.append(f"at theta {row['at_theta']:g}°, phi {row['at_phi']:g}°")
         lines.append(" ".join(said))

@@ -48,8 +48,11 @@ class RunResults:
         self._spectra: ProbeSpectra | None = None
         self.radiation: Radiation | None = None
         """The far field; None where none is asked for."""
+        self.notices: list[str] = []
+        """Warnings of the set-up."""
         if case.maxwell.far_field is not None:
             self.radiation = Radiation(case.maxwell, given)
+            self.notices += self.radiation.notices
 
     def set_step(self, dt: float, last_step: int) -> None:
         """Know the time step, in the units of the case, and where the run ends.
@@ -118,6 +121,7 @@ class RunResults:
             {key: value for each in found for key, value in each.summary.items()},
             {key: value for each in found for key, value in each.files.items()},
             [line for each in found for line in each.lines],
+            [notice for each in found for notice in each.notices],
         )
 
     def _far_field(self, radiation: Radiation, out: Path | None) -> Results:

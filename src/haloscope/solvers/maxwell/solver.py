@@ -135,6 +135,7 @@ class MaxwellSolver:
         self._add(added, around.part)
         given = SetUp(part, self.coordinates, around, added, world, device)
         self.results = RunResults(self._case, given)
+        self.notices += self.results.notices
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         self._choose_step()
         self._set_initial()
