@@ -481,6 +481,12 @@ def test_a_rank_that_aborts_leaves_its_profile(program, tmp_path, mpi):
         for number in measured.ranks[1].nodes[[json.loads(line)["node"] for line in lines]]
     }
     assert {"MPI_Barrier", "MPI_Abort"} <= names
+    (found,) = [
+        finding
+        for finding in json.loads((tmp_path / "m" / "findings.json").read_text())["findings"]
+        if finding["title"] == "Rank 1 called MPI_Abort"
+    ]
+    assert found["figure"] == "error code 7"
 
 
 def test_without_any_profile_nothing_is_promised(program, tmp_path):

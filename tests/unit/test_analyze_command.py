@@ -17,7 +17,7 @@ from trace_text import parse, write
 
 from haloscope.commands import analyze as command
 from haloscope.errors import InputError
-from haloscope.scope.analyze import analyze
+from haloscope.scope.analyze import analyze, as_json
 from haloscope.scope.measurement import Node, Region
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.result import Result
@@ -319,6 +319,62 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)
     assert "Late" not in " ".join(analysis.answer)
+
+
+def test_the_report_of_a_folder_that_cannot_be_written_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any
+) -> None:
+    source, out = tmp_path / "measured", tmp_path / "reports" / "mine"
+    source.mkdir()
+    write(parse("ranks 2\nspan 0 4\n0 2..2 MPI_Send : send 1\n1 1..3 MPI_Recv : recv 0"), source)
+    before = sorted(path.name for path in source.iterdir())
+    access = os.access
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, mode: not (mode == os.W_OK and Path(path) == source) and access(path, mode),
+    )
+    code, _, err = call("analyze", source)
+    assert code == 3, err
+    assert err.count("\n") == 1
+    assert "--out DIR" in err
+    code, output, _ = call("analyze", source, "--out", out, "--json")
+    assert code == 0
+    files = json.loads(output)["files"]
+    assert files["report"] == str(out / "report.md")
+    assert all(Path(path).exists() for path in files.values())
+    assert sorted(path.name for path in source.iterdir()) == before
+
+
+def test_counters_are_added_up_by_rank_and_their_absence_elsewhere_is_told(tmp_path: Path) -> None:
+    lines = ["ranks 2", "span 0 4", "0 0..4 work", "1 0..4 work"]
+    lines += ["0 1 counter 0 value=10", "0 3 counter 0 value=35", "1 2 counter 0 value=5"]
+    lines += ["1 3 counter 0 value=7"]
+    write(parse("\n".join(lines)), tmp_path)
+    for rank in range(2):
+        with (tmp_path / f"rank-0000{rank}.def").open("a") as file:
+            file.write('{"counter": 0, "name": "PAPI\\u001b_INS", "unit": "#"}\n')
+    analysis = analyze(tmp_path)
+    told = as_json(analysis)["counters"]["PAPI\x1b_INS"]
+    assert (told["total"], told["by_rank"]) == (27, [25, 2])
+    (note,) = analysis.notes
+    assert r"counters: PAPI\x1b_INS 27" in note
+    assert "explorer do not use them" in note
+    assert "PAPI" in (tmp_path / "report.md").read_text()
+
+
+def test_a_rank_that_calls_abort_is_the_first_finding(tmp_path: Path) -> None:
+    text = (
+        "ranks 2\nspan 0 4\n0 0..1 MPI_Send : send 1\n1 0..3 MPI_Recv : recv 0\n1 3..3.1 MPI_Abort"
+    )
+    write(parse(text), tmp_path)
+    with (tmp_path / "rank-00001.def").open("a") as file:
+        file.write('{"abort": -3}\n')
+    first = analyze(tmp_path).findings[0]
+    assert first.title == "Rank 1 called MPI_Abort"
+    assert first.figure == "error code -3"
+    assert first.ranks == [1]
+    assert first.call_path[-1] == "MPI_Abort"
 
 
 def test_findings_json_tells_also_what_was_not_written(

@@ -31,6 +31,12 @@ def analyze(
     against: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Compare with an earlier measurement.")
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for the report, where the measurement's is read-only."
+        ),
+    ] = None,
     threads: Annotated[
         int, typer.Option(help="Threads to use; 0: one a core.", min=0, max=_MOST_THREADS)
     ] = 0,
@@ -45,6 +51,7 @@ def analyze(
     trace together.
     """
     from haloscope.exchange.launch import started_by_launcher
+    from haloscope.folders import make_folder
     from haloscope.scope import analyze as work
     from haloscope.scope.report import terminal
 
@@ -52,6 +59,8 @@ def analyze(
     if world is not None and not world.is_root:
         work.assist(folder, world, threads)
         return
+    if out is not None:
+        make_folder(out)
     watched = sys.stderr.isatty() and not as_json
 
     def show(events: float) -> None:
@@ -63,6 +72,7 @@ def analyze(
             what_if=what_if or (),
             threads=threads,
             against=against,
+            out=out,
             progress=show if watched else None,
             processes=world if world is not None and world.size > 1 else None,
         )

@@ -7,6 +7,7 @@ analysis already gets the new one in its place.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
+from haloscope.scope.counters import in_words as counters_in_words
+from haloscope.scope.counters import totals
 from haloscope.scope.diagnosis import cores, diagnose, wording
 from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
@@ -44,6 +47,7 @@ def analyze(
     what_if: Sequence[str] = (),
     threads: int = 0,
     against: Path | str | None = None,
+    out: Path | None = None,
     progress: Callable[[float], None] | None = None,
     processes: Processes | None = None,
 ) -> Analysis:
@@ -60,6 +64,8 @@ def analyze(
         Threads to use; 0 for one a core.
     against
         An earlier measurement to compare with, analysed or not.
+    out
+        Folder for the report and all else that is written; by default `folder`.
     progress
         Called now and then with the number of events done.
     processes
@@ -79,6 +85,7 @@ def analyze(
     """
     folder = measurement_in(Path(folder))
     measurement = open_measurement(folder)
+    _require_writable(out or folder)
     earlier = _earlier(Path(against), threads) if against is not None else None
     changes = [_change(measurement, text) for text in what_if]
     result = result_of(measurement, threads, progress, processes)
@@ -87,6 +94,8 @@ def analyze(
     result.about["hosts"] = list(hosts)
     without_core = [_without_core(measurement, rank) for rank in range(measurement.size)]
     result.about["without_core"] = without_core
+    result.about["aborts"] = _aborts(measurement)
+    result.about["counters"] = counters = totals(measurement, result)
     seconds, is_at_least = seconds_of_recording(measurement, result)
     result.about[RECORDING] = {"seconds": seconds, "is_at_least": is_at_least}
     traffic = maps.whole_run(result)
@@ -100,9 +109,9 @@ def analyze(
         maps.distances(traffic, hosts, result.comms),
         suggest(traffic, hosts),
         what_if=predictions,
-        notes=[*_lack_of_cores(result), *_not_recorded(result)],
+        notes=[*_lack_of_cores(result), *_not_recorded(result), *counters_in_words(counters)],
     )
-    _write(analysis, folder, earlier, str(against))
+    _write(analysis, out or folder, earlier, str(against))
     return analysis
 
 
@@ -200,6 +209,23 @@ def _without_core(measurement: Measurement, rank: int) -> float:
         if isinstance(seconds, int | float) and 0 <= seconds < math.inf:
             return float(seconds)
     return 0.0
+
+
+def _aborts(measurement: Measurement) -> list[list[int]]:
+    """Ranks that have called MPI_Abort, with their error codes."""
+    return [
+        [rank, code]
+        for rank, said in sorted(measurement.ranks.items())
+        for note in said.notes
+        if isinstance(code := note.get("abort"), int)
+    ]
+
+
+def _require_writable(folder: Path) -> None:
+    if not os.access(folder, os.W_OK):
+        raise MachineError(
+            f"{folder} cannot be written, and the report goes there; give another folder with --out DIR"
+        )
 
 
 def _lack_of_cores(result: Result) -> list[str]:
@@ -341,6 +367,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         },
         "files": analysis.files,
     }
+    told["counters"] = result.about.get("counters") or {}
     if report.gpus.has_gpus(result):
         told["gpu"] = report.gpus.as_json(result)
     if analysis.what_if:

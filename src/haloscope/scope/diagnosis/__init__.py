@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.scope.diagnosis import causes, cores, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis import aborts, causes, cores, costs, message_costs, waits, wording
 from haloscope.scope.diagnosis.findings import Finding, View
 from haloscope.scope.result import Result
 
@@ -31,12 +31,18 @@ def diagnose(result: Result) -> list[Finding]:
         are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent once
         in the run, however long that is, comes last, unless nothing else is worth a hundredth. Where
         ranks lack cores for :data:`haloscope.scope.diagnosis.cores.MUCH` of their time, that alone.
+        A call of MPI_Abort comes first.
     """
     view = View.of(result)
     if view.total <= 0:
         return []
+    aborted = aborts.findings(view)
     if cores.lacks_cores(result):
-        return [cores.finding(view)]
+        return [cores.finding(view), *aborted]
+    return [*aborted, *_ranked(view)]
+
+
+def _ranked(view: View) -> list[Finding]:
     beside = message_costs.carries_nothing(view)
     found = [*message_costs.findings(view), *costs.findings(view)]
     for one in found:
@@ -95,6 +101,9 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
             "To make it faster, make the work itself faster, or use more ranks.",
         ]
     worst = findings[0]
+    if worst.call_path[-1:] == (aborts.ABORT,):
+        place = f" in {wording.code(worst.where)}"
+        return [f"{first}.", f"{worst.title}, {worst.figure},{place}.", worst.remedy]
     remedy = wording.first_sentence(worst.remedy)
     lost = sum(one.seconds for one in findings)
     second = "Apart from that the" if apart else "The"

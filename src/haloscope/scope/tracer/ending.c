@@ -147,7 +147,15 @@ void hs_finish_in_signal(int number) {
   if (finish_here()) tell_number("{\"signal\": ", (uint64_t)number, "}\n");
 }
 
-void hs_finish_profile(void) {
+void hs_record_abort(int code) {
+  char line[64];
+  struct text text;
+  if (hs_recorder.state != ON || getpid() != hs_recorder.process) return;
+  text_open(&text, line, sizeof line);
+  text_put(&text, "{\"abort\": ");
+  text_integer(&text, code);
+  text_put(&text, "}\n");
+  definitions_line(line, (size_t)(text.at - line));
   if (hs_recorder.mode == MODE_PROFILE) finish_here();
 }
 

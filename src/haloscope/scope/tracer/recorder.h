@@ -90,7 +90,7 @@ void hs_resume(void);
 
 /* Writes a profile now, since what comes next (MPI_Abort) may kill this process: nothing is recorded
  * any more. The events of a trace are in their files already, and it goes on. */
-void hs_finish_profile(void);
+void hs_record_abort(int code);
 
 /* Told once on standard error of rank 0 or of a process without a rank: "haloscope: ...". */
 void hs_say_once(const char *text);

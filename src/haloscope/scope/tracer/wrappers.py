@@ -19,7 +19,7 @@ _FOUND = "struct hs_comm *found = hs_comm_of(comm);"
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
     "region": ("", ""),
-    "abort": ("hs_finish_profile();", ""),
+    "abort": ("hs_record_abort(errorcode);", ""),
     "send": (
         "if (HS_CAN_SEND(count, datatype, tag))"
         " hs_tell_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
