@@ -67,6 +67,8 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         return None
     first_step, first_row = state.history[0]
     first = max(first_row.values())
+    if state.solver.followed.first is not None:
+        first_step, first = 0, state.solver.followed.first
     if not residual > GROWTH * max(first, SMALL_RESIDUAL):
         return None
     name = state.solver.followed.name

@@ -93,6 +93,9 @@ class Followed:
     warn_unsteady
         With `steady`: whether a run that ends unsteady gets a warning. False where the flow never
         becomes steady.
+    first
+        With `steady`: the value at the start, where it is known whatever was recorded: 1 for a
+        residual over its first value.
     record
         Called on rank 0 with the run's folder whenever a row was added: brings the solver's own
         tables up to date.
@@ -106,6 +109,7 @@ class Followed:
     limit: float
     settled: float = 1e-5
     warn_unsteady: bool = True
+    first: float | None = None
     record: Callable[[Path], object] | None = None
 
 

@@ -402,6 +402,7 @@ def _followed(*, steady: bool) -> Followed:
             title="Residual of Newton's iterations",
             steady=True,
             limit=_LARGEST_RESIDUAL,
+            first=1.0,
         )
     return Followed(
         name="kinetic_energy",
