@@ -9,15 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.expressions import Expression, Table, parse_quantity_or_expression
+from haloscope.expressions import (
+    Expression,
+    Table,
+    parse_quantity_or_expression,
+    times_in_milliseconds,
+)
 
 Floats = NDArray[np.float64]
 
 _TABLE = ".csv"
 _LOOKED_AT = 1001
 """Times at which an expression is taken to find its largest value."""
-# A table that ends so many times later than its period or the run, and after so many s, is likely in ms.
-_LATE, _LONG = 100.0, 20.0
+_LONG = 20.0
+"""In s: tables that end before this are not taken for ones in milliseconds, however short the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +77,12 @@ class Signal:
         if isinstance(self.source, Expression):
             return ""
         last = float(self.source.coordinate[-1])
-        if self.period is not None:
-            beyond = f"its period is {self.period:g} s" if last > _LATE * self.period else ""
-        else:
-            beyond = f"the run ends at {until:.3g} s" if last > max(_LATE * until, _LONG) else ""
-        if not beyond:
+        end = until if self.period is None else self.period
+        # Most runs end within a beat of the heart, beyond which its table goes on.
+        if not times_in_milliseconds(self.source, end) or (self.period is None and last < _LONG):
             return ""
-        return (
-            f"{self.key}: the table goes to {last:g} s and {beyond}; milliseconds? times are in s"
-        )
+        by = f"the run ends at {end:.3g} s" if self.period is None else f"its period is {end:g} s"
+        return f"{self.key}: the table goes to {last:g} s and {by}; milliseconds? times are in s"
 
     def _values(self, since: float, until: float) -> Floats:
         """Finite values between two times: of a table at its rows, of an expression at some times."""
