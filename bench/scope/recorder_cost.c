@@ -15,13 +15,15 @@
 WEAK uint32_t hs_region(const char *, const char *, const char *, const char *, int);
 WEAK void hs_enter(uint32_t, const void *);
 WEAK void hs_enter_unwound(uint32_t, const void *);
+WEAK void hs_skip(uint32_t, uint64_t, uint64_t);
 WEAK void hs_leave(uint32_t);
-WEAK void hs_event(uint32_t, uint32_t, uint64_t, uint64_t, uint64_t, uint64_t);
+WEAK int hs_event(uint32_t, uint32_t, uint64_t, uint64_t, uint64_t, uint64_t);
 WEAK void __cyg_profile_func_enter(void *, void *);
 WEAK void __cyg_profile_func_exit(void *, void *);
 
 enum { ROUNDS = 300, TURNS = 2000, SEND = 4 };
 
+static const uint64_t RECEIVED = 1ull << 62; /* HS_SKIPPED_RECEIVED */
 static uint32_t region, other;
 static volatile uint64_t sink;
 
@@ -72,6 +74,12 @@ static void filtered(void) {
   __cyg_profile_func_exit((void *)a_filtered_function, NULL);
 }
 
+/* Of 64 ranks in turns. */
+static void skipped(void) {
+  static unsigned turn;
+  hs_skip(turn++ & 63, 5ull << 32, RECEIVED);
+}
+
 static double cost(void (*action)(void)) {
   double least = 1e9;
   for (int round = 0; round < ROUNDS; round++) {
@@ -105,6 +113,7 @@ int main(void) {
     if (hs_enter_unwound) printf("unwound_visit %.3f\n", through_callers(10, unwound_visit) - empty);
     printf("instrumented %.3f\n", cost(instrumented) - empty);
     printf("filtered %.3f\n", cost(filtered) - empty);
+    if (hs_skip) printf("skipped %.3f\n", cost(skipped) - empty);
   }
   return 0;
 }

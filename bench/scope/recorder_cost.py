@@ -29,6 +29,7 @@ ROWS = (
     ("unwound_visit", "a visit with ten callers found", 2),
     ("instrumented", "an instrumented function", 2),
     ("filtered", "a filtered function", 0),
+    ("skipped", "a message that is only counted", 0),
 )
 
 

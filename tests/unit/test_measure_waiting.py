@@ -59,11 +59,11 @@ def test_a_command_that_removes_the_folder_is_told_in_one_line(tmp_path: Path):
     assert not any("Traceback" in line for line in lines)
 
 
-@pytest.mark.parametrize("command", ["true", "./nonexistent"])
-def test_an_empty_folder_stays_where_it_was_there_before(tmp_path: Path, command: str):
+@pytest.mark.parametrize(("command", "code"), [("true", 0), ("./nonexistent", 2)])
+def test_an_empty_folder_stays_where_it_was_there_before(tmp_path: Path, command: str, code: int):
     (tmp_path / "old").mkdir()
     for name in ("old", "new"):
-        assert measure(tmp_path / name, command)[0] == 2
+        assert measure(tmp_path / name, command)[0] == code
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 

@@ -153,6 +153,7 @@ def _as_json(outcome: Any) -> dict[str, Any]:
         "ranks": outcome.ranks,
         "events": outcome.events,
         "bytes": outcome.bytes,
+        "missing_ranks": sorted(outcome.missing),
         "warnings": outcome.warnings,
         **({"reason": outcome.reason} if outcome.reason else {}),
     }

@@ -255,14 +255,13 @@ def _not_recorded(result: Result) -> list[str]:
             f"{counted(unknown, 'channel')} of messages without waits: its trace does not count the "
             "messages of pauses, and no pause explains those that are missing; measure again"
         )
-    if not counts:
-        return notes
-    return [
-        *notes,
-        f"{' and '.join(counts)} skipped: not recorded, as the measurement was paused, the call "
-        "filtered or its request given away; they show no waits, and the others are paired as in "
-        "the run",
-    ]
+    if counts:
+        listed = " and ".join([", ".join(counts[:-1]), counts[-1]] if counts[1:] else counts)
+        notes.append(
+            f"skipped: {listed}, not recorded as the measurement was paused, the call filtered or "
+            "its request given away; they show no waits, and the others are paired as in the run"
+        )
+    return notes
 
 
 def _name(measurement: Measurement) -> str:

@@ -162,7 +162,7 @@ class Outcome:
     reason
         Why nothing was measured; empty where something was.
     missing
-        Ranks that had no part in the measurement, each with a key of ``carriers.REASONS``.
+        Ranks that left nothing, each with a key of ``carriers.REASONS``, or empty.
     """
 
     folder: Path
@@ -427,6 +427,7 @@ def _missing(folder: Path, outcome: Outcome) -> list[str]:
         except (ValueError, TypeError, KeyError):
             return []
     absent = sorted(set(range(min(size, MOST_RANKS))).difference(measured))
+    outcome.missing = {rank: outcome.missing.get(rank, "") for rank in absent}
     return carriers.lines(absent, size, outcome.missing)
 
 

@@ -25,6 +25,9 @@ int main(int argc, char **argv) {
   /* More than there is: what was read counts, not what was asked for. */
   MPI_File_seek(file, -8, MPI_SEEK_END);
   MPI_File_read(file, in, OWN, MPI_INT, MPI_STATUS_IGNORE);
+  MPI_File_seek(file, -8, MPI_SEEK_END);
+  MPI_File_iread(file, in, OWN, MPI_INT, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
   MPI_File_close(&file);
   MPI_Finalize();
   return in[0] < 0;

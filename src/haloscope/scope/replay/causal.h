@@ -256,6 +256,7 @@ class Messages {
   // So many messages of which one side was not recorded; `wake` is told the units that wait for it.
   template <class Wake>
   void skip(const Key &channel, MessageState side, int64_t count, Wake wake) {
+    count = std::min(count, kMostSkipped);
     Queue &queue = queues_.get(channel);
     while (count > 0 && queue.first >= 0 && !(pool_[queue.first].state & side)) {
       const int32_t number = queue.first;
@@ -437,6 +438,7 @@ class Collectives {
   void skip(int32_t comm, int32_t place, int64_t count, Function changed) {
     if (comm < 0 || place < 0 || comm >= run_->comm_count || place >= size(comm)) return;
     const int32_t start = run_->comm_starts[comm];
+    if (count > kMostSkipped || next_[start + place] > kMostInstances) return;
     Comm &c = comms_[comm];
     const Skip skip{next_[start + place], next_[start + place] + count, place};
     next_[start + place] = skip.to;

@@ -11,6 +11,9 @@
 
 constexpr int kFurther[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
 
+// More messages or collectives than any program skips; nobody counts further.
+constexpr int64_t kMostSkipped = int64_t(1) << 40, kMostInstances = int64_t(1) << 60;
+
 // Words of a location that stay in this process' memory once they have been read: all, but in a
 // large trace only the last ones (1 GiB of all locations, within bounds).
 inline int64_t words_kept(int64_t words, int64_t locations) {

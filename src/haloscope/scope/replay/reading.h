@@ -109,6 +109,7 @@ struct Reading {
     const int32_t comm = d.comm((uint32_t)w[0]);
     const bool unsure = w[1] & HS_SKIPPED_UNSURE, sent = w[1] & HS_SKIPPED_SENT;
     const bool received = w[1] & HS_SKIPPED_RECEIVED, has_request = w[2] < HS_NOBODY;
+    if (count > kMostSkipped) { unknown[thread]++; return; }
     Request q;
     if (has_request) {
       q = r.requests.at(w[2]);
@@ -129,6 +130,7 @@ struct Reading {
       if (comm < 0 || place < 0) { unknown[thread]++; return; }
       if ((uint32_t)w[0] >= r.instances.size()) r.instances.resize((uint32_t)w[0] + 1, 0);
       int64_t &next = r.instances[(uint32_t)w[0]];
+      if (next > kMostInstances) { unknown[thread]++; return; }
       const double at = as_seconds(l, now);
       arrivals[thread][comm % threads].push_back({comm, place, 0, index, -1, HS_NOBODY, next, at, at,
                                                   false, false, d.start, count});
