@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haloscope.case import check
 from haloscope.errors import InputError
-from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT
+from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
+from haloscope.solvers.maxwell.probe_spectra import ProbeSpectra
 from haloscope.solvers.maxwell.scattering import sphere_case
 from tests.short_antennas import SIDES, antenna, opened
 
@@ -213,3 +215,28 @@ def test_a_surface_within_the_total_field_is_refused():
     data["maxwell"]["far_field"]["regions"] = ["inner"]
     with pytest.raises(InputError, match="leaves out elements that hold the total field of a wave"):
         opened(data)
+
+
+def test_only_lines_with_a_small_error_are_told_and_the_others_counted():
+    case = check(resonator(), MaxwellCase, "test")
+    dt, every, count = 0.02, 8, 220
+    steps = every * np.arange(count)
+    t = steps * dt
+    # Fits to a pulse, and to noise that dies away, have Q of 0.7 to 3 or large errors.
+    pulse = np.exp(-((t - 3) ** 2))
+    fading = np.random.default_rng(3).normal(size=count) * np.exp(-t / 9)
+
+    def told(ez, ex):
+        silent = np.zeros((count, 4))
+        rows = np.column_stack([steps, t, ex, silent[:, 0], ez, silent[:, :3]])
+        spectra = ProbeSpectra(case, dt, every * count, 0.0)
+        results = spectra.finish(None, {"p": rows.tolist()}, "")
+        found = results.summary["spectrum"]["p"]
+        return results.lines[0], {name: len(peaks) for name, peaks in found.items()}
+
+    line, counts = told(np.sin(2 * np.pi * 0.7071 * t), 100 * pulse)
+    assert counts["Ex"] > 0
+    assert line.startswith("probe p rings at 0.7071 (Ez, no decay seen); ")
+    assert f"{counts['Ex']} lines left out, uncertain by more than 1 %" in line
+    line, counts = told(fading, pulse)
+    assert line.startswith(f"probe p: no resonance in the band; {sum(counts.values())} lines")

@@ -35,7 +35,8 @@ _SILENT = 1e-9
 _MOST_PEAKS = 20
 _TOLD = 3
 # Peaks whose frequency is less certain than this part of it, or of the band's width where that is
-# less, are fits to noise: they stand in the tables with their errors, not on the screen.
+# less, are fits to noise; those that fall to 1/e within a period (Q below pi) are pulses. They stand in
+# the tables with their errors, not on the screen.
 _SURE = 0.01
 # The picture and the table of the spectrum reach beyond the band by this part of its width.
 _BEYOND = 0.1
@@ -200,7 +201,8 @@ class ProbeSpectra:
 
     def _sure(self, peak: Resonance) -> bool:
         low, high = self._table.band
-        return peak.frequency_error <= _SURE * min(peak.frequency, high - low)
+        certain = peak.frequency_error <= _SURE * min(peak.frequency, high - low)
+        return certain and abs(peak.decay_rate) < peak.frequency
 
     def _told(self, probe: str, found: Mapping[str, list[Resonance]], duration: float) -> str:
         strongest = self._by_strength(found, duration)[:_TOLD]
@@ -209,7 +211,7 @@ class ProbeSpectra:
         if unsure:
             left_out = (
                 f"; {counted(unsure, 'line')} left out, uncertain by more than {100 * _SURE:g} % "
-                f"(see resonances-{probe}.csv)"
+                f"or with Q below 3 (see resonances-{probe}.csv)"
             )
         if not strongest:
             return f"probe {probe}: no resonance in the band{left_out}"

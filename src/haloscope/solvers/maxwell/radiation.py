@@ -45,7 +45,7 @@ from haloscope.solvers.maxwell.surface_walls import (
     unmirrored_walls,
     wall_faces,
 )
-from haloscope.solvers.maxwell.waveform_spans import highest_frequency
+from haloscope.solvers.maxwell.waveform_spans import end, highest_frequency
 from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
 from haloscope.solvers.saved_arrays import saved_numbers
 
@@ -60,6 +60,8 @@ _ABOVE_ALIASES = 1.1
 _LEAST_CONTENT = 1e-4
 # Polar angles of the integral over all directions; where more are needed it is left out.
 _MORE_THAN_SIZE, _MOST_POLAR = 10, 48
+# Steps up to which a waveform's content is checked before the run.
+_MOST_STEPS = 1 << 24
 _NAMES = ("sums", "faces", "reference", "taken", "settings")
 
 
@@ -335,13 +337,17 @@ class Radiation:
         self._require_content(last_step)
 
     def _require_content(self, last_step: int) -> None:
-        steps = np.arange(self.interval, last_step + 1, self.interval)
-        times = steps[steps * self._dt >= self._start] * self._dt
-        if not len(times):
+        if self._start > last_step // self.interval * self.interval * self._dt:
             raise InputError(
                 f"maxwell.far_field.start = {self._wanted.start:g} is after the run's end at "
                 f"{self._end / self._speed:g}; give an earlier one"
             )
+        # Beyond its end a pulse adds nothing.
+        last = min(last_step, math.ceil(min(end(self._waveform) / self._dt, _MOST_STEPS)))
+        if self._steady and last_step > _MOST_STEPS:
+            return
+        steps = np.arange(self.interval, last + 1, self.interval)
+        times = steps[steps * self._dt >= self._start] * self._dt
         values = self._weight(times) * self._waveform(times)
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
         mean = abs(float(values.sum())) / max(float(np.abs(values).sum()), 1e-300)

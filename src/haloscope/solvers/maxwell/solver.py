@@ -30,6 +30,7 @@ from haloscope.solvers.maxwell.case import (
 )
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
+from haloscope.solvers.maxwell.resolution import limit_text, resolution, source_warnings
 from haloscope.solvers.maxwell.results import RunResults
 from haloscope.solvers.maxwell.shares import SetUp, place_in, share_out
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
@@ -58,6 +59,8 @@ _SAME_STEP = 0.01
 _ROUNDING = 1e-9
 # The automatic step of the exponential integrator over the bound of the other.
 _LONG_STEP = 10.0
+# More crossings of the mesh in a long run make its end doubtful.
+_MANY_CROSSINGS = 1e4
 
 
 class MaxwellSolver:
@@ -137,6 +140,12 @@ class MaxwellSolver:
         self.results = RunResults(self._case, given)
         self.notices += self.results.notices
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
+        numbers = around.numbers[: around.own]
+        self.resolution = resolution(table, world, around.mesh, numbers, added, self.materials)
+        self.notices += self.resolution.warnings(table)
+        self.notices += source_warnings(table, world, around.mesh, numbers, added)
+        bounds = self._element_bounds()
+        self._limit = limit_text(table, world, around.mesh, numbers, bounds, added, self.materials)
         self._choose_step()
         self._set_initial()
         self.work = self._count_work()
@@ -255,10 +264,14 @@ class MaxwellSolver:
 
     def _guess_bound(self) -> float:
         """What the shape of the elements suggests for the longest stable step, in m."""
+        own = self._element_bounds().min(initial=math.inf)
+        return -self._world.largest(-float(own))
+
+    def _element_bounds(self) -> np.ndarray:
+        """The same of each own element."""
         media = [self.materials[region] for region in self.part.mesh.regions]
         speeds = [1 / math.sqrt(each.permittivity * each.permeability) for each in media]
-        own = geometric_bounds(self.coordinates, speeds).min(initial=math.inf)
-        return -self._world.largest(-float(own))
+        return geometric_bounds(self.coordinates, speeds)
 
     def _find_bound(self) -> float:
         """Longest stable step in m, the same bits for any number of ranks."""
@@ -451,12 +464,41 @@ class MaxwellSolver:
         return found if error is None else found | {"largest_error": error}
 
     def derived(self) -> list[DerivedNumber]:
-        """The time step."""
-        return [DerivedNumber("time step", self.dt, "s" if self._table.units == "si" else "")]
+        """Extent of the mesh, the shortest wave and its resolution, and the steps."""
+        hertz, second = ("Hz", "s") if self._table.units == "si" else ("", "")
+        size = self.resolution
+        numbers = [
+            DerivedNumber(f"extent along {axis}", width, "m")
+            for axis, width in zip("xyz", size.extent, strict=True)
+        ]
+        if size.frequency:
+            numbers += [
+                DerivedNumber("highest source frequency", size.frequency, hertz),
+                DerivedNumber("shortest wavelength", size.wavelength, "m"),
+                DerivedNumber("nodes per wavelength", size.nodes),
+            ]
+        return [
+            *numbers,
+            DerivedNumber("time step", self.dt, second),
+            DerivedNumber("steps", self.last_step),
+            DerivedNumber("end time", self.last_step * self.dt, second),
+        ]
 
     def time_step_limit(self) -> str:
-        """The time step."""
-        return f"time step {self.dt:.3g}, limited by the smallest element"
+        """The time step and what limits it, and how far waves get until the end."""
+        table = self._table
+        unit = " s" if table.units == "si" else ""
+        given = table.time_step != "auto" and self.dt < table.cfl * self.bound
+        limit = "by maxwell.time_step" if given else f"by {self._limit}"
+        text = f"time step {self.dt:.3g}{unit}, limited {limit}"
+        if table.end_time is not None:
+            across = table.end_time * table.speed / max(self.resolution.extent)
+            if across > _MANY_CROSSINGS:
+                text += (
+                    f"; until maxwell.end_time = {table.end_time:g}{unit} waves cross the mesh "
+                    f"{across:.3g} times: is it meant?"
+                )
+        return text
 
     def advice(self) -> str:
         """What to change when the solution breaks."""

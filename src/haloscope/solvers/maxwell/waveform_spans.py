@@ -23,6 +23,12 @@ _FADED = 5.0
 _FADED_RICKER = 5.4
 # Of a table's spectrum what is below this part of its largest value counts for nothing.
 _LEAST = 1e-8
+# Where a spectrum has fallen to 1 % of its peak: exp(-s^2) and, for Ricker's, s^2 exp(1 - s^2). The
+# same of the pulses themselves in time.
+_MAIN = 0.01
+_MAIN_GAUSSIAN = math.sqrt(-math.log(_MAIN))
+_MAIN_RICKER = 2.764
+_MAIN_RICKER_TIME = 2.684
 
 
 def end(waveform: Waveform) -> float:
@@ -49,6 +55,34 @@ def highest_frequency(waveform: Waveform) -> float:
     heights = np.abs(np.fft.rfft(waveform.values))
     last = np.flatnonzero(heights >= _LEAST * heights.max())
     return float(last[-1]) / (len(waveform.values) * waveform.spacing) if len(last) else 0.0
+
+
+def main_frequency(waveform: Waveform) -> float:
+    """Frequency at which a waveform's spectrum has fallen to 1 % of its peak."""
+    if isinstance(waveform, RampedSine):
+        return waveform.frequency
+    if isinstance(waveform, Ricker):
+        return waveform.frequency * _MAIN_RICKER
+    if isinstance(waveform, Gaussian):
+        return _MAIN_GAUSSIAN / (math.pi * waveform.width)
+    if isinstance(waveform, ModulatedGaussian):
+        return waveform.frequency + _MAIN_GAUSSIAN / (math.pi * waveform.width)
+    heights = np.abs(np.fft.rfft(waveform.values))
+    last = np.flatnonzero(heights >= _MAIN * heights.max())
+    return float(last[-1]) / (len(waveform.values) * waveform.spacing) if heights.any() else 0.0
+
+
+def main_end(waveform: Waveform) -> float:
+    """Time from which a waveform stays below 1 % of its peak; inf for one that goes on."""
+    if isinstance(waveform, RampedSine):
+        return math.inf
+    if isinstance(waveform, Ricker):
+        return waveform.centre + _MAIN_RICKER_TIME / (math.pi * waveform.frequency)
+    if isinstance(waveform, Gaussian | ModulatedGaussian):
+        return waveform.centre + _MAIN_GAUSSIAN * waveform.width
+    heights = np.abs(waveform.values)
+    last = np.flatnonzero(heights > _MAIN * heights.max())
+    return waveform.start + waveform.spacing * float(last[-1]) if len(last) else waveform.start
 
 
 def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across: float) -> float:

@@ -1,0 +1,294 @@
+"""How finely a mesh resolves a case's waves, how large it is, and which part limits the time step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from haloscope.domain.hexes import HexMesh, point_text
+from haloscope.exchange.rows import all_rows
+from haloscope.exchange.world import World
+from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.solvers.maxwell.additions import PlacedAdditions
+from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.incident import PlacedWave
+from haloscope.solvers.maxwell.media import Medium
+from haloscope.solvers.maxwell.terms import Floats, Integers
+from haloscope.solvers.maxwell.waveform_spans import main_frequency
+
+FEWEST_NODES = 7.0
+"""Nodes per wavelength that are enough at order 7; below, waves are slow and damped."""
+_NO_WAVE = 2.0
+# Elements as wide as that many wavelengths, or a mesh as small a part of one: a unit is wrong.
+_ABSURD_WIDTH, _ABSURD_PART = 3.0, 1e-3
+# Extents over the wavelength between which a scale is plausible.
+_PLAUSIBLE = (0.03, 300.0)
+_SCALES = (1e-9, 1e-6, 1e-3, 1e-2, 1e2, 1e3, 1e6)
+_EDGES = np.array(
+    [
+        *([0, 1], [2, 3], [4, 5], [6, 7]),
+        *([0, 2], [1, 3], [4, 6], [5, 7]),
+        *([0, 4], [1, 5], [2, 6], [3, 7]),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Resolution:
+    """Size of a mesh beside the shortest wave that its sources send.
+
+    Attributes
+    ----------
+    extent
+        Of the whole mesh along x, y, z, in m.
+    frequency
+        The highest of the sources (see :func:`main_frequency`), in the units of the case; 0 without
+        sources.
+    wavelength
+        Shortest at this frequency in any medium before the absorbing layer, in m.
+    nodes
+        Least number of nodes per wavelength in any element there: order times wavelength over the
+        longest edge.
+    place
+        Number and place of that element.
+    width
+        Longest edge of all elements before the layer, in m.
+    vacuum
+        Wavelength in vacuum, in m.
+    """
+
+    extent: tuple[float, float, float]
+    frequency: float
+    wavelength: float
+    nodes: float
+    place: str
+    width: float
+    vacuum: float
+
+    def warnings(self, table: MaxwellTable) -> list[str]:
+        """A line where the mesh is too coarse for the waves, or its unit of length is wrong."""
+        if not self.frequency:
+            return []
+        size = " x ".join(f"{width:.4g}" for width in self.extent)
+        unit = "Hz" if table.units == "si" else "per m"
+        wide = self.width / self.vacuum
+        largest = max(self.extent) / self.vacuum
+        if wide > _ABSURD_WIDTH or largest < _ABSURD_PART:
+            problem = (
+                f"an element is {wide:.4g} wavelengths wide"
+                if wide > _ABSURD_WIDTH
+                else f"the whole mesh is {largest:.3g} wavelengths wide"
+            )
+            return [
+                f"warning: the mesh measures {size} m and {problem}: the wavelength is "
+                f"{self.vacuum:.4g} m at the highest source frequency, {self.frequency:.4g} "
+                f"{unit}; {self._remedy(table)}"
+            ]
+        counted = _counted_frequency(table)
+        judged = min(self.frequency, counted)
+        nodes = self.nodes * self.frequency / judged
+        if nodes >= FEWEST_NODES:
+            return []
+        problem = "waves are inaccurate"
+        if nodes < _NO_WAVE:
+            problem = "waves are not resolved and results are meaningless"
+        of = "source frequency" if judged == self.frequency else "frequency asked for"
+        return [
+            f"warning: {nodes:.3g} nodes per wavelength in {self.place}, at the highest {of}, "
+            f"{judged:.4g} {unit}: {problem}; have {FEWEST_NODES:g} or more: refine the mesh, raise "
+            "maxwell.order, or lower the frequency"
+        ]
+
+    def _remedy(self, table: MaxwellTable) -> str:
+        """The scale that makes the mesh some wavelengths wide, by the kind of mesh."""
+        now = table.mesh.scale if table.mesh is not None else 1.0
+        for scale in sorted(_SCALES, key=lambda one: abs(np.log(one))):
+            wide = max(self.extent) * scale / self.vacuum
+            fine = scale * self.width / self.vacuum <= 1.0
+            if _PLAUSIBLE[0] <= wide <= _PLAUSIBLE[1] and fine:
+                names = {1e-9: "nanometres", 1e-6: "micrometres", 1e-3: "millimetres"}
+                asked = f"{names[scale]}? " if scale in names and now == 1.0 else ""
+                if table.mesh is not None:
+                    return (
+                        f"lengths in the file times maxwell.mesh.scale = {now:g} are taken as metres: "
+                        f"{asked}plausible is scale = {now * scale:g}, or correct the source's frequency"
+                    )
+                return (
+                    f"lengths of the case are metres: {asked}plausible are lengths times {scale:g}, "
+                    "or correct the source's frequency"
+                )
+        return "lengths are metres, frequencies Hz: correct the mesh or the source's frequency"
+
+
+def _counted_frequency(table: MaxwellTable) -> float:
+    """Highest frequency at which results are asked for; inf where fields themselves are.
+
+    Fields are linear: what a source sends above it, and the mesh does not resolve, leaves results
+    at lower frequencies as they are.
+    """
+    asked = [] if table.far_field is None else [max(table.far_field.frequencies)]
+    if table.spectrum is not None:
+        asked.append(table.spectrum.band[1])
+    return max(asked, default=np.inf)
+
+
+def resolution(
+    table: MaxwellTable,
+    world: World,
+    mesh: HexMesh,
+    numbers: Integers,
+    added: PlacedAdditions,
+    materials: Sequence[Material],
+) -> Resolution:
+    """Find the element with the fewest nodes per wavelength; all ranks call this.
+
+    Parameters
+    ----------
+    table, world
+        The case and the ranks.
+    mesh, numbers
+        This rank's elements first, and their numbers in the whole mesh, (own,).
+    added
+        What is added, in the numbers of `mesh`.
+    materials
+        By region of the mesh.
+    """
+    own = len(numbers)
+    points = mesh.coordinates[:own].reshape(-1, 3)
+    ends = np.stack([points, -points]).max(axis=1, initial=-np.inf).ravel()
+    x, y, z = np.array([world.largest(float(end)) for end in ends]).reshape(2, 3).sum(axis=0)
+    extent = (float(x), float(y), float(z))
+    _, currents, waves = table.additions()
+    natural = max([0.0, *(main_frequency(each.waveform) for each in (*currents, *waves))])
+    if not natural:
+        return Resolution(extent, 0.0, np.inf, np.inf, "", 0.0, np.inf)
+    indices = np.array([_index(medium, 2 * np.pi * natural) for medium in materials])
+    free = np.flatnonzero(~added.axes[:own].any(axis=1))
+    corners = mesh.corners[free]
+    widths = np.linalg.norm(corners[:, _EDGES[:, 0]] - corners[:, _EDGES[:, 1]], axis=-1)
+    widths = widths.max(axis=1, initial=0.0)
+    lengths = 1 / (natural * indices[mesh.regions[free]])
+    nodes = table.order * lengths / widths
+    row = np.zeros((0, 7))
+    if len(free):
+        at = int(np.lexsort((numbers[free], nodes))[0])
+        row = np.array(
+            [[nodes[at], numbers[free[at]], widths.max(), lengths.min(), *mesh.centres[free[at]]]]
+        )
+    rows = all_rows(world, row)
+    if not len(rows):
+        return Resolution(extent, natural * table.speed, np.inf, np.inf, "", 0.0, np.inf)
+    least = rows[np.lexsort((rows[:, 1], rows[:, 0]))[0]]
+    place = f"element {int(least[1])} at {point_text(least[4:])} m"
+    return Resolution(
+        extent,
+        natural * table.speed,
+        float(rows[:, 3].min()),
+        float(least[0]),
+        place,
+        float(rows[:, 2].max()),
+        1 / natural,
+    )
+
+
+def _index(medium: Material, w: float) -> float:
+    """Magnitude of the refractive index: of waves, or of how fast fields decay in a conductor."""
+    permittivity = medium.permittivity_at(w) if isinstance(medium, Medium) else medium.permittivity
+    return float(np.sqrt(abs(complex(permittivity)) * medium.permeability)) or 1.0
+
+
+def source_warnings(
+    table: MaxwellTable, world: World, mesh: HexMesh, numbers: Integers, added: PlacedAdditions
+) -> list[str]:
+    """Warn of currents in conductors or in the absorbing layer; all ranks call this.
+
+    Parameters as for :func:`resolution`.
+    """
+    own = len(numbers)
+    conductors = [n for n, m in added.media.items() if m.conductivity or m.magnetic_conductivity]
+    lossy = np.isin(added.regions[:own], conductors)
+    layer = added.axes[:own].any(axis=1)
+    lines = []
+    currents = [drive for drive in added.drives if not isinstance(drive, PlacedWave)]
+    for number, drive in enumerate(currents):
+        for where, name in ((lossy, "a conducting medium"), (layer, "the absorbing layer")):
+            bad = np.flatnonzero(drive.concerned[:own] & where)
+            rows = np.column_stack([numbers[bad], mesh.centres[bad]]).astype(np.float64)
+            rows = all_rows(world, rows)
+            if len(rows):
+                first = rows[rows[:, 0].argmin()]
+                lines.append(
+                    f"warning: maxwell.sources[{number}] lies in {name}, at "
+                    f"{point_text(first[1:])} m, which absorbs what it sends; move the source"
+                )
+    for number, source in enumerate(table.sources):
+        if source.kind == "dipole" and source.moment is not None and not any(source.moment):
+            lines.append(
+                f"warning: maxwell.sources[{number}].moment is 0, so that the source sends nothing"
+            )
+    return lines
+
+
+def limit_text(
+    table: MaxwellTable,
+    world: World,
+    mesh: HexMesh,
+    numbers: Integers,
+    bounds: Floats,
+    added: PlacedAdditions,
+    materials: Sequence[Material],
+) -> str:
+    """Which part of a case limits its time step; all ranks call this.
+
+    Parameters
+    ----------
+    table, world, mesh, numbers, added, materials
+        As for :func:`resolution`.
+    bounds
+        Longest step of each own element by its shape and medium, in m.
+    """
+    own = len(numbers)
+    row = np.zeros((0, 7))
+    if own:
+        corners = mesh.corners[:own]
+        edges = np.linalg.norm(corners[:, _EDGES[:, 0]] - corners[:, _EDGES[:, 1]], axis=-1)
+        at = int(np.lexsort((numbers, bounds))[0])
+        region = mesh.regions[at]
+        row = np.array([[bounds[at], numbers[at], edges[at].min(), region, *mesh.centres[at]]])
+    rows = all_rows(world, row.astype(np.float64))
+    least = rows[np.lexsort((rows[:, 1], rows[:, 0]))[0]]
+    rates = {n: m.fastest for n, m in added.media.items() if not m.plain}
+    layer = added.layer.fastest if added.layer is not None else 0.0
+    fastest = max([layer, *rates.values()])
+    if fastest / LSERK4.imaginary_limit > 1 / least[0]:
+        if layer == fastest:
+            return "the absorbing layer (maxwell.layer: thicken it or raise its reflection)"
+        region = max(rates, key=lambda one: rates[one])
+        return _medium_text(table, mesh.region_names[region], added.media[region])
+    medium = materials[int(least[3])]
+    name = mesh.region_names[int(least[3])]
+    text = f"element {int(least[1])} at {point_text(least[4:])} m, whose shortest edge is "
+    text += f"{least[2]:.4g} m"
+    index = (medium.permittivity * medium.permeability) ** 0.5
+    if index != 1.0:
+        text += f", in {name!r} (waves {1 / index:.3g} times as fast as in vacuum)"
+    return text
+
+
+def _medium_text(table: MaxwellTable, region: str, medium: Medium) -> str:
+    """The constant of a medium that dictates the time step."""
+    if (
+        medium.fastest
+        <= max(medium.conductivity / medium.permittivity, medium.magnetic_rate) * 1.01
+    ):
+        if medium.magnetic_rate > medium.conductivity / medium.permittivity:
+            value = f"{medium.magnetic_conductivity * table.impedance:.4g} ohm/m"
+            return f"the magnetic conductivity of {region!r}, {value}"
+        value = f"{medium.conductivity / table.impedance:.4g} S/m"
+        return f"the conductivity of {region!r}, {value}"
+    rates = [(max(pole.rates), type(pole).__name__) for pole in medium.poles]
+    rate, kind = max(rates)
+    return f"the {kind} pole of {region!r} with the rate {rate * table.speed:.4g} per s"
