@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
@@ -13,7 +14,7 @@ from haloscope.device.ceilings import Ceilings
 from haloscope.domain.tet_files import write_tets
 from haloscope.domain.tet_generators import tet_box
 from haloscope.domain.tets import make_tet_mesh
-from haloscope.errors import InputError
+from haloscope.errors import InputError, SolutionError
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
 from haloscope.solvers.flow.result_warnings import (
@@ -158,7 +159,11 @@ def test_a_mesh_that_is_far_too_large_or_small_is_questioned(tmp_path, size, gue
         return
     half = f"{size / 2:.4g} m"
     assert warnings[0].startswith(f"warning: extent {size:.4g} m x {half} x {half}; {guess}")
-    assert simulation.run(1, out=tmp_path / "out")["notices"].count(warnings[0]) == 1
+    out = tmp_path / "out"
+    with contextlib.suppress(SolutionError):  # one iteration at such a Reynolds number
+        simulation.run(1, out=out)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["notices"].count(warnings[0]) == 1
 
 
 def test_a_mesh_that_resolves_nothing_of_the_flow_is_questioned():
