@@ -31,10 +31,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LIMIT = 120.0
 
 
-def command(solver: str, case: Path, ranks: int, out: Path) -> list[str]:
+def command(solver: str, case: Path, ranks: int, out: Path, device: str = "cpu") -> list[str]:
     """The command line of a run."""
     settings = [part for text in CASES[solver] for part in ("--set", text)]
-    line = [sys.executable, "-m", "haloscope", "run", *settings, "--out", str(out)]
+    line = [
+        sys.executable,
+        "-m",
+        "haloscope",
+        "run",
+        *settings,
+        "--out",
+        str(out),
+        "--device",
+        device,
+    ]
     return [*line, "--ranks", str(ranks), "--", str(case)]
 
 
@@ -83,6 +93,8 @@ def main() -> None:
     parser.add_argument("--solver", action="append", choices=sorted(CASES))
     parser.add_argument("--ranks", type=int, action="append")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for each solver and ranks")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     folder = Path(tempfile.mkdtemp())
@@ -95,19 +107,23 @@ def main() -> None:
             lengths = []
             for number in range(2):  # the first one compiles
                 begun = time.monotonic()
-                line = command(solver, case, ranks, folder / f"whole-{solver}-{ranks}-{number}")
+                whole = folder / f"whole-{solver}-{ranks}-{number}"
+                line = command(solver, case, ranks, whole, options.device)
                 subprocess.run(
                     line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
                 lengths.append(time.monotonic() - begun)
             faults: collections.Counter[str] = collections.Counter()
             slowest = 0.0
+            begun = time.monotonic()
             for moment in range(options.moments):
+                if time.monotonic() - begun > options.seconds:
+                    break
                 delay = chance.uniform(0.0, lengths[-1])
                 number = SIGNALS[moment % 2]
                 out = folder / f"{solver}-{ranks}-{moment}"
                 code, errors, seconds = interrupted(
-                    command(solver, case, ranks, out), delay, number
+                    command(solver, case, ranks, out, options.device), delay, number
                 )
                 slowest = max(slowest, seconds)
                 found = fault(code, errors, number)
@@ -119,7 +135,7 @@ def main() -> None:
                 shutil.rmtree(out, ignore_errors=True)
             told = ", ".join(f"{name} {count}" for name, count in sorted(faults.items()))
             print(
-                f"{solver}, {ranks} ranks, {options.moments} moments in {lengths[-1]:.1f} s: {told}; "
+                f"{solver}, {ranks} ranks, {sum(faults.values())} moments in {lengths[-1]:.1f} s: {told}; "
                 f"slowest end {slowest:.1f} s",
                 flush=True,
             )
