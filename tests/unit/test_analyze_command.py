@@ -20,6 +20,7 @@ from haloscope.errors import InputError
 from haloscope.scope.analyze import analyze, as_json
 from haloscope.scope.measurement import Node, Region
 from haloscope.scope.metrics import METRICS
+from haloscope.scope.report import terminal
 from haloscope.scope.result import Result
 from haloscope.scope.synthetic import write_synthetic
 from haloscope.scope.trace import DefinitionsWriter
@@ -314,7 +315,10 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     assert (found.title, found.ranks) == ("Ranks lack cores", [1])
     assert found.seconds == 2.0
     assert found.share == pytest.approx(0.25)
-    assert "Of 2 s in MPI 0 s are left without it" in found.cause
+    assert "Up to 2 s of the 2 s in MPI may be due to it" in found.cause
+    report = (tmp_path / "report.md").read_text()
+    assert "Efficiencies are left out" in report
+    assert "Efficiency" not in terminal.show(analysis)
     assert "core of its own" in found.remedy
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)

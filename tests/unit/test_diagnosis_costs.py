@@ -204,7 +204,7 @@ def test_preparing_gpus_is_told_apart_from_launching(paradigm, name, metric) -> 
     assert found.metric == metric
     assert found.seconds == pytest.approx(4.0)
     assert found.once == (metric != "gpu_launch")
-    assert ("Launch fewer" in found.remedy) == (metric == "gpu_launch")
+    assert ("Launch fewer" in found.remedy) == (name == "cudaLaunchKernel")
 
 
 def test_memory_of_gpus_that_is_allocated_in_each_step_is_no_cost_of_once() -> None:
@@ -227,3 +227,36 @@ def test_what_gpus_are_prepared_with_comes_after_the_losses_of_steps() -> None:
     made.spend(alloc, 0, 3.0)
     made.spend(launch, 0, 1.0)
     assert [one.metric for one in diagnose(made.result())] == ["gpu_launch", "gpu_memory"]
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "name", "role", "words"),
+    [
+        ("cuda", "cudaMemcpyAsync", "copy", "pinned memory"),
+        ("nccl", "ncclAllReduce", "launch", "ncclGroupStart"),
+        ("cuda", "cudaEventCreate", "launch", "streams and events once"),
+        ("cuda", "cudaLaunchKernel", "launch", "Launch fewer"),
+    ],
+)
+def test_advice_on_gpu_calls_fits_the_call(paradigm, name, role, words) -> None:
+    made = Made(1)
+    node = made.node(name, made.node("step"), paradigm, role)
+    made.spend(0, 0, 5.0)
+    made.spend(node, 0, 2.0)
+    (found,) = diagnose(made.result())
+    assert words in found.remedy
+
+
+def test_place_of_a_gpu_finding_is_one_of_its_larger_part() -> None:
+    made = Made(1)
+    sync = made.node("cudaStreamSynchronize", 0, "cuda", "sync")
+    launch, copy = (
+        made.node(f"cuda{name}", 0, "cuda", "launch") for name in ("LaunchA", "LaunchB")
+    )
+    made.spend(0, 0, 5.0)
+    made.spend(sync, 0, 1.5)
+    made.spend(launch, 0, 1.0)
+    made.spend(copy, 0, 1.0)
+    (found,) = diagnose(made.result())
+    assert (found.metric, found.call_path[-1]) == ("gpu_launch", "cudaLaunchA")
+    assert found.seconds == pytest.approx(3.5)

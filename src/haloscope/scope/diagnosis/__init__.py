@@ -69,11 +69,12 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     mpi, waiting = result.total("mpi"), waits.waiting(view)
     if cores.lacks_cores(result):
         lost, share = cores.seconds_without_core(result)
-        left = view.share(max(0.0, mpi - lost))
+        due = view.share(min(mpi, lost))
         return [
             f"The run takes {wording.seconds(span)} on {ranks}, which lack cores for "
             f"{wording.percent(share)} of their time.",
-            f"Waits and transfers contain this: without it {wording.percent(left)} of the time is MPI.",
+            f"Waits and transfers contain this: {wording.percent(view.share(mpi))} of the time is MPI, and "
+            f"up to {wording.percent(due)} of the time may be MPI only for lack of cores.",
             f"First of all: {wording.continued(findings[0].remedy)}",
         ]
     work = result.total("computation")

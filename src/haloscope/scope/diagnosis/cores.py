@@ -38,8 +38,8 @@ def finding(view: View) -> Finding:
     cause = (
         "There are fewer cores than ranks and threads, ranks are bound to the same cores, or other "
         "programs run. A rank without a core looks late to the others: waits and the time of messages "
-        f"contain this. Of {wording.seconds(mpi)} in MPI {wording.seconds(left)} are left without it; "
-        "nothing else can be advised from this measurement."
+        f"contain this. Up to {wording.seconds(mpi - left)} of the {wording.seconds(mpi)} in MPI may be "
+        "due to it; nothing else can be advised from this measurement."
     )
     return Finding(
         "time",

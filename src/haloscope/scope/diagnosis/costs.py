@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,6 +36,7 @@ _GPU_PREPARATIONS = {
         "Make a graph once and launch it again; change its parameters in place of making it anew.",
     ),
 }
+_STARTS_KERNELS = re.compile(r"[Ll]aunch")
 _OF_WINDOWS = ("MPI_Win_create", "MPI_Win_allocate", "MPI_Win_free")
 
 
@@ -236,15 +238,40 @@ def _gpu(view: View) -> Finding | None:
         figure += f"; copies between device and host take {wording.seconds(transfers)}"
     if idle:
         figure += f"; devices are idle for {wording.seconds(idle)}"
-    title = (
-        "The host waits for its GPU" if largest == "gpu_wait" else "Launching work on the GPU costs"
+    # The place is one of the larger part, so that title and remedy fit it.
+    there = result.value(largest)
+    if largest == "gpu_wait":
+        there = np.maximum(there - working, 0.0)
+        title = "The host waits for its GPU"
+        remedy = BY_NAME["gpu_transfers"].remedy if transfers > _MOSTLY * wait else ""
+    else:
+        title, remedy = _launching(view, view.top(there.sum(axis=1)))
+    found = view.finding(largest, there, title, figure, "", remedy)
+    found.seconds = float(values.sum())
+    found.share = view.share(found.seconds)
+    return found
+
+
+def _launching(view: View, node: int) -> tuple[str, str]:
+    """Title and remedy by the call that takes most of the time of launches."""
+    region = view.result.regions[view.result.nodes[node].region]
+    if region.role == "copy":
+        return (
+            "Starting copies on the GPU costs",
+            "Copy fewer, larger pieces, asynchronously and from pinned memory (cudaMemcpyAsync).",
+        )
+    if region.paradigm == "nccl":
+        return (
+            "Starting operations of NCCL costs",
+            "Put several operations into one group (ncclGroupStart, ncclGroupEnd), or fewer, larger "
+            "ones.",
+        )
+    if _STARTS_KERNELS.search(region.name):
+        return "Launching work on the GPU costs", ""
+    return (
+        f"Calls of the GPU's driver take time, above all {view.name(node)}",
+        "Call it less often: make streams and events once and keep them, ask for properties once.",
     )
-    remedy = (
-        BY_NAME["gpu_transfers"].remedy
-        if largest == "gpu_wait" and transfers > _MOSTLY * wait
-        else ""
-    )
-    return view.finding(largest, values, title, figure, "", remedy)
 
 
 def _gpu_preparations(view: View) -> Iterator[Finding]:

@@ -81,6 +81,14 @@ class Intrusion:
     @property
     def sentence(self) -> str:
         """What it took of what, and where that is much, what to do; empty without any time."""
+        return self._sentence(advice=True)
+
+    @property
+    def figure(self) -> str:
+        """What it took of what, without advice."""
+        return self._sentence(advice=False)
+
+    def _sentence(self, advice: bool) -> str:
         if self.time <= 0:
             return ""
         if not self.seconds and self.is_at_least:
@@ -91,7 +99,7 @@ class Intrusion:
             f"all ranks{', as far as is known' if self.is_at_least else ''} "
             f"({wording.seconds(self.seconds)} of {wording.seconds(self.time)})"
         )
-        if not self.is_large:
+        if not self.is_large or not advice:
             return f"{told}."
         largest = max(_REMEDIES, key=lambda part: float(getattr(self, part)))
         return f"{told}, most of it {_TOLD[largest]}; {_REMEDIES[largest]}."

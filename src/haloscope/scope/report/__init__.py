@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from haloscope.scope import maps
 from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis.cores import lacks_cores
 from haloscope.scope.diagnosis.findings import Finding, View, headings
 from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.diagnosis.waits import WAITS
@@ -110,8 +111,9 @@ def page(analysis: Analysis) -> str:
     result = analysis.result
     parts = [f"# Where {wording.code(analysis.name, 100)} spends its time", ""]
     parts += [" ".join(analysis.answer), ""]
-    if analysis.intrusion.sentence:
-        parts += [analysis.intrusion.sentence, ""]
+    took = analysis.intrusion
+    if took.sentence:
+        parts += [took.figure if lacks_cores(result) else took.sentence, ""]
     if analysis.partial:
         parts += [
             "> **Partial.** Parts of the measurement are missing; the figures cover what is there. "
@@ -170,7 +172,7 @@ def _what_if(predictions: Sequence[dict[str, Any]]) -> list[str]:
         for one in predictions
     ]
     notes = [
-        f"- {cell(str(one.get('name', '')))}: {note}"
+        f"- {cell(str(one.get('name', '')))}: {wording.markdown(str(note), 300)}"
         for one in predictions
         for note in one.get("notes", ())
     ]
@@ -218,6 +220,8 @@ def _tree(view: View) -> list[str]:
 
 def _efficiencies(result: Result) -> list[str]:
     found = result.about.get("pop") or {}
+    if lacks_cores(result):
+        return ["Efficiencies are left out: ranks lack cores, and this makes their figures.", ""]
     rows = [
         (title, wording.percent(float(found[name])), meaning)
         for name, title, meaning in _EFFICIENCIES

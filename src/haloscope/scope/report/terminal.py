@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis.cores import lacks_cores
 from haloscope.scope.diagnosis.findings import View, headings
 from haloscope.scope.report.comparison import sentences
 
@@ -58,8 +59,10 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         console.print(Text(f"note: {len(told) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
     took = analysis.intrusion
+    scarce = lacks_cores(result)
     if took.sentence:
-        console.print(Text(took.sentence, style="yellow" if took.is_large else ""))
+        sentence = took.figure if scarce else took.sentence
+        console.print(Text(sentence, style="yellow" if took.is_large else ""))
     view = View.of(result)
     above = headings(one.once for one in analysis.findings)
     for number, (one, heading) in enumerate(zip(analysis.findings, above, strict=True), 1):
@@ -79,24 +82,26 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         body.append("What to do: ", style="bold")
         body.append(one.remedy)
         console.print(Padding(body, (0, 0, 0, _INDENT)))
-    efficiencies = _efficiencies(analysis)
+    efficiencies = None if scarce else _efficiencies(analysis)
     if efficiencies is not None:
         console.print()
         console.print(efficiencies)
     for change in analysis.what_if:
         console.print(
             Text(
-                f"What if {change.get('name')}: {wording.seconds(float(change.get('predicted', 0.0)))} "
+                f"What if {wording.plain(str(change.get('name')))}: {wording.seconds(float(change.get('predicted', 0.0)))} "
                 f"instead of {wording.seconds(float(change.get('seconds', 0.0)))}",
                 style="bold",
             )
         )
         for note in change.get("notes", ()):
-            console.print(Padding(Text(str(note), style="dim"), (0, 0, 0, _INDENT)))
+            console.print(
+                Padding(Text(wording.plain(str(note), 300), style="dim"), (0, 0, 0, _INDENT))
+            )
     if analysis.comparison is not None:
         before = wording.plain(analysis.comparison.before, 50)
         console.print(Text(f"\nAgainst {before}: {' '.join(sentences(analysis.comparison))}"))
-    if analysis.placement is not None:
+    if analysis.placement is not None and not scarce:
         placement = analysis.placement
         console.print(
             Text(
@@ -107,7 +112,7 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     console.print()
     text = console.file.getvalue()  # type: ignore[attr-defined]
     lines = [line.rstrip() for line in text.splitlines()]
-    lines += [f"{name}: {path}" for name, path in analysis.files.items()]
+    lines += [f"{name}: {wording.plain(path, 4096)}" for name, path in analysis.files.items()]
     return "\n".join(lines)
 
 
