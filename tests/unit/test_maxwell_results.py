@@ -255,7 +255,7 @@ def test_a_far_field_of_a_run_cut_short_is_withheld_or_told_to_be_not_final():
     early = opened(data).run(ceilings=False)
     assert early["far_field"] == []
     assert _warnings(early, "no far field: sources still on at the end of the run, ")
-    data["maxwell"]["end_time"] = 4e-9
+    data["maxwell"] |= {"order": 3, "end_time": 4e-9}
     later = opened(data).run(ceilings=False)
     assert later["far_field"]
     assert _warnings(
