@@ -8,6 +8,7 @@ be it a pulse or a sine.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -336,6 +337,7 @@ class Radiation:
         count = self._on.points.shape[0] * len(FIELD_NAMES)
         self._transform = RunningTransform(self._device, count, rates, self.interval * dt)
         self._reference = np.zeros(len(rates), complex)
+        self._latest: deque[Array] = deque(maxlen=_SAMPLES_A_PERIOD // 3)
         self._require_content(last_step)
 
     def _require_content(self, last_step: int) -> None:
@@ -344,11 +346,12 @@ class Radiation:
                 f"maxwell.far_field.start = {self._wanted.start:g} is after the run's end at "
                 f"{self._end / self._speed:g}; give an earlier one"
             )
-        # Beyond its end a pulse adds nothing.
-        last = min(last_step, math.ceil(min(end(self._waveform) / self._dt, _MOST_STEPS)))
-        if self._steady and last_step > _MOST_STEPS:
+        # A pulse counts to its end: a run that ends before has no result.
+        ends = last_step if self._steady else math.ceil(end(self._waveform) / self._dt)
+        self.leaves_charges = False
+        if ends > _MOST_STEPS:
             return
-        steps = np.arange(self.interval, last + 1, self.interval)
+        steps = np.arange(self.interval, max(ends, self.interval) + 1, self.interval)
         times = steps[steps * self._dt >= self._start] * self._dt
         values = self._weight(times) * self._waveform(times)
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
@@ -378,7 +381,9 @@ class Radiation:
         if t < self._start:
             return
         weight = float(self._weight(t))
-        self._transform.accumulate(fields[self._indices], t, weight)
+        values = fields[self._indices]
+        self._transform.accumulate(values, t, weight)
+        self._latest.append(values)
         phases = np.exp(2j * np.pi * self.frequencies * t)
         self._reference += weight * float(self._waveform(t)) * phases
 
@@ -493,14 +498,16 @@ class Radiation:
 
     def _tails(self, fields: Array) -> Floats:
         """Part of each amplitude that the fields of now, cut off, stand for: |u| / (w |U|)."""
-        now = self._device.to_host(fields[self._indices]).astype(np.float64)
-        now = np.square(now).reshape(-1, len(FIELD_NAMES))
+        # Fields pass through 0 within a period: the largest of some samples counts.
+        latest = [*self._latest, fields[self._indices]]
+        now = np.stack([self._device.to_host(values) for values in latest]).astype(np.float64)
+        now = np.square(now).reshape(len(latest), -1, len(FIELD_NAMES))
         sums = np.square(np.abs(self._transform.transforms()))
         sums = sums.reshape(len(sums), -1, len(FIELD_NAMES))
         weights = self._on.weights
         halves = []
         for half in (slice(0, 3), slice(3, 6)):
-            present = self._world.sum(np.array([weights @ now[:, half].sum(axis=1)]))
+            present = self._world.sum(now[..., half].sum(axis=2) @ weights).max()
             whole = self._world.sum(sums[..., half].sum(axis=2) @ weights)
             halves.append(np.sqrt(present / np.where(whole > 0, whole, 1.0)))
         return np.asarray(np.max(halves, axis=0) / (2 * np.pi * self.frequencies))
