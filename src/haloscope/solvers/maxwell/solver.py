@@ -223,11 +223,6 @@ class MaxwellSolver:
         self._set_step(dt)
         self._exponential: ExponentialSteps | None = None
         if exponential:
-            if self._additions is not None:
-                raise InputError(
-                    'maxwell.integrator = "exponential" is not possible with media that conduct or '
-                    'have memory, layers, sources or waves; take "runge-kutta"'
-                )
             given = table.krylov
             self._exponential = ExponentialSteps(
                 self.stepping, self._device, self._world, given.dimension, given.tolerance
