@@ -114,8 +114,9 @@ def test_a_short_dipole_radiates_its_exact_pattern_and_power(tmp_path):
 
 def test_a_restart_gives_the_same_far_field(tmp_path):
     data = antenna()
-    data["maxwell"]["end_time"] = 3e-9
+    data["maxwell"]["end_time"] = 4e-9
     whole = opened(data).run(ceilings=False)
+    assert whole["far_field"]
     kept = {**data, "checkpoint": {"at_end": True}}
     half = whole["steps"] // 2 + 1
     opened(kept).run(half, out=tmp_path, ceilings=False)
@@ -219,7 +220,7 @@ def test_a_surface_within_the_total_field_is_refused():
 
 def test_only_lines_with_a_small_error_are_told_and_the_others_counted():
     case = check(resonator(), MaxwellCase, "test")
-    dt, every, count = 0.02, 8, 220
+    dt, every, count = 0.02, 8, 110
     steps = every * np.arange(count)
     t = steps * dt
     # Fits to a pulse, and to noise that dies away, have Q of 0.7 to 3 or large errors.
@@ -230,7 +231,7 @@ def test_only_lines_with_a_small_error_are_told_and_the_others_counted():
         silent = np.zeros((count, 4))
         rows = np.column_stack([steps, t, ex, silent[:, 0], ez, silent[:, :3]])
         spectra = ProbeSpectra(case, dt, every * count, 0.0)
-        results = spectra.finish(None, {"p": rows.tolist()}, "")
+        results = spectra.finish(None, {"p": rows.tolist()}, "", every * count)
         found = results.summary["spectrum"]["p"]
         return results.lines[0], {name: len(peaks) for name, peaks in found.items()}
 
@@ -240,3 +241,55 @@ def test_only_lines_with_a_small_error_are_told_and_the_others_counted():
     assert f"{counts['Ex']} lines left out, uncertain by more than 1 %" in line
     line, counts = told(fading, pulse)
     assert line.startswith(f"probe p: no resonance in the band; {sum(counts.values())} lines")
+
+
+def _warnings(summary, words):
+    return [line for line in summary["notices"] if line.startswith("warning: ") and words in line]
+
+
+def test_a_far_field_of_a_run_cut_short_is_withheld_or_told_to_be_not_final():
+    data = antenna()
+    assert not _warnings(opened(data).run(ceilings=False), "")
+    data["maxwell"]["order"] = 2
+    data["maxwell"]["end_time"] = 3e-9
+    early = opened(data).run(ceilings=False)
+    assert early["far_field"] == []
+    assert _warnings(early, "no far field: sources still on at the end of the run, ")
+    data["maxwell"] |= {"order": 3, "end_time": 4e-9}
+    later = opened(data).run(ceilings=False)
+    assert later["far_field"]
+    assert _warnings(
+        later, "far field at 5e+08: not final: the fields on the surface have not died"
+    )
+    data["maxwell"]["sources"][0]["waveform"] = {
+        "kind": "gaussian",
+        "centre": 2.2e-9,
+        "width": 6e-10,
+    }
+    charged = opened(data).run(ceilings=False)
+    assert _warnings(charged, "far field: the current's integral over time is not 0")
+    assert _warnings(charged, "that of the pattern")
+
+
+def test_a_sine_without_periods_enough_or_cut_short_is_not_final():
+    data = antenna(start=2e-9)
+    data["maxwell"]["order"] = 2
+    data["maxwell"]["sources"][0]["waveform"] = {"kind": "sine", "frequency": 5e8, "rise": 2e-9}
+    data["maxwell"]["end_time"] = 5e-9
+    assert _warnings(opened(data).run(ceilings=False), "not final: 1.5 periods of the lowest")
+    short = opened(data).run(80, ceilings=False)
+    assert _warnings(short, "not final: the run ended at step 80 of ")
+
+
+def test_spectra_of_a_short_or_driven_series_are_not_final():
+    data = resonator(start=2.0, window="none")
+    data["maxwell"]["order"] = 3
+    data["maxwell"]["end_time"] = 9.0
+    data["output"]["probe_interval"] = 2
+    (steps,) = {opened(data).solver.last_step}
+    summary = opened(data).run(steps - 10, ceilings=False)
+    assert _warnings(summary, f"the run ended at step {steps - 10} of {steps}, so that the series")
+    assert _warnings(summary, "count from 2, before the sources end at 6.9")
+    assert _warnings(summary, "spectrum at probe p: not final: the fields are still at")
+    silent = opened({**data, "maxwell": {**data["maxwell"], "sources": []}}).run(60, ceilings=False)
+    assert _warnings(silent, "no source, no wave and no initial field: all fields stay 0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -13,8 +13,13 @@ from pydantic import (
     model_validator,
 )
 
-from haloscope.case import CaseTable, Position, Table
+from haloscope.case import CaseTable, Exclusion, Position, Table
 from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.solvers.maxwell.case_exclusions import (
+    EXCLUSIONS,
+    require_no_contradiction,
+    require_one_end,
+)
 from haloscope.solvers.maxwell.case_media import (
     LayerTable,
     MaterialTable,
@@ -107,6 +112,15 @@ class Sphere(Table):
     """Elements across the margin."""
     centre: Position = (0.0, 0.0, 0.0)
     """In m."""
+
+    @model_validator(mode="after")
+    def _one_surrounding(self) -> Sphere:
+        if self.outer_radius is not None and self.box_half_width is not None:
+            raise ValueError(
+                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} "
+                "are both given: a sphere or a cube surrounds the sphere; give one of them"
+            )
+        return self
 
 
 class PeriodicPair(Table):
@@ -304,6 +318,7 @@ class MaxwellTable(Table):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"maxwell.materials: region {min(twice)!r} is given twice")
+        require_no_contradiction(self)
         return self
 
     @property
@@ -365,6 +380,7 @@ class MaxwellCase(CaseTable):
     """"maxwell"."""
     maxwell: MaxwellTable
     """Electromagnetic fields in the time domain."""
+    exclusions: ClassVar[tuple[Exclusion, ...]] = EXCLUSIONS
 
     @model_validator(mode="after")
     def _no_keys_without_effect(self) -> MaxwellCase:
@@ -373,6 +389,7 @@ class MaxwellCase(CaseTable):
                 f"run.tolerance = {self.run.tolerance:g}: fields in the time domain have no steady "
                 "state at which to stop; remove it, and give maxwell.end_time or run.steps"
             )
+        require_one_end(self)
         return self
 
 

@@ -38,6 +38,8 @@ _TOLD = 3
 # less, are fits to noise; those that fall to 1/e within a period (Q below pi) are pulses. They stand in
 # the tables with their errors, not on the screen.
 _SURE = 0.01
+# The last part of a series, and the part of the largest value below which it has died away.
+_LATE, _DIED_AWAY = 20, 0.01
 # The picture and the table of the spectrum reach beyond the band by this part of its width.
 _BEYOND = 0.1
 # Times are equal if they differ by less than this part of a time step.
@@ -74,6 +76,7 @@ class ProbeSpectra:
         table = case.maxwell.spectrum
         assert table is not None
         self._table, self._dt = table, dt
+        self._last_step, self._sources_end = last_step, sources_end
         self._si = case.maxwell.units == "si"
         self._natural = np.repeat([1.0, case.maxwell.impedance], 3)
         known = [probe.name for probe in case.output.probes]
@@ -122,9 +125,14 @@ class ProbeSpectra:
         return " Hz" if self._si else ""
 
     def finish(
-        self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]], title: str
+        self,
+        out: Path | None,
+        probes: Mapping[str, Sequence[Sequence[float]]],
+        title: str,
+        step: int,
     ) -> Results:
-        """Spectra and resonances of all probes, and their files where there is a folder."""
+        """Spectra and resonances of all probes at a step, and files where there is a folder."""
+        notices = self._unfinished(step)
         summary: dict[str, Any] = {}
         files: dict[str, Path] = {}
         lines: list[str] = []
@@ -143,10 +151,43 @@ class ProbeSpectra:
             except (InputError, SolutionError) as error:
                 # The run itself is good: its other results are kept.
                 lines.append(f"no spectrum at probe {name}: {error}")
+                notices.append(f"warning: {lines[-1]}")
                 continue
+            notices += self._cut_off(name, series)
             summary[name] = {key: _strongest(peaks) for key, peaks in found.items()}
             lines.append(self._told(name, found, len(series.values) * series.interval))
-        return Results({"spectrum": summary}, files, lines)
+        return Results({"spectrum": summary}, files, lines, notices)
+
+    def _unfinished(self, step: int) -> list[str]:
+        """Warnings of series that are shorter than planned, or of driven fields."""
+        notices = []
+        if step < self._last_step:
+            notices.append(
+                f"warning: spectra and resonances are not final: the run ended at step {step} of "
+                f"{self._last_step}, so that the series at the probes are shorter than planned"
+            )
+        if self._start < self._sources_end < math.inf:
+            notices.append(
+                f"warning: spectra and resonances count from {self._start:.4g}, before the sources "
+                f"end at {self._sources_end:.4g}: lines may be those of the sources; give a later "
+                "maxwell.spectrum.start, or leave it out"
+            )
+        return notices
+
+    def _cut_off(self, probe: str, series: _Series) -> list[str]:
+        """A warning where the spectrum without a window ends before the fields have died away."""
+        if self._table.window != "none":
+            return []
+        heights = np.abs(series.values * self._natural).max(axis=1)
+        late = heights[-max(1, len(heights) // _LATE) :].max()
+        share = float(late / heights.max()) if heights.max() > 0 else 0.0
+        if share <= _DIED_AWAY:
+            return []
+        return [
+            f"warning: spectrum at probe {probe}: not final: the fields are still at "
+            f"{100 * share:.3g} % of their largest value at the end, which the window 'none' cuts "
+            "off; run longer, or take window = 'fade'"
+        ]
 
     def _series(self, rows: Sequence[Sequence[float]]) -> _Series:
         table = np.array(rows, np.float64).reshape(-1, 2 + len(FIELD_NAMES))

@@ -8,6 +8,7 @@ be it a pulse or a sine.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,7 @@ from haloscope.solvers.maxwell.surface_walls import (
     unmirrored_walls,
     wall_faces,
 )
-from haloscope.solvers.maxwell.waveform_spans import end, highest_frequency
+from haloscope.solvers.maxwell.waveform_spans import end, highest_frequency, main_end
 from haloscope.solvers.maxwell.waveforms import RampedSine, Waveform
 from haloscope.solvers.saved_arrays import saved_numbers
 
@@ -60,6 +61,8 @@ _ABOVE_ALIASES = 1.1
 _LEAST_CONTENT = 1e-4
 # Polar angles of the integral over all directions; where more are needed it is left out.
 _MORE_THAN_SIZE, _MOST_POLAR = 10, 48
+# Part of an amplitude that the end of a run may cut off, and periods of a sine that a window needs.
+_LARGEST_TAIL, _FEWEST_PERIODS = 0.02, 4
 # Steps up to which a waveform's content is checked before the run.
 _MOST_STEPS = 1 << 24
 _NAMES = ("sums", "faces", "reference", "taken", "settings")
@@ -334,6 +337,7 @@ class Radiation:
         count = self._on.points.shape[0] * len(FIELD_NAMES)
         self._transform = RunningTransform(self._device, count, rates, self.interval * dt)
         self._reference = np.zeros(len(rates), complex)
+        self._latest: deque[Array] = deque(maxlen=_SAMPLES_A_PERIOD // 3)
         self._require_content(last_step)
 
     def _require_content(self, last_step: int) -> None:
@@ -342,11 +346,12 @@ class Radiation:
                 f"maxwell.far_field.start = {self._wanted.start:g} is after the run's end at "
                 f"{self._end / self._speed:g}; give an earlier one"
             )
-        # Beyond its end a pulse adds nothing.
-        last = min(last_step, math.ceil(min(end(self._waveform) / self._dt, _MOST_STEPS)))
-        if self._steady and last_step > _MOST_STEPS:
+        # A pulse counts to its end: a run that ends before has no result.
+        ends = last_step if self._steady else math.ceil(end(self._waveform) / self._dt)
+        self.leaves_charges = False
+        if ends > _MOST_STEPS:
             return
-        steps = np.arange(self.interval, last + 1, self.interval)
+        steps = np.arange(self.interval, max(ends, self.interval) + 1, self.interval)
         times = steps[steps * self._dt >= self._start] * self._dt
         values = self._weight(times) * self._waveform(times)
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
@@ -376,7 +381,9 @@ class Radiation:
         if t < self._start:
             return
         weight = float(self._weight(t))
-        self._transform.accumulate(fields[self._indices], t, weight)
+        values = fields[self._indices]
+        self._transform.accumulate(values, t, weight)
+        self._latest.append(values)
         phases = np.exp(2j * np.pi * self.frequencies * t)
         self._reference += weight * float(self._waveform(t)) * phases
 
@@ -447,6 +454,63 @@ class Radiation:
         self._reference = np.array(reference, complex)
 
     # Results
+
+    def require_ended(self, step: int) -> None:
+        """Refuse results while a pulse still goes on; all ranks call this.
+
+        Raises
+        ------
+        InputError
+            A source is above 1 % of its peak at the step.
+        """
+        last = max(main_end(each) for each in self._waveforms)
+        if not self._steady and step * self._dt < last:
+            raise InputError(
+                f"sources still on at the end of the run, {step * self._dt / self._speed:.4g}: no "
+                f"result; run beyond {last / self._speed:.4g}, until the fields have died away"
+            )
+
+    def unfinished(self, fields: Array, step: int, last_step: int) -> list[str]:
+        """Warnings about amplitudes that are not final at a step; all ranks call this."""
+        if self._steady:
+            shortest = (min(step * self._dt, self._end) - self._start) * self.frequencies.min()
+            if step < last_step:
+                return [
+                    f"warning: far field: not final: the run ended at step {step} of {last_step}, "
+                    "within the window that weights the samples of a sine"
+                ]
+            if shortest < _FEWEST_PERIODS:
+                return [
+                    f"warning: far field: not final: {shortest:.3g} periods of the lowest frequency "
+                    f"lie between maxwell.far_field.start and the end; have {_FEWEST_PERIODS} or more"
+                ]
+            return []
+        tails = self._tails(fields)
+        worst = int(tails.argmax())
+        if not tails[worst] > _LARGEST_TAIL:
+            return []
+        return [
+            f"warning: far field at {self._wanted.frequencies[worst]:.6g}: not final: the fields on "
+            f"the surface have not died away; what the end of the run cuts off is about "
+            f"{100 * tails[worst]:.3g} % of the amplitude (allowed: {100 * _LARGEST_TAIL:g} %): run "
+            "longer"
+        ]
+
+    def _tails(self, fields: Array) -> Floats:
+        """Part of each amplitude that the fields of now, cut off, stand for: |u| / (w |U|)."""
+        # Fields pass through 0 within a period: the largest of some samples counts.
+        latest = [*self._latest, fields[self._indices]]
+        now = np.stack([self._device.to_host(values) for values in latest]).astype(np.float64)
+        now = np.square(now).reshape(len(latest), -1, len(FIELD_NAMES))
+        sums = np.square(np.abs(self._transform.transforms()))
+        sums = sums.reshape(len(sums), -1, len(FIELD_NAMES))
+        weights = self._on.weights
+        halves = []
+        for half in (slice(0, 3), slice(3, 6)):
+            present = self._world.sum(now[..., half].sum(axis=2) @ weights).max()
+            whole = self._world.sum(sums[..., half].sum(axis=2) @ weights)
+            halves.append(np.sqrt(present / np.where(whole > 0, whole, 1.0)))
+        return np.asarray(np.max(halves, axis=0) / (2 * np.pi * self.frequencies))
 
     def _amplitudes(self) -> tuple[Complexes, Complexes]:
         """E and H on the own part of the surface, (frequencies, points, 3)."""

@@ -71,12 +71,13 @@ def far_field_results(
             _write_table(files["far field"], table, field, values, quantity)
             _draw(files["far field picture"], table, theta, values, label, title)
     lines = _lines(table, summary)
-    if radiation.leaves_charges:
-        lines.append(
-            "far field: the current's integral over time is not 0, so charges and their field stay "
-            "behind and disturb it; take a waveform such as ricker"
-        )
     notices = [] if radiation.counts_the_wave else _differing_powers(table, powers)
+    if radiation.leaves_charges:
+        notices.insert(
+            0,
+            "warning: far field: the current's integral over time is not 0, so charges and their field stay "
+            "behind and disturb it; take a waveform such as ricker",
+        )
     return Results({"far_field": summary}, files, lines, notices)
 
 

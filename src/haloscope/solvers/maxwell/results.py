@@ -44,7 +44,8 @@ class RunResults:
         places = given.part.mesh.coordinates.reshape(-1, 3)
         ends = np.stack([places, -places]).max(axis=1, initial=-math.inf)
         widths = np.array([world.largest(float(end)) for end in ends.ravel()]).reshape(2, 3).sum(0)
-        self._across = slowness * float(np.linalg.norm(widths))
+        self.across = slowness * float(np.linalg.norm(widths))
+        """Longest time in which a wave crosses the mesh."""
         self._spectra: ProbeSpectra | None = None
         self.radiation: Radiation | None = None
         """The far field; None where none is asked for."""
@@ -63,9 +64,10 @@ class RunResults:
             What is asked for cannot be had from such a run.
         """
         table = self._case.maxwell
+        self._last_step = last_step
         if table.spectrum is not None:
             _, currents, waves = table.additions()
-            ends = sources_end(currents, waves, self._across) / table.speed
+            ends = sources_end(currents, waves, self.across) / table.speed
             self._spectra = ProbeSpectra(self._case, dt, last_step, ends)
         if self.radiation is not None:
             self.radiation.set_step(dt * table.speed, last_step)
@@ -108,15 +110,21 @@ class RunResults:
         if self.radiation is not None:
             self.radiation.restore(extras, step)
 
-    def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
-        """See :class:`haloscope.solvers.interface.Solver`."""
+    def finish(
+        self,
+        out: Path | None,
+        probes: Mapping[str, Sequence[Sequence[float]]],
+        fields: Array,
+        step: int,
+    ) -> Results:
+        """See :class:`haloscope.solvers.interface.Solver`; with the fields and steps at the end."""
         found = []
         title = self._case.title
         if self._spectra is not None:
             folder = out if self._world.is_root else None
-            found.append(self._spectra.finish(folder, probes, title))
+            found.append(self._spectra.finish(folder, probes, title, step))
         if self.radiation is not None:
-            found.append(self._far_field(self.radiation, out))
+            found.append(self._far_field(self.radiation, out, fields, step))
         return Results(
             {key: value for each in found for key, value in each.summary.items()},
             {key: value for each in found for key, value in each.files.items()},
@@ -124,10 +132,21 @@ class RunResults:
             [notice for each in found for notice in each.notices],
         )
 
-    def _far_field(self, radiation: Radiation, out: Path | None) -> Results:
+    def _far_field(
+        self, radiation: Radiation, out: Path | None, fields: Array, step: int
+    ) -> Results:
         title = self._case.title or "Far field"
+        table, root = self._case.maxwell, self._world.is_root
+        unfinished: list[str] = []
         try:
-            return far_field_results(radiation, self._case.maxwell, out, self._world.is_root, title)
+            radiation.require_ended(step)
+            # Fields of charges stay, however long a run is: they have a line of their own.
+            if not radiation.leaves_charges:
+                unfinished = radiation.unfinished(fields, step, self._last_step)
+            results = far_field_results(radiation, table, out, root, title)
         except (InputError, SolutionError) as error:
             # The run itself is good: its other results are kept.
-            return Results({"far_field": []}, {}, [f"no far field: {error}"])
+            line = f"no far field: {error}"
+            return Results({"far_field": []}, {}, [line], [*unfinished, f"warning: {line}"])
+        notices = [*unfinished, *results.notices]
+        return Results(results.summary, results.files, results.lines, notices)

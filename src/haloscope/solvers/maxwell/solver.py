@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from haloscope.solvers.maxwell.case import (
     flops_a_step,
 )
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
+from haloscope.solvers.maxwell.energy_balance import EnergyBalance
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
 from haloscope.solvers.maxwell.resolution import limit_text, resolution, source_warnings
 from haloscope.solvers.maxwell.results import RunResults
@@ -40,6 +42,7 @@ from haloscope.solvers.maxwell.time_step import (
     random_start,
     require_stable,
 )
+from haloscope.solvers.maxwell.waveform_spans import sources_end
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import FieldPanel, SlicesPicture
@@ -148,6 +151,7 @@ class MaxwellSolver:
         self._limit = limit_text(table, world, around.mesh, numbers, bounds, added, self.materials)
         self._choose_step()
         self._set_initial()
+        self._balance = self._open_balance(added)
         self.work = self._count_work()
         self._probes: dict[tuple[Position, ...], Found] = {}
 
@@ -219,11 +223,6 @@ class MaxwellSolver:
         self._set_step(dt)
         self._exponential: ExponentialSteps | None = None
         if exponential:
-            if self._additions is not None:
-                raise InputError(
-                    'maxwell.integrator = "exponential" is not possible with media that conduct or '
-                    'have memory, layers, sources or waves; take "runge-kutta"'
-                )
             given = table.krylov
             self._exponential = ExponentialSteps(
                 self.stepping, self._device, self._world, given.dimension, given.tolerance
@@ -331,6 +330,18 @@ class MaxwellSolver:
             values[:, number] = given.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
         self.stepping.set_fields(values / self._units[:, None])
 
+    def _open_balance(self, added: PlacedAdditions) -> EnergyBalance:
+        """What the energy may do; warns of a run that nothing drives."""
+        _, currents, waves = self._table.additions()
+        if not currents and not waves and not self._energies().any():
+            self.notices.append(
+                "warning: there is no source, no wave and no initial field: all fields stay 0; give "
+                "[[maxwell.sources]], [[maxwell.waves]], [maxwell.initial] or [maxwell.exact]"
+            )
+        ends = sources_end(currents, waves, self.results.across)
+        keeps = added.layer is not None or any(not m.plain for m in added.media.values())
+        return EnergyBalance(ends, memory=keeps)
+
     def _largest_error(self) -> float | None:
         """Largest error of any component, in natural units; None without a known solution."""
         solution = self._table.solution()
@@ -418,7 +429,8 @@ class MaxwellSolver:
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Spectra and resonances at probes, and the far field."""
-        return self.results.finish(out, probes)
+        results = self.results.finish(out, probes, self.stepping.fields, self.step)
+        return replace(results, notices=[*results.notices, *self._balance.warnings()])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -445,8 +457,15 @@ class MaxwellSolver:
         return total
 
     def follow(self) -> dict[str, float]:
-        """Energy of the fields."""
+        """Energy of the fields.
+
+        Raises
+        ------
+        SolutionError
+            It grows although nothing drives them.
+        """
         electric, magnetic = self._energies()
+        self._balance.add(self.time * self._table.speed, float(electric + magnetic))
         return {"electric": float(electric), "magnetic": float(magnetic)}
 
     def diagnostics(self) -> dict[str, float]:

@@ -1,0 +1,154 @@
+"""Claims about Maxwell runs that cannot be sound: unresolved, wrongly scaled, undriven, unstable."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haloscope.domain.hex_generators import box
+from haloscope.errors import SolutionError
+from haloscope.solvers.maxwell.case import LIGHT
+from haloscope.solvers.maxwell.energy_balance import EnergyBalance
+from haloscope.solvers.maxwell.waveform_spans import main_end, main_frequency
+from haloscope.solvers.maxwell.waveforms import Gaussian, ModulatedGaussian, Ricker, Table
+from tests.short_antennas import antenna, opened
+from tests.written_meshes import write_gmsh
+
+
+def _plain(order: int = 3, **changes: Any) -> dict[str, Any]:
+    data = antenna()
+    data["maxwell"]["order"] = order
+    del data["maxwell"]["far_field"]
+    data["maxwell"] |= changes
+    return data
+
+
+def _notices(data: dict[str, Any]) -> list[str]:
+    return [line for line in opened(data).solver.notices if line.startswith("warning: ")]
+
+
+def test_the_main_band_and_time_of_a_waveform_end_at_one_percent_of_its_peak():
+    t = np.linspace(0.0, 40.0, 1 << 14)
+    for waveform in (
+        Gaussian(20.0, 1.5),
+        ModulatedGaussian(20.0, 2.0, 0.9),
+        Ricker(20.0, 0.4),
+        Table.sampled(lambda t: np.exp(-(((t - 20.0) / 1.5) ** 2)), 40.0, 0.01),
+    ):
+        values = np.abs(waveform(t))
+        late = t[values > 0.01 * values.max()].max()
+        assert main_end(waveform) == pytest.approx(late, abs=0.2)
+        assert main_end(waveform) > late - 0.01
+        heights = np.abs(np.fft.rfft(waveform(t)))
+        last = np.flatnonzero(heights > 0.01 * heights.max()).max() / (t[1] * len(t))
+        assert main_frequency(waveform) == pytest.approx(last, abs=0.03)
+
+
+def test_derived_numbers_and_a_warning_tell_how_waves_are_resolved():
+    solver = opened(_plain()).solver
+    numbers = {number.name: number.value for number in solver.derived()}
+    highest = 2.764 * 5e8
+    assert numbers["highest source frequency"] == pytest.approx(highest)
+    assert numbers["shortest wavelength"] == pytest.approx(LIGHT / highest)
+    assert numbers["nodes per wavelength"] == pytest.approx(3 * LIGHT / highest / 0.12)
+    assert [numbers[f"extent along {axis}"] for axis in "xyz"] == pytest.approx([0.6] * 3)
+    assert numbers["end time"] == pytest.approx(6e-9)
+    (line,) = _notices(_plain())
+    assert line.startswith("warning: 5.42 nodes per wavelength in element ")
+    assert "waves are inaccurate; have 7 or more" in line
+    (line,) = _notices(_plain(1))
+    assert "waves are not resolved and results are meaningless" in line
+    assert _notices(_plain(4)) == []
+    slow = _plain(4, materials=[{"permittivity": 4.0}])
+    assert "3.62 nodes per wavelength" in _notices(slow)[0]
+    # The far field is asked for at frequencies that are resolved.
+    assert _notices(antenna()) == []
+
+
+def test_a_mesh_in_millimetres_read_as_metres_is_told_with_the_scale(tmp_path):
+    mesh = box((5, 5, 5), (-300.0,) * 3, (300.0,) * 3)
+    write_gmsh(tmp_path / "antenna.msh", mesh)
+    data = _plain(2, mesh={"file": str(tmp_path / "antenna.msh")})
+    del data["maxwell"]["box"], data["maxwell"]["layer"]
+    (line,) = _notices(data)
+    assert line.startswith("warning: the mesh measures 600 x 600 x 600 m and an element is ")
+    assert (
+        "maxwell.mesh.scale = 1 are taken as metres: millimetres? plausible is scale = 0.001"
+        in line
+    )
+    data["maxwell"]["mesh"]["scale"] = 0.001
+    assert all("the mesh measures" not in line for line in _notices(data))
+    data["maxwell"]["mesh"]["scale"] = 1e-9
+    (line,) = _notices(data)
+    assert "the whole mesh is " in line
+    typo = _plain(4)
+    typo["maxwell"]["sources"][0]["waveform"]["frequency"] = 5e11
+    assert "or correct the source's frequency" in _notices(typo)[0]
+
+
+def test_sources_in_conductors_and_layers_and_runs_without_any_are_told():
+    (line,) = _notices(_plain(6, materials=[{"conductivity": 0.1}]))
+    assert "maxwell.sources[0] lies in a conducting medium, at (0, 0, 0) m" in line
+    data = _plain(4)
+    data["maxwell"]["sources"][0]["position"] = [0.25, 0.0, 0.0]
+    assert "lies in the absorbing layer, at (0.24, 0, 0) m" in _notices(data)[0]
+    data["maxwell"]["sources"][0] |= {"position": [0.0, 0.0, 0.0], "moment": [0.0, 0.0, 0.0]}
+    assert "maxwell.sources[0].moment is 0" in _notices(data)[0]
+    assert "all fields stay 0" in _notices(_plain(4, sources=[]))[0]
+
+
+def test_the_time_steps_limit_names_the_element_the_medium_or_the_end_time():
+    thin = _plain(2, box={"elements": [3, 1, 1], "grading": [1e-3, 1.0, 1.0]})
+    del thin["maxwell"]["layer"]
+    text = opened(thin).solver.time_step_limit()
+    assert "limited by element 2 at (" in text
+    edge = text.split("shortest edge is ")[1].split(" m")[0]
+    assert float(edge) == pytest.approx(1e-3 / (1 + math.sqrt(1e-3) + 1e-3), rel=0.05)
+    metal = opened(_plain(2, materials=[{"conductivity": 1e4}])).solver.time_step_limit()
+    assert metal.endswith("limited by the conductivity of 'volume', 1e+04 S/m")
+    pole = {"kind": "drude", "plasma_frequency": 1e13}
+    plasma = opened(_plain(2, materials=[{"poles": [pole]}])).solver.time_step_limit()
+    assert plasma.endswith("by the Drude pole of 'volume' with the rate 1e+13 per s")
+    # Also with a far field, whose samples are too many to be gone through before the run.
+    absurd = antenna()
+    absurd["maxwell"]["end_time"] = 3.0
+    text = opened(absurd).solver.time_step_limit()
+    assert "until maxwell.end_time = 3 s waves cross the mesh 1.5e+09 times: is it meant?" in text
+    given = _plain(2, time_step=1e-13)
+    assert "limited by maxwell.time_step" in opened(given).solver.time_step_limit()
+
+
+def test_energy_that_grows_after_the_sources_have_ended_is_told_and_then_an_error():
+    balance = EnergyBalance(5.0, memory=False)
+    for time, energy in ((0.0, 0.0), (4.0, 2.0), (5.0, 1.5), (6.0, 1.0), (7.0, 1.005)):
+        balance.add(time, energy)
+    assert balance.warnings() == []
+    balance.add(8.0, 1.1)
+    assert "has grown by a factor of 1.1 after the sources ended" in balance.warnings()[0]
+    with pytest.raises(SolutionError, match="the solution is unstable"):
+        balance.add(9.0, 201.0)
+    fading = EnergyBalance(0.0, memory=False)
+    for time, energy in ((0.0, 1.0), (1.0, 1e-20), (2.0, 1e-18)):
+        fading.add(time, energy)
+    assert fading.warnings() == []
+
+
+def test_a_run_on_an_unstable_mesh_ends_with_an_error():
+    data = {
+        "solver": "maxwell",
+        "maxwell": {
+            "units": "natural",
+            "order": 5,
+            "curl": "chain-rule",
+            "end_time": 60.0,
+            "box": {"elements": [2, 2, 2], "periodic": ["x", "y", "z"], "warp": 0.1},
+            "initial": {"Ex": "sin(2*pi*y)", "Hz": "cos(4*pi*x)"},
+        },
+        "run": {"diagnostics_interval": 100},
+        "output": {"fields": False, "picture": False},
+    }
+    with pytest.raises(SolutionError, match="though nothing drives the fields"):
+        opened(data).run(ceilings=False)
