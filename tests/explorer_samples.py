@@ -405,9 +405,9 @@ def write_findings(folder: Path, result: Result, *, hostile: bool = False) -> No
     took = replace(
         Intrusion.of(result), is_at_least=False, recording=_RECORDING * result.total("time")
     )
-    without_core = _WITHOUT_CORE * result.by_rank("time")
+    result.about["without_core"] = (_WITHOUT_CORE * result.by_rank("time")).tolist()
     told = {
-        "notes": _lack_of_cores(without_core.tolist(), result),
+        "notes": _lack_of_cores(result),
         "answer": answer(result, found),
         "measuring": took.as_json(),
         "findings": [one.as_json() for one in found],

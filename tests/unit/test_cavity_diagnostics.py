@@ -58,11 +58,14 @@ def test_the_largest_velocities_are_no_smaller_than_at_any_node():
     assert most <= found["speed_max"] <= 1.5 * most
 
 
-@pytest.mark.parametrize(("tolerance", "told"), [(1e-9, "%; not steady yet)"), (0.9, "%)")])
+@pytest.mark.parametrize(
+    ("tolerance", "told"),
+    [(1e-9, "%; not steady yet), on the cold wall"), (0.9, "%), on the cold wall")],
+)
 def test_what_was_published_is_told_as_of_a_steady_flow(tolerance, told):
     cube = ("cavity.nodes=15", "cavity.size=0.05", f"run.tolerance={tolerance}")
     simulation = simulate([*cube, "cavity.rayleigh=1e5"])
     summary = simulation.run(400, ceilings=False)
     line = summary["headline"][0]
     assert "published 4.3370" in line
-    assert line.endswith(told)
+    assert told in line

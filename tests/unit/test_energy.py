@@ -273,4 +273,4 @@ def test_people_are_told_the_energy_where_it_is_known(ran):
         summary = ran(seconds, World(), counter=counter)
         summary["bandwidth"] |= ceiling
         summary["files"] = {}
-        assert ("J per 1e9 cell steps" in _closing(summary)) is told
+        assert ("J per 1e9 cell steps" in _closing(summary, [])) is told

@@ -209,7 +209,7 @@ def test_the_slice_has_a_front_and_a_back(layers):
         (lambda: tet_box((1, 1, 1), (0, 0, 0), (1, -1, 1)), "has no volume"),
         (lambda: tet_box((2, 2, 2), grading=(0, 1, 1)), "grading = 0 is out of range"),
         (lambda: tet_box((1, 1, 1), shape=lambda x: x * [1, 1, 0]), "has no volume|have no volume"),
-        (lambda: tet_box((2, 1, 1), shape=lambda x: x - 0.9 * (x[:, :1] == 0.5)), "inside out"),
+        (lambda: tet_box((2, 1, 1), shape=lambda x: x - 0.9 * (x[:, :1] == 0.5)), "they overlap"),
         (lambda: tet_box((1, 1, 1), shape=lambda x: x / 0), "not finite"),
         (lambda: tet_box_of_planes(([0, 1], [0, 0], [0, 1])), "planes along y must be"),
         (lambda: cylinder_channel(3), "resolution = 3 is out of range; at least 4"),
