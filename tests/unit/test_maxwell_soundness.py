@@ -90,14 +90,16 @@ def test_a_mesh_in_millimetres_read_as_metres_is_told_with_the_scale(tmp_path):
 
 
 def test_sources_in_conductors_and_layers_and_runs_without_any_are_told():
-    (line,) = _notices(_plain(6, materials=[{"conductivity": 0.1}]))
-    assert "maxwell.sources[0] lies in a conducting medium, at (0, 0, 0) m" in line
-    data = _plain(4)
-    data["maxwell"]["sources"][0]["position"] = [0.25, 0.0, 0.0]
-    assert "lies in the absorbing layer, at (0.24, 0, 0) m" in _notices(data)[0]
-    data["maxwell"]["sources"][0] |= {"position": [0.0, 0.0, 0.0], "moment": [0.0, 0.0, 0.0]}
-    assert "maxwell.sources[0].moment is 0" in _notices(data)[0]
-    assert "all fields stay 0" in _notices(_plain(4, sources=[]))[0]
+    def told(words, data):
+        assert any(words in line for line in _notices(data)), words
+
+    metal = _plain(2, materials=[{"conductivity": 0.1}])
+    told("maxwell.sources[0] lies in a conducting medium, at (0, 0, 0) m", metal)
+    data = _plain(2)
+    data["maxwell"]["sources"][0] |= {"position": [0.25, 0.0, 0.0], "moment": [0.0, 0.0, 0.0]}
+    told("lies in the absorbing layer, at (0.24, 0, 0) m", data)
+    told("maxwell.sources[0].moment is 0", data)
+    told("all fields stay 0", _plain(1, sources=[]))
 
 
 def test_the_time_steps_limit_names_the_element_the_medium_or_the_end_time():

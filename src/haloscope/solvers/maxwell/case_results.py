@@ -41,6 +41,8 @@ class SpectrumTable(Table):
 class FarFieldTable(Table):
     """Waves far away, from the fields on a closed surface; what is around it must be uniform.
 
+    The surface may end at complete plane walls (pec or pmc), for which image currents stand.
+
     Amplitudes are those of a steady state in which the waveform of the first wave, or of the first
     source where there is none, has the amplitude 1.
     """

@@ -150,8 +150,7 @@ class ProbeSpectra:
                     files |= self._write(out, name, found, spectra, title)
             except (InputError, SolutionError) as error:
                 # The run itself is good: its other results are kept.
-                lines.append(f"no spectrum at probe {name}: {error}")
-                notices.append(f"warning: {lines[-1]}")
+                notices.append(f"warning: no spectrum at probe {name}: {error}")
                 continue
             notices += self._cut_off(name, series)
             summary[name] = {key: _strongest(peaks) for key, peaks in found.items()}

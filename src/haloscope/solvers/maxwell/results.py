@@ -146,7 +146,7 @@ class RunResults:
             results = far_field_results(radiation, table, out, root, title)
         except (InputError, SolutionError) as error:
             # The run itself is good: its other results are kept.
-            line = f"no far field: {error}"
-            return Results({"far_field": []}, {}, [line], [*unfinished, f"warning: {line}"])
+            notices = [*unfinished, f"warning: no far field: {error}"]
+            return Results({"far_field": []}, notices=notices)
         notices = [*unfinished, *results.notices]
         return Results(results.summary, results.files, results.lines, notices)
