@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from haloscope.interrupts import end_with_a_line
+from haloscope.interrupts import end_with_a_line, ignore_signals
 
 # As in exchange/guard.py, which loads more than should be loaded before signals are handled.
 _RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -15,7 +15,11 @@ def main() -> None:
     end_with_a_line(quiet=any(name in os.environ for name in _RANK_NUMBERS))
     from haloscope.cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        # All is done and said: while Python ends, a signal changes nothing any more.
+        ignore_signals()
 
 
 if __name__ == "__main__":

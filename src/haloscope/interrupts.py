@@ -143,6 +143,12 @@ def end_with_a_line(*, quiet: bool) -> None:
             signal.signal(number, end)
 
 
+def ignore_signals() -> None:
+    """Let SIGINT and SIGTERM pass: Python's end would give them back to the system's handlers."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def raised() -> Iterator[list[Interrupted]]:
     """Let SIGINT and SIGTERM raise :class:`Interrupted` within a block; gives those that came.

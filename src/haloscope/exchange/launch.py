@@ -155,7 +155,10 @@ def launch(
     if told and not stop.killed:
         print("".join(told), end="", file=sys.stderr, flush=True)
         return 1
-    if stop.number is not None and code in (signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM):
+    ended = {signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM}
+    if mpiexec.flavour not in HYDRA_FLAVOURS:
+        ended.add(1)  # of Open MPI's mpiexec, where its ranks were not under way yet
+    if stop.number is not None and code in ended:
         # The ranks got SIGTERM whatever came here; Hydra gives its number where it ended them.
         return 128 + stop.number
     return code if code >= 0 else 128 - code
