@@ -255,6 +255,10 @@ def test_a_mesh_that_is_not_there_is_refused(tmp_path, call):
     code, _, err = call("run", path, "--out", tmp_path / "out", "--device", "cpu")
     assert code == 2
     assert "absent.msh is not there" in err
+    path.write_text(_file_case(tmp_path))
+    code, _, err = call("run", path, "--out", tmp_path / "out", "--device", "cpu")
+    assert code == 2
+    assert "is a folder; give a file in it that ends in .msh, .vtu, .vtk" in err
 
 
 def test_more_ranks_than_elements_are_refused_before_any_rank_starts(tmp_path, call):

@@ -13,6 +13,7 @@ from haloscope.domain.cylinder_planes import BLOCK, ChannelCells, channel_plane
 from haloscope.domain.gmsh_counts import count_gmsh_tetrahedra
 from haloscope.domain.hex_boxes import graded
 from haloscope.domain.hexes import point_text
+from haloscope.domain.meshio_files import ENDINGS
 from haloscope.domain.partition import require_parts
 from haloscope.domain.tet_files import read_tets
 from haloscope.domain.tet_generators import (
@@ -161,6 +162,10 @@ def elements_of(table: FlowTable) -> int:
         return _tets_of_pump(table.pump)
     assert table.mesh is not None
     path = Path(table.mesh.file)
+    if path.is_dir():
+        raise InputError(
+            f"mesh file {path} is a folder; give a file in it that ends in {', '.join(ENDINGS)}"
+        )
     if not path.is_file():
         raise InputError(f"mesh file {path} is not there; give the path of a file")
     return max(1, path.stat().st_size // _BYTES_A_TET)
