@@ -203,6 +203,16 @@ def test_what_nothing_drives_gets_a_warning():
     assert warning.startswith("warning: nothing drives a flow")
 
 
+@pytest.mark.parametrize(("size", "expected"), [(0.05, 0), (0.5, 0), (50.0, 1)])
+def test_a_box_in_a_wrong_unit_is_questioned(size, expected):
+    settings = ["cavity.dimensions=2", "cavity.nodes=17", f"cavity.size={size}"]
+    warnings = simulate(settings).solver.notices
+    assert len(warnings) == expected
+    if expected:
+        assert "8.7e-09 K over 50 m is implausible" in warnings[0]
+        assert "size = 0.5 or 0.05" in warnings[0]
+
+
 @pytest.mark.parametrize("settings", [("output.interval=10",), ("output.average.interval=2",)])
 def test_outputs_on_the_way_to_the_steady_state_are_marked_as_pseudo_time(settings):
     (notice,) = simulate([*_SQUARE, *settings]).solver.notices

@@ -44,6 +44,8 @@ _FLOPS = {2: 99, 3: 172}
 _DIVERGED = 1e6
 # Where run.tolerance is 0: the tolerance of the template.
 _SETTLED = 1e-4
+# In K: below it convection could not be measured.
+_LEAST_DIFFERENCE = 1e-4
 # Of the heat, relative: a coarse grid loses some of it between walls.
 _HEAT_IMBALANCE = 0.05
 
@@ -92,7 +94,11 @@ class CavitySolver:
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
         self.places = BlockFields(world, self.blocks, self.spacing)
-        self.notices = [*self._without_drive(), *self._unsteady_outputs()]
+        self.notices = [
+            *self._without_drive(),
+            *self._implausible(),
+            *self._unsteady_outputs(),
+        ]
         self._set_up()
         self._set_initial()
         self.stepping.complete()
@@ -152,6 +158,19 @@ class CavitySolver:
             "warning: nothing drives a flow: all walls are adiabatic and at rest, cavity.rayleigh or "
             'cavity.temperature_difference only sets scales; make one wall "hot" and one "cold", or '
             "give one a velocity"
+        ]
+
+    def _implausible(self) -> list[str]:
+        """A warning where the box and the temperature difference are far from any experiment."""
+        flow = self.flow
+        difference, extent = flow.temperature_difference, max(flow.size)
+        if not flow.is_heated or difference >= _LEAST_DIFFERENCE:
+            return []
+        smaller = [f"{extent * factor:g}" for factor in (0.01, 0.001)]
+        return [
+            f"warning: a temperature difference of {difference:.2g} K over {flow.distance:g} m is "
+            f"implausible (Ra = {flow.rayleigh:.3g}): cavity.size is in m; centimetres or millimetres? "
+            f"size = {smaller[0]} or {smaller[1]}"
         ]
 
     def _unsteady_outputs(self) -> list[str]:
