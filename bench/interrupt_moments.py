@@ -74,7 +74,7 @@ def fault(code: int, errors: str, number: int) -> str:
     endings = [line for line in errors.splitlines() if line.startswith("haloscope: error: ")]
     stopped = [line for line in errors.splitlines() if line.startswith("stopped by SIG")]
     if "Traceback" in errors or "KeyboardInterrupt" in errors:
-        return "traceback"
+        return "traceback" if "/haloscope/" in errors else "python"
     if errors.endswith("hung"):
         return "hung"
     if code == 0:
