@@ -381,8 +381,10 @@ class Flow:
                 expression = parse_quantity_or_expression(temperature, key, _PLACE)
                 points = sample_points(side, self.size, self.nodes)
                 values = expression.evaluate_finite(key, **points)
+                with np.errstate(over="ignore"):  # what is refused later may be huge
+                    mean = float(np.mean(values))
                 ranges[side.name] = WallRange(
-                    side, float(np.min(values)), float(np.mean(values)), float(np.max(values))
+                    side, float(np.min(values)), mean, float(np.max(values))
                 )
         return ranges
 
