@@ -178,3 +178,19 @@ def test_merging_a_folder_without_a_study_names_what_is_missing(tmp_path, monkey
     assert "holds no table of a study" in err
     assert "table.csv" in err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_merging_what_is_no_table_ends_at_once(tmp_path, monkeypatch, capsys, kind):
+    table = tmp_path / "table.csv"
+    if kind == "pipe":
+        os.mkfifo(table)
+    else:
+        table.touch()
+        os.truncate(table, 1 << 40)
+    study = os.path.join(os.path.dirname(__file__), "../../studies/cavity-small.toml")
+    arguments = ("scale", study, "--merge", tmp_path, "--out", tmp_path / "new")
+    code, _, err = _run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "table.csv" in err
+    assert err.count("\n") == 1
