@@ -82,6 +82,10 @@ def make_folder(path: Path) -> None:
         raise InputError(f"--out {path} is a file; give a folder") from error
     except OSError as error:
         raise _not_writable(path, error) from error
+    except ValueError as error:
+        raise InputError(
+            f"--out {str(path)!r} is no name of a folder: {error}; give another"
+        ) from error
     if not os.access(path, os.W_OK):
         raise MachineError(f"the output folder {path} cannot be written; choose another --out")
 

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from small_cavities import simulate
 
-from haloscope.errors import HaloscopeError, MachineError
+from haloscope.errors import HaloscopeError, InputError, MachineError
+from haloscope.expressions import Table
+from haloscope.folders import make_folder
 from haloscope.io import atomic
 from haloscope.io.atomic import append_text, atomic_folder, atomic_hdf5, write_json, write_text
 from haloscope.io.checkpoint import Checkpoint, checkpoint_path, list_checkpoints
@@ -317,3 +319,15 @@ def test_a_restart_keeps_as_many_checkpoints_as_the_case_says(tmp_path):
     assert len(list_checkpoints(tmp_path)) == 3
     simulate(settings).run(40, out=tmp_path, restart=True, ceilings=False)
     assert [path.stem[-2:] for path in list_checkpoints(tmp_path)] == ["30", "40"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_name_that_the_system_does_not_take_is_refused_in_one_line(tmp_path, name):
+    for write in (_text, _json, _hdf5, _folder, append_text):
+        with pytest.raises(InputError, match="cannot write .* give another"):
+            write(tmp_path / name, "new")
+    with pytest.raises(InputError, match="is no name of a folder"):
+        make_folder(tmp_path / name)
+    with pytest.raises(InputError, match="cannot be read"):
+        Table.from_csv(tmp_path / name)
+    assert not any(tmp_path.iterdir())

@@ -314,6 +314,8 @@ def _table(folder: Path, text: str) -> Path:
         "0;1\n2;5\n3; 5\n",
         "time\theat\n0\t1\n2\t5\n3\t5\n",
         "0 1\n  2   5 \n3 5\n",
+        "time (s), at the wall\theat\n0\t1\n2\t5\n3\t5\n",
+        "time in s, heat in W\n0;1\n2;5\n3;5\n",
         "# measured, twice; by hand\n\n time (s) heat (W)\n0 1 # rest\n2 5\n3\t5\n",
     ],
 )

@@ -194,3 +194,12 @@ def test_merging_what_is_no_table_ends_at_once(tmp_path, monkeypatch, capsys, ki
     assert code == 2
     assert "table.csv" in err
     assert err.count("\n") == 1
+
+
+def test_importing_a_pipe_ends_at_once_and_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.otf2")
+    code, _, err = _run(monkeypatch, capsys, "import", "pipe.otf2")
+    assert code == 2
+    assert "no regular file" in err
+    assert os.listdir() == ["pipe.otf2"]

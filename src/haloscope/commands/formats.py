@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from haloscope.counted import counted
-from haloscope.errors import HaloscopeError, InputError
+from haloscope.errors import InputError
 from haloscope.io.special_files import is_special
 from haloscope.printable import raw_stream
 
@@ -101,9 +102,10 @@ def import_(
     try:
         with _Progress("events") as progress:
             found = import_otf2(trace, folder, progress.show)
-    except HaloscopeError:
+    except BaseException:
         if out is None:
-            folder.rmdir()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise
     _say_left_out(found.left_out)
     told = (

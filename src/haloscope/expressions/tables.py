@@ -45,9 +45,9 @@ class Table:
         ----------
         path : str or Path
             A UTF-8 file of at most 64 MiB. Columns are separated by semicolons, tabs, commas or
-            blanks: the first of these that the first line holds. That line may be a header; blank
-            lines, and text from ``#`` to the end of a line, are skipped. Decimals have points. The
-            first column is strictly increasing.
+            blanks: the first of these that the first line of numbers holds. One line before it may be a
+            header; blank lines, and text from ``#`` to the end of a line, are skipped. Decimals have
+            points. The first column is strictly increasing.
 
         Returns
         -------
@@ -63,8 +63,7 @@ class Table:
         coordinate, value = array("d"), array("d")
         may_be_header = True
         for line, row in _rows(path):
-            is_text = all(_number(cell) is None for cell in row) and not _has_decimal_comma(row)
-            if may_be_header and is_text:
+            if may_be_header and _is_text(row):
                 may_be_header = False
                 continue
             may_be_header = False
@@ -124,6 +123,11 @@ def times_in_milliseconds(table: Table, end: float) -> bool:
     return bool(end > 0 and table.coordinate[-1] >= _MILLISECONDS_FROM * end)
 
 
+def _is_text(row: list[str]) -> bool:
+    """Whether a line holds no number, as a header."""
+    return all(_number(cell) is None for cell in row) and not _has_decimal_comma(row)
+
+
 def _has_decimal_comma(row: list[str]) -> bool:
     return any(_number(cell.replace(",", ".")) is not None for cell in row if "," in cell)
 
@@ -141,9 +145,10 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 f"{MAXIMUM_TABLE_BYTES // 2**20} MiB are allowed: thin it out"
             )
         content = Path(path).read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"table {path}: cannot be read ({error.strerror}): check the path and its permissions"
+            f"table {path}: cannot be read ({reason}): check the path and its permissions"
         ) from None
     try:
         text = content.decode("utf-8-sig")
@@ -152,15 +157,17 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
             f"table {path}: is not CSV text in UTF-8 ({error}): export it as CSV"
         ) from None
     separator: str | None = None
-    is_first = True
+    begun = False
     for number, line in enumerate(text.splitlines(), 1):
         row = line.partition("#")[0].strip(" ")
         if not row.strip():
             continue
-        if is_first:
+        if not begun:
+            # A header has separators of its own: "time in s, flow in m3/s".
             separator = next((mark for mark in _SEPARATORS if mark in row), None)
-            is_first = False
-        yield number, [cell.strip().strip('"') for cell in row.split(separator)]
+        cells = [cell.strip().strip('"') for cell in row.split(separator)]
+        begun = begun or not _is_text(cells)
+        yield number, cells
 
 
 def _number(cell: str) -> float | None:

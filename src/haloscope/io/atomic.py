@@ -121,6 +121,19 @@ def _is_running(process: int) -> bool:
     return True
 
 
+def _require_name(target: Path) -> None:
+    """Refuse what the system takes for no name: with a character of value zero, or half a character."""
+    try:
+        fits = b"\0" not in os.fsencode(target)
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise InputError(
+            f"cannot write {str(target)!r}: a name holds no character of value zero and no half of one; "
+            "give another"
+        )
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Write a file under a temporary name and put it in place only when it is complete.
@@ -153,6 +166,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         reason, as told by an OSError or by the text of an HDF5 error.
     """
     target = Path(path)
+    _require_name(target)
     if os.path.isdir(target):  # Path.is_dir raises where a name is too long
         raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
     special = is_special(target)
@@ -209,6 +223,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         Nor can the folder of before be put back: names the place of both.
     """
     target = Path(path)
+    _require_name(target)
     made, old = temporary_beside(target), temporary_beside(target)
     try:
         made.mkdir()
@@ -360,6 +375,7 @@ def append_text(path: Path, text: str, *, afresh: bool = False, durable: bool = 
     MachineError
         The file cannot be written.
     """
+    _require_name(path)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if afresh else 0)
     try:
         descriptor = os.open(path, flags, 0o666)

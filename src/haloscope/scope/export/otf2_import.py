@@ -94,6 +94,10 @@ def import_otf2(
 
 def _check_anchor(anchor: Path) -> None:
     try:
+        if anchor.exists() and not (anchor.is_file() or anchor.is_dir()):
+            raise InputError(
+                f"{anchor} is no regular file; give the anchor file of an OTF2 trace, such as traces.otf2"
+            )
         with anchor.open("rb") as file:
             begin = file.read(_MOST_ANCHOR)
     except OSError as error:
