@@ -20,7 +20,7 @@ from haloscope.commands.ending import (
     interrupts_raised,
     open_closed_streams,
 )
-from haloscope.commands.options import DeviceOption, Json
+from haloscope.commands.options import DeviceOption, Json, TextGroup
 from haloscope.commands.progress import Bar, say
 from haloscope.commands.world import open_world
 from haloscope.errors import HaloscopeError, InputError, MachineError
@@ -28,6 +28,7 @@ from haloscope.printable import PrintableStream
 
 app = typer.Typer(
     name="haloscope",
+    cls=TextGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -302,19 +303,6 @@ def _restart_with_sanitizer() -> None:
     os.execve(sys.executable, [sys.executable, "-m", "haloscope", *sys.argv[1:]], environment)
 
 
-def _require_text(arguments: list[str]) -> None:
-    """Refuse empty arguments, as unset variables of a shell give; those of a program are its own."""
-    for number, argument in enumerate(arguments, 1):
-        if argument == "--":
-            return
-        if not argument.strip():
-            before = f" (after {arguments[number - 2]})" if number > 1 else ""
-            raise InputError(
-                f"argument {number}{before} is empty; give a value, or leave the option out (is a "
-                "variable of the shell not set?)"
-            )
-
-
 def main() -> None:
     """Run the command line and exit with the code of what went wrong, 0 if nothing."""
     open_closed_streams()
@@ -336,7 +324,6 @@ def _main_printable() -> None:
         _restart_with_sanitizer()
         measured.restart(sys.argv[1:])
         go_on_guarded()
-        _require_text(sys.argv[1:])
         with interrupts_raised() as came:
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         # Typer turns an interrupt into an exit code of its own, without a word.

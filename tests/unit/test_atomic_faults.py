@@ -20,6 +20,7 @@ from haloscope.io import atomic
 from haloscope.io.atomic import append_text, atomic_folder, atomic_hdf5, write_json, write_text
 from haloscope.io.checkpoint import Checkpoint, checkpoint_path, list_checkpoints
 from haloscope.run.checkpointing import write_state
+from haloscope.study.ledger import Ledger
 
 _CALLS = (
     *("open", "close", "fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "stat", "fstat"),
@@ -246,6 +247,40 @@ def test_half_a_row_of_a_killed_run_is_removed_before_the_next_one(tmp_path, res
     path.write_text(f"step,residual\n1,0.5\n{rest}")
     append_text(path, "2,0.25\n")
     assert path.read_text() == "step,residual\n1,0.5\n2,0.25\n"
+
+
+def _add(path: Path, point: str) -> None:
+    Ledger(path).add({"id": point, "status": "done"})
+
+
+def _points(path: Path) -> list[str]:
+    ledger = Ledger(path)
+    ledger.read()
+    return list(ledger.records)
+
+
+def test_the_points_of_a_study_are_whole_lines_whichever_call_fails(tmp_path):
+    _add(tmp_path / "count", "first")
+    calls = _calls_of(tmp_path, lambda: _add(tmp_path / "count", "second"))
+    assert calls >= 5
+    for number in range(1, calls + 1):
+        path = tmp_path / str(number)
+        _add(path, "first")
+        with _failing(number, tmp_path) as made, suppress(MachineError):
+            _add(path, "second")
+        assert "fsync" in made or number < calls
+        assert _points(path) in (["first"], ["first", "second"])
+        _add(path, "third")
+        assert _points(path)[-1] == "third"
+
+
+def test_half_a_line_of_ranks_that_were_killed_spoils_no_other_point(tmp_path):
+    path = tmp_path / "points"
+    _add(path, "first")
+    with path.open("ab") as file:
+        file.write(b'{"id": "sec')
+    _add(path, "third")
+    assert _points(path) == ["first", "third"]
 
 
 def test_a_checkpoint_survives_whichever_call_fails(tmp_path):

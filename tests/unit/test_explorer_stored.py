@@ -171,3 +171,25 @@ def test_kept_sums_that_do_not_fit_are_not_used(tmp_path: Path, nodes: Any) -> N
         del file["subtrees/nodes"]
         file["subtrees/nodes"] = nodes
     assert Stored(tmp_path).row("time", inside).tolist() == [299.0, 299.0]
+
+
+@pytest.mark.parametrize("of", ["values", "sums"])
+def test_damage_within_values_is_one_line_whenever_they_are_read(
+    sample: tuple[Path, Result], of: str
+) -> None:
+    folder, _ = sample
+    names = ["values/time"] if of == "values" else ["sums/time/nodes", "sums/time/locations"]
+    with h5py.File(folder / FILE, "r+") as file:
+        for name in names:
+            data = file[name][()]
+            del file[name]
+            file.create_dataset(name, data=data, chunks=data.shape, fletcher32=True)
+        places = [file[name].id.get_chunk_info(0).byte_offset for name in names]
+    content = bytearray((folder / FILE).read_bytes())
+    for place in places:
+        content[place] ^= 255
+    (folder / FILE).write_bytes(content)
+    stored = Stored(folder)
+    with pytest.raises(InputError, match=r"analysis.h5 is damaged .*; run haloscope analyze"):
+        stored.matrix("time") if of == "values" else stored.sums("time")
+    stored.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 
 import pytest
@@ -98,36 +97,51 @@ def test_escape_sequences_in_a_path_reach_the_terminal_as_text(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "name"),
     [
-        ("run", ""),
-        ("run", "case.toml", "--out", " "),
-        ("analyze", ""),
-        ("explore", ""),
-        ("new", ""),
+        (("run", ""), "case"),
+        (("run", "--", ""), "case"),
+        (("run", "case.toml", "--out", " "), "--out"),
+        (("run", "case.toml", "--out="), "--out"),
+        (("run", "case.toml", "--set", ""), "--set"),
+        (("build", ""), "case"),
+        (("verify", "cavity", ""), "names"),
+        (("bench", ""), "solver"),
+        (("scale", ""), "study"),
+        (("scale", "study.toml", "--merge="), "--merge"),
+        (("analyze", ""), "folder"),
+        (("analyze", "folder", "--against", ""), "--against"),
+        (("explore", ""), "folder"),
+        (("explore", "folder", ""), "other"),
+        (("export", ""), "folder"),
+        (("import", ""), "trace"),
+        (("new", ""), "solver"),
+        (("new", "cavity", "--out="), "--out"),
+        (("measure", ""), "command"),
+        (("measure", "--", ""), "command"),
+        (("measure", "--out=", "true"), "--out"),
     ],
 )
-def test_an_empty_argument_is_refused_in_one_line(monkeypatch, capsys, arguments):
+def test_an_empty_argument_is_refused_in_one_line(monkeypatch, capsys, arguments, name):
     code, _, err = _run(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert "is empty; give a value" in err
+    assert f"{name} is empty; give a value" in err
     assert err.count("\n") == 1
 
 
-def test_an_empty_argument_of_a_measured_program_is_its_own(tmp_path):
-    command = [sys.executable, "-c", "import sys; sys.exit(len(sys.argv))", ""]
-    line = [
-        sys.executable,
-        "-m",
-        "haloscope",
-        "measure",
-        "--out",
-        str(tmp_path / "m"),
-        "--",
-        *command,
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
-    assert "is empty" not in done.stderr
+@pytest.mark.parametrize("line", [("--", "sh", "-c", ""), ("sh", "-c", ""), ("sh", "--out=")])
+def test_empty_arguments_of_a_measured_program_are_its_own(monkeypatch, capsys, line):
+    class Reached(Exception):
+        pass
+
+    def measure(command: list[str], *unused: object, **more: object) -> None:
+        assert command == [word for word in line if word != "--"]
+        raise Reached
+
+    monkeypatch.setattr("haloscope.scope.measure.measure", measure)
+    monkeypatch.setattr(sys, "argv", ["haloscope", "measure", *line])
+    with pytest.raises(Reached):
+        cli.main()
 
 
 @pytest.mark.parametrize(
@@ -164,3 +178,19 @@ def test_merging_a_folder_without_a_study_names_what_is_missing(tmp_path, monkey
     assert "holds no table of a study" in err
     assert "table.csv" in err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_merging_what_is_no_table_ends_at_once(tmp_path, monkeypatch, capsys, kind):
+    table = tmp_path / "table.csv"
+    if kind == "pipe":
+        os.mkfifo(table)
+    else:
+        table.touch()
+        os.truncate(table, 1 << 40)
+    study = os.path.join(os.path.dirname(__file__), "../../studies/cavity-small.toml")
+    arguments = ("scale", study, "--merge", tmp_path, "--out", tmp_path / "new")
+    code, _, err = _run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "table.csv" in err
+    assert err.count("\n") == 1

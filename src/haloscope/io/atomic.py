@@ -338,7 +338,7 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
-def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
+def append_text(path: Path, text: str, *, afresh: bool = False, durable: bool = False) -> None:
     """Add rows to a table that grows as a run goes on, in UTF-8 and with line ends as given.
 
     The table holds complete rows whatever fails: half a row that a killed run has left is removed
@@ -352,17 +352,19 @@ def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
         Whole lines.
     afresh
         Let them be the first ones, whatever the file holds.
+    durable
+        Return only when they are on the disk.
 
     Raises
     ------
     MachineError
         The file cannot be written.
     """
-    flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if afresh else 0)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if afresh else 0)
     try:
         descriptor = os.open(path, flags, 0o666)
         try:
-            _append(descriptor, text.encode("utf-8"))
+            _append(descriptor, text.encode("utf-8"), durable=durable)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -371,7 +373,7 @@ def append_text(path: Path, text: str, *, afresh: bool = False) -> None:
         ) from error
 
 
-def _append(descriptor: int, content: bytes) -> None:
+def _append(descriptor: int, content: bytes, *, durable: bool) -> None:
     size = os.fstat(descriptor).st_size
     kept = complete_rows(descriptor, size)
     if kept < size:
@@ -380,6 +382,8 @@ def _append(descriptor: int, content: bytes) -> None:
     try:
         while written < len(content):
             written += os.pwrite(descriptor, content[written:], kept + written)
+        if durable:
+            os.fsync(descriptor)
     except BaseException:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, kept)

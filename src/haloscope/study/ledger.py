@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.errors import InputError, MachineError
+from haloscope.io.atomic import append_text
 
 Record = dict[str, Any]
 
@@ -102,17 +103,9 @@ class Ledger:
         MachineError
             The file cannot be written.
         """
-        line = json.dumps({**record, "time": time.time()}, allow_nan=False).encode() + b"\n"
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                while line:
-                    line = line[os.write(descriptor, line) :]
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise self._unwritable(error) from error
+        line = json.dumps({**record, "time": time.time()}, allow_nan=False) + "\n"
+        # Half a line of ranks that were killed goes, and half of this one where the disk is full.
+        append_text(self.path, line, durable=True)
 
     def _unwritable(self, error: OSError) -> MachineError:
         return MachineError(

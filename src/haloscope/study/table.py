@@ -18,6 +18,7 @@ from haloscope.study.ledger import Record
 from haloscope.study.sweep import Point, Row
 
 NAME = "table.csv"
+_MOST_BYTES = 1 << 26
 
 Values = dict[str, Any]
 
@@ -243,6 +244,13 @@ def read_published(path: Path) -> list[Values]:
 def _read_csv(path: Path, known: Mapping[str, type]) -> list[Values]:
     """Rows of a CSV file with given columns; lines that begin with # are comments."""
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is no regular file; give the folder of a study that was run")
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(
+                f"{path} has {path.stat().st_size} bytes; at most {_MOST_BYTES} are read: give the "
+                "folder of a study that was run"
+            )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"

@@ -6,6 +6,7 @@ metric of one call path at a time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import OrderedDict
@@ -74,16 +75,27 @@ class Stored:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], NDArray[np.float64]] = OrderedDict()
         self._kept_bytes = 0
-        self._file = h5py.File(path, "r")
-        self.present = [
-            metric.name
-            for metric in METRICS
-            if metric.name in self._file["values"]
-            and self._file["values"][metric.name].shape == self.shape
-        ]
-        self._subtrees = Subtrees([node.parent for node in self.result.nodes])
-        self._has_sums = _are(self._file.get("subtrees/nodes"), self._subtrees.nodes)
+        with self._reading():
+            self._file = h5py.File(path, "r")
+            self.present = [
+                metric.name
+                for metric in METRICS
+                if metric.name in self._file["values"]
+                and self._file["values"][metric.name].shape == self.shape
+            ]
+            self._subtrees = Subtrees([node.parent for node in self.result.nodes])
+            self._has_sums = _are(self._file.get("subtrees/nodes"), self._subtrees.nodes)
         self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell of damage in one line: values are read long after the file was opened."""
+        try:
+            yield
+        except (OSError, RuntimeError, LookupError, TypeError) as error:
+            raise InputError(
+                f"{self.folder / FILE} is damaged ({error}); run haloscope analyze {self.folder} again"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -94,7 +106,7 @@ class Stored:
         if metric not in self.present:
             return np.zeros(self.shape[0]), np.zeros(self.shape[1])
         if metric not in self._sums:
-            with self._lock:
+            with self._lock, self._reading():
                 self._sums[metric] = self._read_sums(metric)
         return self._sums[metric]
 
@@ -141,7 +153,7 @@ class Stored:
         """All values of a metric, shape (nodes, locations)."""
         if metric not in self.present:
             return np.zeros(self.shape)
-        with self._lock:
+        with self._lock, self._reading():
             return measured(self._file["values"][metric][()])
 
     def row(
@@ -158,10 +170,11 @@ class Stored:
         exclusive
             Leave the metrics below this one out.
         """
-        whole = self._row(metric, nodes)
-        if not exclusive:
-            return whole
-        own = whole - sum(self._row(child.name, nodes) for child in children(metric))
+        with self._reading():
+            whole = self._row(metric, nodes)
+            if not exclusive:
+                return whole
+            own = whole - sum(self._row(child.name, nodes) for child in children(metric))
         own[np.abs(own) <= ROUNDING * np.abs(whole)] = 0.0
         return own
 
