@@ -128,16 +128,16 @@ def main() -> None:
                     command(solver, case, ranks, out, options.device), delay, number
                 )
                 slowest = max(slowest, seconds)
-                found = fault(code, errors, number)
-                if found and found != "python":
+                problem = fault(code, errors, number)
+                if problem and problem != "python":
                     print(
-                        f"--- {solver}, {ranks} ranks, {delay:.3f} s, {number!r}: {found}\n{errors}"
+                        f"--- {solver}, {ranks} ranks, {delay:.3f} s, {number!r}: {problem}\n{errors}"
                     )
-                faults[found or ("ended before" if code == 0 else "right")] += 1
+                faults[problem or ("ended before" if code == 0 else "right")] += 1
                 shutil.rmtree(out, ignore_errors=True)
-            told = ", ".join(f"{name} {count}" for name, count in sorted(faults.items()))
+            counts = ", ".join(f"{name} {count}" for name, count in sorted(faults.items()))
             print(
-                f"{solver}, {ranks} ranks, {sum(faults.values())} moments in {lengths[-1]:.1f} s: {told}; "
+                f"{solver}, {ranks} ranks, {sum(faults.values())} moments in {lengths[-1]:.1f} s: {counts}; "
                 f"slowest end {slowest:.1f} s",
                 flush=True,
             )

@@ -323,6 +323,8 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)
     assert "Late" not in " ".join(analysis.answer)
+    assert analysis.placement is None
+    assert as_json(analysis)["efficiencies"] == {}
 
 
 def test_the_report_of_a_folder_that_cannot_be_written_goes_to_another(

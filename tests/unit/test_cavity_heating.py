@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from small_cavities import PLANE, simulate, small_case
@@ -187,6 +188,17 @@ def test_a_diverging_run_fails_after_its_results_are_written(tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["diverged"] is True
     assert (tmp_path / "fields.vtkhdf").exists()
+
+
+def test_a_flow_that_never_becomes_steady_may_change_at_any_rate():
+    lid = ["cavity.dimensions=2", "cavity.nodes=17", "cavity.size=1.0", *_LID[len(PLANE) :]]
+    lid += ["cavity.walls.y_high.velocity=[1.0, 0.0, 0.0]", "cavity.kinematic_viscosity=1e-3"]
+    simulation = simulate([*lid, "run.diagnostics_interval=100"])
+    followed = replace(simulation.solver.followed, warn_unsteady=False)
+    simulation.solver.followed = followed  # type: ignore[misc]
+    summary = simulation.run(1500, ceilings=False)
+    assert not summary["diverged"]
+    assert summary["notices"] == []
 
 
 def test_the_difference_and_the_numbers_of_a_case_are_derived_before_the_run():

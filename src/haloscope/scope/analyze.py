@@ -107,7 +107,8 @@ def analyze(
         traffic,
         maps.routines(result),
         maps.distances(traffic, hosts, result.comms),
-        suggest(traffic, hosts),
+        # Advice is withheld where ranks lack cores.
+        None if cores.lacks_cores(result) else suggest(traffic, hosts),
         what_if=predictions,
         notes=[*_lack_of_cores(result), *_not_recorded(result), *counters_in_words(counters)],
     )
@@ -349,7 +350,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                 "silent_share": quiet.share,
             },
         },
-        "efficiencies": result.about.get("pop") or {},
+        "efficiencies": {} if cores.lacks_cores(result) else result.about.get("pop") or {},
         "critical_path": result.about.get("critical_path"),
         "clock_violations": result.about.get("clock_violations"),
         "hosts": {

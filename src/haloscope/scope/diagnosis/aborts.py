@@ -15,7 +15,7 @@ def findings(view: View) -> list[Finding]:
     result = view.result
     codes = _codes(view)
     visits = result.value("visits")
-    found = []
+    listed: list[Finding] = []
     for node, one in enumerate(result.nodes):
         region = result.regions[one.region]
         if region.paradigm != "mpi" or region.name != ABORT:
@@ -31,7 +31,7 @@ def findings(view: View) -> list[Finding]:
             else "error code unknown"
         )
         seconds = float(result.value("time")[node].sum())
-        found.append(
+        listed.append(
             Finding(
                 "mpi_management",
                 seconds,
@@ -46,12 +46,12 @@ def findings(view: View) -> list[Finding]:
                 view.share(seconds),
             )
         )
-    return found
+    return listed
 
 
 def _codes(view: View) -> dict[int, int]:
-    told = view.result.about.get("aborts")
-    pairs = told if isinstance(told, list) else []
+    aborts = view.result.about.get("aborts")
+    pairs = aborts if isinstance(aborts, list) else []
     return {
         pair[0]: pair[1]
         for pair in pairs

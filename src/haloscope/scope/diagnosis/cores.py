@@ -57,10 +57,10 @@ def finding(view: View) -> Finding:
 
 
 def _by_rank(result: Result) -> np.ndarray:
-    told = result.about.get("without_core")
+    recorded = result.about.get("without_core")
     seconds = np.zeros(result.size)
-    if isinstance(told, list) and len(told) == result.size:
-        for rank, value in enumerate(told):
+    if isinstance(recorded, list) and len(recorded) == result.size:
+        for rank, value in enumerate(recorded):
             if isinstance(value, int | float) and np.isfinite(value) and value > 0:
                 seconds[rank] = value
     return seconds

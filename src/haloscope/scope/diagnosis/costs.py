@@ -285,7 +285,7 @@ def _gpu_preparations(view: View) -> Iterator[Finding]:
         calls = float((result.value("visits") * (values > 0)).sum())
         ranks = max(1, int((view.by_rank(values.sum(axis=0)) > 0).sum()))
         once = calls <= _FEW_CALLS * ranks
-        found = view.finding(
+        finding = view.finding(
             metric,
             values,
             title,
@@ -295,8 +295,8 @@ def _gpu_preparations(view: View) -> Iterator[Finding]:
             else f"It is repeated: {wording.count(calls / ranks)} calls a rank.",
             "" if once else repeated,
         )
-        found.once = once
-        yield found
+        finding.once = once
+        yield finding
 
 
 def _imbalance_of_profile(view: View) -> Finding | None:
