@@ -102,6 +102,20 @@ def test_sources_in_conductors_and_layers_and_runs_without_any_are_told():
     told("all fields stay 0", _plain(1, sources=[]))
 
 
+def test_a_waveform_that_goes_on_long_after_the_end_of_the_run_is_questioned(tmp_path):
+    table = tmp_path / "pulse.csv"
+    data = _plain(2)
+    maxwell = data["maxwell"]
+    maxwell["end_time"] = 1.0
+    maxwell["sources"][0]["waveform"] = {"kind": "table", "file": str(table)}
+    for last, words in ((2.0, False), (2000.0, True)):
+        table.write_text(f"t;value\n0;0\n{last / 2};1\n{last};0\n")
+        found = [line for line in _notices(data) if "waveform.file" in line]
+        assert bool(found) is words
+    assert "maxwell.sources[0].waveform.file" in found[0]
+    assert "Times are in s" in found[0]
+
+
 def test_the_time_steps_limit_names_the_element_the_medium_or_the_end_time():
     thin = _plain(2, box={"elements": [3, 1, 1], "grading": [1e-3, 1.0, 1.0]})
     del thin["maxwell"]["layer"]

@@ -10,6 +10,7 @@ import numpy as np
 from haloscope.domain.hexes import HexMesh, point_text
 from haloscope.exchange.rows import all_rows
 from haloscope.exchange.world import World
+from haloscope.expressions import Table, times_in_milliseconds
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable
@@ -228,6 +229,24 @@ def source_warnings(
         if source.kind == "dipole" and source.moment is not None and not any(source.moment):
             lines.append(
                 f"warning: maxwell.sources[{number}].moment is 0, so that the source sends nothing"
+            )
+    return lines + _waveforms_beyond_the_end(table)
+
+
+def _waveforms_beyond_the_end(table: MaxwellTable) -> list[str]:
+    """Warn of tables of waveforms whose times are likely not in the case's unit."""
+    lines = []
+    drives = {f"sources[{n}]": each.waveform for n, each in enumerate(table.sources)}
+    drives |= {f"waves[{n}]": each.waveform for n, each in enumerate(table.waves)}
+    for name, waveform in drives.items():
+        if table.end_time is None or waveform.file is None:
+            continue
+        times = Table.from_csv(waveform.file)
+        if times_in_milliseconds(times, table.end_time):
+            lines.append(
+                f"warning: maxwell.{name}.waveform.file: the times of {waveform.file} reach "
+                f"{times.coordinate[-1]:g}, and the run ends at {table.end_time:g}; milliseconds, nanoseconds? "
+                "Times are in s"
             )
     return lines
 
