@@ -211,6 +211,19 @@ def test_a_folder_is_exchanged_in_one_call_where_the_system_can(tmp_path):
         atomic.exchange(tmp_path / "first", tmp_path / "absent")
 
 
+def test_the_old_folder_stays_if_the_exchange_fails(tmp_path, monkeypatch):
+    def refused(first: Path, second: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    target = tmp_path / "target"
+    _folder(target, "old")
+    monkeypatch.setattr(atomic, "exchange", refused)
+    with pytest.raises(OSError, match="Input/output"):
+        _folder(target, "new")
+    assert _read_folder(target) == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 @pytest.mark.parametrize("afresh", [False, True])
 def test_a_table_has_whole_rows_whichever_call_fails(tmp_path, afresh):
     rows = {"step,residual\n1,0.5\n", "step,residual\n1,0.5\n2,0.25\n"}
