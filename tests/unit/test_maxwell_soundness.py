@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haloscope.case import check
 from haloscope.domain.hex_generators import box
-from haloscope.errors import SolutionError
-from haloscope.solvers.maxwell.case import LIGHT
+from haloscope.errors import InputError, SolutionError
+from haloscope.solvers.maxwell.case import LIGHT, MaxwellCase
 from haloscope.solvers.maxwell.energy_balance import EnergyBalance
+from haloscope.solvers.maxwell.resolution import timing_warnings
 from haloscope.solvers.maxwell.waveform_spans import main_end, main_frequency
 from haloscope.solvers.maxwell.waveforms import Gaussian, ModulatedGaussian, Ricker, Table
 from tests.short_antennas import antenna, opened
@@ -116,6 +118,80 @@ def test_a_waveform_that_goes_on_long_after_the_end_of_the_run_is_questioned(tmp
     assert "Times are in s" in found[0]
 
 
+def _source(**changes: Any) -> list[dict[str, Any]]:
+    return [antenna()["maxwell"]["sources"][0] | changes]
+
+
+def test_lossy_media_in_which_waves_travel_are_no_conductors_and_a_plasma_is_one():
+    tissue = _plain(2, materials=[{"permittivity": 40.0, "conductivity": 0.3}])
+    assert not any("a conducting medium" in line for line in _notices(tissue))
+    pole = {"kind": "drude", "plasma_frequency": 2e10}
+    (line,) = (
+        ln for ln in _notices(_plain(2, materials=[{"poles": [pole]}])) if "sources[0]" in ln
+    )
+    assert "lies in a conducting medium" in line
+
+
+@pytest.mark.parametrize(
+    ("waveform", "words"),
+    [
+        ({"kind": "ricker", "centre": 2e-6, "frequency": 5e8}, "1.998e-06 s, after the run's end"),
+        ({"kind": "ricker", "centre": 0.0, "frequency": 5e8}, "jumps by 100 % of its peak"),
+        ({"kind": "ricker", "centre": 0.0, "frequency": 5e8}, "give centre = 1.71e-09 or more"),
+        ({"kind": "gaussian", "centre": 1e-9, "width": 1e-9}, "jumps by 36.8 % of its peak"),
+        ({"kind": "sine", "frequency": 5e8, "rise": 1e-6}, "rises until 1e-06 s, after the run's"),
+        ({"kind": "expression", "expression": "0*t", "until": 5e-9}, "is 0 at all times"),
+        ({"kind": "expression", "expression": "1.0", "until": 5e-9}, "jumps by 100 % of its peak"),
+    ],
+)
+def test_waveforms_that_a_run_misses_or_cuts_are_told(waveform, words):
+    table = check(_plain(1, sources=_source(waveform=waveform)), MaxwellCase, "test").maxwell
+    (line,), driven = timing_warnings(table, 6e-9 * LIGHT)
+    assert line.startswith("warning: maxwell.sources[0].waveform ")
+    assert words in line
+    assert driven == ("sends nothing" not in line)
+
+
+def test_a_solver_tells_of_a_waveform_that_its_run_misses():
+    late = {"kind": "ricker", "centre": 2e-6, "frequency": 5e8}
+    assert any(
+        "after the run's end" in ln for ln in _notices(_plain(1, sources=_source(waveform=late)))
+    )
+
+
+def test_waveforms_that_begin_near_zero_are_not_told():
+    for waveform in (
+        {"kind": "ricker", "centre": 1.71e-9, "frequency": 5e8},
+        {"kind": "gaussian", "centre": 2e-9, "width": 1e-9},
+        {"kind": "sine", "frequency": 5e8, "rise": 2e-9},
+        {"kind": "expression", "expression": "sin(pi*t/5e-9)**2", "until": 5e-9},
+    ):
+        table = check(_plain(1, sources=_source(waveform=waveform)), MaxwellCase, "test").maxwell
+        assert timing_warnings(table, 6e-9 * LIGHT) == ([], True), waveform
+
+
+def test_a_layer_that_reflects_and_a_place_outside_the_mesh_are_told_with_their_keys():
+    reflecting = _plain(2)
+    reflecting["maxwell"]["layer"]["reflection"] = 0.5
+    assert any("maxwell.layer.reflection = 0.5: the layer" in ln for ln in _notices(reflecting))
+    with pytest.raises(
+        InputError, match=r"^maxwell.sources\[0\]: the point \(1, 0, 0\) lies in no"
+    ):
+        opened(_plain(1, sources=_source(position=[1.0, 0.0, 0.0])))
+    with pytest.raises(
+        InputError, match=r"^maxwell.far_field.regions: the mesh has no region 'air'"
+    ):
+        opened(antenna(regions=["air"]))
+
+
+def test_a_source_without_a_density_is_told_at_the_end():
+    silent = {"kind": "volume", "density": [0.0, 0.0, 0.0]}
+    waveform = {"kind": "ricker", "centre": 2.2e-9, "frequency": 5e8}
+    data = _plain(1, sources=[silent | {"waveform": waveform}], end_time=1e-9)
+    (line,) = (ln for ln in opened(data).run(ceilings=False)["notices"] if "all times" in ln)
+    assert "the energy is 0 at all times: the sources send nothing" in line
+
+
 def test_the_time_steps_limit_names_the_element_the_medium_or_the_end_time():
     thin = _plain(2, box={"elements": [3, 1, 1], "grading": [1e-3, 1.0, 1.0]})
     del thin["maxwell"]["layer"]
@@ -168,3 +244,18 @@ def test_a_run_on_an_unstable_mesh_ends_with_an_error():
     }
     with pytest.raises(SolutionError, match="though nothing drives the fields"):
         opened(data).run(ceilings=False)
+
+
+def test_energy_under_a_sine_that_never_ends_may_grow_with_the_square_of_time_only():
+    def balance(energy):
+        result = EnergyBalance(math.inf, memory=True, driven=True, steady_from=2.0)
+        for time in np.arange(0.0, 64.0, 0.25):
+            result.add(float(time), energy(time))
+        return result.warnings()
+
+    assert balance(lambda time: time**2) == []
+    assert balance(lambda time: 1.0 + math.sin(time) ** 2) == []
+    (line,) = balance(lambda time: math.exp(time / 5))
+    assert "while time doubles" in line
+    with pytest.raises(SolutionError, match="while time doubled"):
+        balance(math.exp)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -56,8 +57,14 @@ def place_on_ranks(
     """
     mesh = around.mesh
     placed = _place_layer(world, mesh, media, layer) if isinstance(layer, Layer) else layer
-    drives: list[PlacedDrive] = [_place_current(world, around, order, each) for each in currents]
-    through = [_place_wave(world, around, wave) for wave in waves]
+    drives: list[PlacedDrive] = []
+    for number, current in enumerate(currents):
+        with _located(f"maxwell.sources[{number}]"):
+            drives.append(_place_current(world, around, order, current))
+    through = []
+    for number, wave in enumerate(waves):
+        with _located(f"maxwell.waves[{number}]"):
+            through.append(_place_wave(world, around, wave))
     result = combine(mesh, media, placed, [*drives, *through])
     fault = ""
     try:
@@ -72,6 +79,15 @@ def place_on_ranks(
             if most + world.largest(-some.min(initial=np.inf)) > 0:
                 raise InputError(SEVERAL_MEDIA)
     return result
+
+
+@contextmanager
+def _located(key: str) -> Iterator[None]:
+    """Put a key before the message of an error."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from None
 
 
 def _place_layer(

@@ -154,7 +154,10 @@ class Radiation:
             centres = mesh.centres
             inside = np.asarray(((centres > low) & (centres < high)).all(axis=1))
         elif wanted.regions:
-            inside = in_regions(mesh, wanted.regions)
+            try:
+                inside = in_regions(mesh, wanted.regions)
+            except InputError as error:
+                raise InputError(f"maxwell.far_field.regions: {error}") from None
         else:
             free = np.asarray(~added.axes.any(axis=1), bool)
             inside = total if world.any(bool(total.any())) else free

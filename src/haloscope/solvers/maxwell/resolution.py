@@ -18,7 +18,8 @@ from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.incident import PlacedWave
 from haloscope.solvers.maxwell.media import Medium
 from haloscope.solvers.maxwell.terms import Floats, Integers
-from haloscope.solvers.maxwell.waveform_spans import main_frequency
+from haloscope.solvers.maxwell.waveform_spans import largest_cut, main_begin, main_frequency
+from haloscope.solvers.maxwell.waveforms import Gaussian, ModulatedGaussian, RampedSine, Ricker
 
 FEWEST_NODES = 7.0
 """Nodes per wavelength that are enough at order 7; below, waves are slow and damped."""
@@ -28,6 +29,9 @@ _ABSURD_WIDTH, _ABSURD_PART = 3.0, 1e-3
 # Extents over the wavelength between which a scale is plausible.
 _PLAUSIBLE = (0.03, 300.0)
 _SCALES = (1e-9, 1e-6, 1e-3, 1e-2, 1e2, 1e3, 1e6)
+# Reflection of an absorbing layer, and jump of a waveform over its peak, that are warned of. A
+# Gaussian that begins 2 widths before its centre jumps by 1.8 %.
+_LARGEST_REFLECTION, _LARGEST_CUT = 0.01, 0.02
 _EDGES = np.array(
     [
         *([0, 1], [2, 3], [4, 5], [6, 7]),
@@ -201,20 +205,104 @@ def _index(medium: Material, w: float) -> float:
     return float(np.sqrt(abs(complex(permittivity)) * medium.permeability)) or 1.0
 
 
+def _conducts(medium: Medium, w: float) -> bool:
+    """Whether waves decay within a wavelength: losses above all else, or no waves at all."""
+    if not w:
+        return False
+    permittivity = complex(medium.permittivity_at(w))
+    lossy = permittivity.real < 0 or permittivity.imag > permittivity.real
+    return lossy or medium.magnetic_rate > w
+
+
+def _layer_warnings(table: MaxwellTable) -> list[str]:
+    """A line where the absorbing layer is asked to reflect."""
+    if table.layer is None or table.layer.reflection <= _LARGEST_REFLECTION:
+        return []
+    return [
+        f"warning: maxwell.layer.reflection = {table.layer.reflection:g}: the layer sends "
+        f"{100 * table.layer.reflection:.3g} % of a wave's amplitude back, and more at an angle; "
+        "take 1e-3 or less"
+    ]
+
+
+def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
+    """Warn of waveforms that a run misses or cuts.
+
+    Parameters
+    ----------
+    table
+        The case.
+    end
+        Of the run, in natural units.
+
+    Returns
+    -------
+    lines, driven
+        The warnings, and whether any source or wave sends something before the end.
+    """
+    second = " s" if table.units == "si" else ""
+    _, currents, waves = table.additions()
+    given = [(f"maxwell.sources[{n}].waveform", each.waveform) for n, each in enumerate(currents)]
+    # The clock of a wave with a start of its own is another one.
+    given += [
+        (f"maxwell.waves[{n}].waveform", wave.waveform)
+        for n, wave in enumerate(waves)
+        if wave.start is None
+    ]
+    driven = any(wave.start is not None for wave in waves)
+    lines = []
+
+    def text(time: float) -> str:
+        return f"{time / table.speed:.4g}{second}"
+
+    for key, waveform in given:
+        begin = main_begin(waveform)
+        if begin >= end:
+            reason = (
+                f"is below 1 % of its peak until {text(begin)}, after the run's end at {text(end)}"
+            )
+            if np.isinf(begin):
+                reason = "is 0 at all times"
+            lines.append(
+                f"warning: {key} {reason}: it sends nothing; begin it earlier, or run longer"
+            )
+            continue
+        driven = True
+        if isinstance(waveform, RampedSine) and waveform.rise > end:
+            lines.append(
+                f"warning: {key} rises until {text(waveform.rise)}, after the run's end at "
+                f"{text(end)}: the sine does not reach its amplitude; run longer, or shorten rise"
+            )
+        cut = largest_cut(waveform)
+        if cut > _LARGEST_CUT:
+            remedy = "have its table begin and end near 0"
+            if isinstance(waveform, Ricker | Gaussian | ModulatedGaussian):
+                least = waveform.centre - begin
+                remedy = f"give centre = {float(f'{least / table.speed:.2e}'):g} or more"
+            lines.append(
+                f"warning: {key} jumps by {100 * cut:.3g} % of its peak where it begins or ends: this "
+                f"sends waves that no mesh resolves; {remedy}"
+            )
+    return lines, driven
+
+
 def source_warnings(
     table: MaxwellTable, world: World, mesh: HexMesh, numbers: Integers, added: PlacedAdditions
 ) -> list[str]:
-    """Warn of currents in conductors or in the absorbing layer; all ranks call this.
+    """Warn of currents in conductors or in the absorbing layer, and of a layer that reflects.
+
+    All ranks call this.
 
     Parameters as for :func:`resolution`.
     """
     own = len(numbers)
-    conductors = [n for n, m in added.media.items() if m.conductivity or m.magnetic_conductivity]
-    lossy = np.isin(added.regions[:own], conductors)
     layer = added.axes[:own].any(axis=1)
-    lines = []
+    lines = _layer_warnings(table)
     currents = [drive for drive in added.drives if not isinstance(drive, PlacedWave)]
-    for number, drive in enumerate(currents):
+    for number, (drive, current) in enumerate(zip(currents, table.additions()[1], strict=True)):
+        w = 2 * np.pi * main_frequency(current.waveform)
+        conductors = [region for region, medium in added.media.items() if _conducts(medium, w)]
+        lossy = np.isin(added.regions[:own], conductors)
         for where, name in ((lossy, "a conducting medium"), (layer, "the absorbing layer")):
             bad = np.flatnonzero(drive.concerned[:own] & where)
             rows = np.column_stack([numbers[bad], mesh.centres[bad]]).astype(np.float64)

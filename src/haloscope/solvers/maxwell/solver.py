@@ -32,7 +32,12 @@ from haloscope.solvers.maxwell.case import (
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.energy_balance import EnergyBalance
 from haloscope.solvers.maxwell.exponential import ExponentialSteps
-from haloscope.solvers.maxwell.resolution import limit_text, resolution, source_warnings
+from haloscope.solvers.maxwell.resolution import (
+    limit_text,
+    resolution,
+    source_warnings,
+    timing_warnings,
+)
 from haloscope.solvers.maxwell.results import RunResults
 from haloscope.solvers.maxwell.shares import SetUp, place_in, share_out
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
@@ -42,7 +47,8 @@ from haloscope.solvers.maxwell.time_step import (
     random_start,
     require_stable,
 )
-from haloscope.solvers.maxwell.waveform_spans import sources_end
+from haloscope.solvers.maxwell.waveform_spans import end, sources_end
+from haloscope.solvers.maxwell.waveforms import RampedSine
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import FieldPanel, SlicesPicture
@@ -332,7 +338,8 @@ class MaxwellSolver:
 
     def _open_balance(self, added: PlacedAdditions) -> EnergyBalance:
         """What the energy may do; warns of a run that nothing drives."""
-        _, currents, waves = self._table.additions()
+        table = self._table
+        _, currents, waves = table.additions()
         if not currents and not waves and not self._energies().any():
             self.notices.append(
                 "warning: there is no source, no wave and no initial field: all fields stay 0; give "
@@ -340,7 +347,13 @@ class MaxwellSolver:
             )
         ends = sources_end(currents, waves, self.results.across)
         keeps = added.layer is not None or any(not m.plain for m in added.media.values())
-        return EnergyBalance(ends, memory=keeps)
+        lines, driven = timing_warnings(table, self.last_step * self.dt * table.speed)
+        self.notices += lines
+        waveforms = [each.waveform for each in (*currents, *waves)]
+        steady = [each.rise if isinstance(each, RampedSine) else end(each) for each in waveforms]
+        return EnergyBalance(
+            ends, memory=keeps, driven=driven, steady_from=max(steady, default=0.0)
+        )
 
     def _largest_error(self) -> float | None:
         """Largest error of any component, in natural units; None without a known solution."""

@@ -14,6 +14,7 @@ from haloscope.solvers.maxwell.waveforms import (
     ModulatedGaussian,
     RampedSine,
     Ricker,
+    Table,
     Waveform,
 )
 
@@ -29,6 +30,8 @@ _MAIN = 0.01
 _MAIN_GAUSSIAN = math.sqrt(-math.log(_MAIN))
 _MAIN_RICKER = 2.764
 _MAIN_RICKER_TIME = 2.684
+# Times at which a pulse is looked at for its largest value.
+_LOOKS = 1000
 
 
 def end(waveform: Waveform) -> float:
@@ -83,6 +86,33 @@ def main_end(waveform: Waveform) -> float:
     heights = np.abs(waveform.values)
     last = np.flatnonzero(heights > _MAIN * heights.max())
     return waveform.start + waveform.spacing * float(last[-1]) if len(last) else waveform.start
+
+
+def main_begin(waveform: Waveform) -> float:
+    """Time up to which a waveform stays below 1 % of its peak; inf for one that is 0 throughout."""
+    if isinstance(waveform, RampedSine):
+        return 0.0
+    if isinstance(waveform, Ricker):
+        return waveform.centre - _MAIN_RICKER_TIME / (math.pi * waveform.frequency)
+    if isinstance(waveform, Gaussian | ModulatedGaussian):
+        return waveform.centre - _MAIN_GAUSSIAN * waveform.width
+    heights = np.abs(waveform.values)
+    first = np.flatnonzero(heights > _MAIN * heights.max())
+    return waveform.start + waveform.spacing * float(first[0]) if len(first) else math.inf
+
+
+def largest_cut(waveform: Waveform) -> float:
+    """Part of its peak at which a waveform jumps: where time 0 cuts it, or where its table ends."""
+    if isinstance(waveform, RampedSine) or math.isinf(main_begin(waveform)):
+        return 0.0
+    if isinstance(waveform, Table):
+        heights = np.abs(waveform.values)
+        ends = [heights[0], heights[-1]]
+        times = waveform.start + waveform.spacing * np.arange(len(heights))
+        return float(max(*ends, heights[times <= 0].max(initial=0.0)) / heights.max())
+    before = np.linspace(min(main_begin(waveform), 0.0), 0.0, _LOOKS)
+    heights = np.abs(waveform(np.linspace(main_begin(waveform), main_end(waveform), _LOOKS)))
+    return float(np.abs(waveform(before)).max() / heights.max())
 
 
 def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across: float) -> float:
