@@ -12,14 +12,17 @@ _RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 def main() -> None:
     """Handle signals from the first moment on, then run the command line."""
-    end_with_a_line(quiet=any(name in os.environ for name in _RANK_NUMBERS))
+    is_rank = any(name in os.environ for name in _RANK_NUMBERS)
+    end_with_a_line(quiet=is_rank)
     from haloscope.cli import main as run
 
     try:
         run()
     finally:
-        # All is done and said: while Python ends, a signal changes nothing any more.
-        ignore_signals()
+        # All is done and said: while Python ends, a signal changes nothing any more. A rank may still
+        # hang in MPI's end, and its launcher must be able to end it.
+        if not is_rank:
+            ignore_signals()
 
 
 if __name__ == "__main__":
