@@ -5,9 +5,11 @@ The Python interface does what the command line does; names are loaded when firs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# In place of the one of `typing`, which takes 10 ms to load, before any signal is handled.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from haloscope.device import open_device
     from haloscope.exchange.world import open_world
     from haloscope.run import Simulation, load

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 
-from haloscope.interrupts import end_with_a_line, ignore_signals
-
 # As in exchange/guard.py, which loads more than should be loaded before signals are handled.
 _RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 def main() -> None:
     """Handle signals from the first moment on, then run the command line."""
+    # Built into Python, so that nothing is loaded: signals wait while `signal` itself loads.
+    import _signal  # type: ignore[import-not-found]
+
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM))
+    from haloscope.interrupts import end_with_a_line, ignore_signals
+
     is_rank = any(name in os.environ for name in _RANK_NUMBERS)
     end_with_a_line(quiet=is_rank)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM))
     from haloscope.cli import main as run
 
     try:

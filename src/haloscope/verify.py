@@ -64,11 +64,13 @@ def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Si
     """What a check calls to run a case to its steady state."""
 
     def solve(data: dict[str, Any]) -> Simulation:
-        run = {"steps": _MOST_STEPS, **data.get("run", {})}
-        model = registry.case_model(data["solver"])
-        case = check_case({**data, "run": run}, model, "check")
+        case = check_case(data, registry.case_model(data["solver"]), "check")
         simulation = Simulation(case, name="check", device=device, world=World())
-        summary = simulation.run(progress=progress, ceilings=False)
+        has_end = (
+            "steps" in case.run.model_fields_set or simulation.solver.last_step != case.run.steps
+        )
+        steps = None if has_end else _MOST_STEPS
+        summary = simulation.run(steps, progress=progress, ceilings=False)
         if summary["stopped_by"]:
             raise Interrupted(signal.Signals[summary["stopped_by"]])
         if case.run.tolerance > 0 and not summary["converged"]:

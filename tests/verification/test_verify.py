@@ -48,6 +48,32 @@ def test_a_slow_check_holds(name, monkeypatch):
     assert {quantity: row for quantity, row in result["checks"].items() if not row["ok"]} == {}
 
 
+# These step an operator of their own.
+_WITHOUT_CASE = (
+    "maxwell-periodic-box-n9",
+    "maxwell-pec-box-n9",
+    "maxwell-sphere-probe",
+    "maxwell-warped-energy",
+)
+
+
+class _Started(Exception):
+    """A check's first case has passed every test of its keys."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, check in _ALL.items() if check.slow and name not in _WITHOUT_CASE],
+)
+def test_the_case_of_a_slow_check_is_accepted(name, monkeypatch):
+    def simulation(*arguments, **options):
+        raise _Started
+
+    monkeypatch.setattr("haloscope.verify.Simulation", simulation)
+    with pytest.raises(_Started):
+        _ALL[name].run(solve_with("cpu", Silent()))
+
+
 # Comparisons
 
 
