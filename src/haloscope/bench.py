@@ -27,27 +27,12 @@ def bench(
 ) -> dict[str, Any]:
     """Time the kernels of a solver, or of all.
 
-    Parameters
-    ----------
-    solver
-        Name of a solver; all by default.
-    device
-        ``cpu``, ``cuda`` or ``auto``.
-    sizes
-        Nodes along an axis; the solver's own choice by default.
-
-    Returns
-    -------
-    dict
-        ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
-        bytes a cell of the model, GB/s, and the fractions of the copy ceiling and of the best one
-        measured beside each timing: medians of the ratios, which noise moves least.
-
-    Raises
-    ------
-    InputError
-        There is no such solver or device, or a size is too small for a solver's kernels.
+    `solver`: name of a solver; all by default; `sizes`: nodes along an axis; the solver's own
+    choice by default.
     """
+    # Returns: ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
+    # bytes a cell of the model, GB/s, and the fractions of the copy ceiling and of the best one
+    # measured beside each timing: medians of the ratios, which noise moves least.
     names = [registry.check_name(solver)] if solver else list(registry.NAMES)
     _check_sizes(names, sizes or ())
     opened = open_device(device)

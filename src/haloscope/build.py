@@ -29,36 +29,13 @@ def build(
     """Compile the kernels of a case for cores like those of this machine, or for GPUs.
 
     Nothing of the case is computed and its fields take no memory, so that any size will do.
-
-    Parameters
-    ----------
-    case
-        A checked case.
-    device
-        ``cpu``, ``cuda`` (the GPUs of this machine) or ``auto`` (those, or the cores where there
-        are none), in place of the case's own.
-    architectures
-        GPUs to compile for, such as ``sm_90``; they need not be there.
-    ranks
-        Ranks of the run: several need the kernels of the exchange, too.
-    tell
-        Is told each file as soon as it is in the cache.
-
-    Returns
-    -------
-    dict
-        ``files``: for each compiled file its ``file``, ``target`` (``cpu`` or the architecture),
-        ``constants``, ``hash``, ``seconds`` and ``cached``; ``kernels``: names of what is in them
-        for this case, by source; ``folder``: the cache; ``ranks``; ``notes``: sentences on what
-        the files are good for.
-
-    Raises
-    ------
-    InputError
-        A device, an architecture or a number of ranks that is not possible.
-    MachineError
-        The compiler, NVRTC or the GPU is missing, or the cache cannot be written.
     """
+    # `device`: ``cpu``, ``cuda`` (the GPUs of this machine) or ``auto`` (those, or the cores where
+    # there are none), in place of the case's own.
+    # Returns: ``files``: for each compiled file its ``file``, ``target`` (``cpu`` or the
+    # architecture), ``constants``, ``hash``, ``seconds`` and ``cached``; ``kernels``: names of what
+    # is in them for this case, by source; ``folder``: the cache; ``ranks``; ``notes``: sentences on
+    # what the files are good for.
     registry.check_ranks(case, ranks)
     targets, notes = _targets(device, case.machine.device, architectures)
     files = []

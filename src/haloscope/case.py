@@ -162,21 +162,11 @@ class Machine(Table):
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Keys that contradict each other: a case that gives both is refused.
+    """Keys that contradict each other: a case that gives both is refused."""
 
-    Attributes
-    ----------
-    keys
-        The keys, as the reference lists them.
-    reason
-        Why they contradict each other.
-    example
-        Settings which, added to the solver's template, are refused.
-    """
-
-    keys: tuple[str, ...]
-    reason: str
-    example: tuple[str, ...]
+    keys: tuple[str, ...]  # The keys, as the reference lists them
+    reason: str  # Why they contradict each other
+    example: tuple[str, ...]  # Settings which, added to the solver's template, are refused
 
 
 class CaseTable(Table):
@@ -215,13 +205,7 @@ _OF_BLOCKS = ("decomposition", "progress", "packing", "widths")
 
 
 def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
-    """Read a TOML file; errors call it by its kind.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, is larger than 1 MiB, is not UTF-8, or is no TOML.
-    """
+    """Read a TOML file; errors call it by its kind."""
     try:
         if path.is_dir():
             raise InputError(f"{kind} file {path} is a folder; give the path of a TOML file in it")
@@ -288,18 +272,10 @@ def _shown(text: str, told: str) -> str:
 
 
 def override(data: dict[str, Any], settings: Sequence[str]) -> None:
-    """Put ``table.key=value`` settings into the data of a case; values are written as in TOML.
-
-    A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes. Items
-    of lists are called by their numbers, from 0: ``blood.cells.0.hematocrit=0.3``. Tables are made
-    where there are none, items are not.
-
-    Raises
-    ------
-    InputError
-        A setting is not UTF-8, has no ``=``, or its path goes through something that is neither
-        table nor list, or names no item of a list.
-    """
+    """Put ``table.key=value`` settings into the data of a case; values are written as in TOML."""
+    # A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes.
+    # Items of lists are called by their numbers, from 0: ``blood.cells.0.hematocrit=0.3``. Tables
+    # are made where there are none, items are not.
     for setting in settings:
         insist_on_utf8(setting, f"--set {setting!r}")
         path, equals, text = setting.partition("=")
@@ -357,13 +333,7 @@ def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:
 
 
 def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTable:
-    """Check the data of a case against a model.
-
-    Raises
-    ------
-    InputError
-        Names the key, the file, what was given and what is allowed.
-    """
+    """Check the data of a case against a model."""
     try:
         for key, value in _values(data):
             if not isinstance(value, str | int | float):
@@ -400,23 +370,7 @@ def _values(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def read_case(
     path: Path, settings: Sequence[str], model_of: Callable[[str], type[CaseTable]]
 ) -> CaseTable:
-    """Read and check a case file.
-
-    Parameters
-    ----------
-    path
-        The TOML file.
-    settings
-        ``table.key=value`` overrides.
-    model_of
-        Gives the model of a solver's cases from the solver's name.
-
-    Raises
-    ------
-    InputError
-        The file is a study, or lacks the table of its solver; see also :func:`read_toml`,
-        :func:`override`, :func:`check`.
-    """
+    """Read and check a case file."""
     data = read_toml(path)
     if "series" in data:
         raise InputError(

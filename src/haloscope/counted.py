@@ -6,14 +6,7 @@ from __future__ import annotations
 def counted(number: object, noun: str, several: str = "") -> str:
     """A number of things in words.
 
-    Parameters
-    ----------
-    number
-        How many; or text, the number as it is to be shown.
-    noun
-        What one is called.
-    several
-        What several are called; the noun with an s by default.
+    `several`: what several are called; the noun with an s by default.
     """
     shown = str(number)
     return f"{shown} {noun if shown == '1' else several or noun + 's'}"

@@ -14,13 +14,7 @@ from haloscope.errors import InputError, MachineError
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """Make the next free folder ``<root>/<name>-<n>``.
-
-    Raises
-    ------
-    MachineError
-        The folder cannot be made.
-    """
+    """Make the next free folder ``<root>/<name>-<n>``."""
     number = 1
     while True:
         path = root / f"{name}-{number}"
@@ -34,13 +28,7 @@ def new_folder(root: Path, name: str) -> Path:
 
 
 def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
-    """The newest folder ``<root>/<name>-<n>`` that suits, to restart in.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """The newest folder ``<root>/<name>-<n>`` that suits, to restart in."""
     numbered = []
     for path in root.glob(f"{glob.escape(name)}-*"):
         tail = path.name[len(name) + 1 :]
@@ -57,15 +45,7 @@ def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
 
 
 def given_folder(path: Path, *, restart: bool) -> Path:
-    """Use a folder that the user named; it must be empty unless a run goes on in it.
-
-    Raises
-    ------
-    InputError
-        It holds files already, or is no folder.
-    MachineError
-        It cannot be made or written.
-    """
+    """Use a folder that the user named; it must be empty unless a run goes on in it."""
     make_folder(path)
     if not restart and any(path.iterdir()):
         raise InputError(
@@ -94,17 +74,8 @@ def make_folder(path: Path) -> None:
 def alone_in(folder: Path) -> Iterator[bool]:
     """Keep other runs and studies out of a folder while this one works there.
 
-    The system lets go of it however the process ends. File systems that know no locks are used without.
-
-    Yields
-    ------
-    bool
-        Whether the folder is locked.
-
-    Raises
-    ------
-    InputError
-        Another process works there.
+    The system lets go of it however the process ends. File systems that know no locks are used
+    without.
     """
     place, locked = None, False
     try:

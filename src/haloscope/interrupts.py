@@ -21,20 +21,12 @@ _UNSEEN_SECONDS = 0.5
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM, raised where it came.
-
-    Attributes
-    ----------
-    number
-        Which of them.
-    answered
-        Set by who catches it and goes on; else it is raised once more.
-    """
+    """SIGINT or SIGTERM, raised where it came."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.number = number
-        self.answered = False
+        self.number = number  # Which of them
+        self.answered = False  # Set by who catches it and goes on; else it is raised once more
 
 
 @contextlib.contextmanager
@@ -123,12 +115,6 @@ def end_with_a_line(*, quiet: bool) -> None:
 
     For the moments in which nothing better handles them: while modules are loaded, and after the
     last output.
-
-    Parameters
-    ----------
-    quiet
-        Without the line, for ranks: who has started them prints it. SIGTERM ends these as it does
-        any process, so that the launcher sees it.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

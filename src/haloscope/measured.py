@@ -24,20 +24,7 @@ _PRELOADED = "HALOSCOPE_OWN_RUN"
 
 
 def restart(arguments: Sequence[str]) -> None:
-    """Start this process again with the recorder preloaded, where ``run --measure`` wants it.
-
-    Parameters
-    ----------
-    arguments
-        What follows ``haloscope`` on the command line.
-
-    Raises
-    ------
-    MachineError
-        There is no compiler, or the cache for what it makes cannot be used.
-    InputError
-        `haloscope measure` measures this process already.
-    """
+    """Start this process again with the recorder preloaded, where ``run --measure`` wants it."""
     mode = _wanted(arguments)
     if mode == "off" or _PRELOADED in os.environ:
         return
@@ -64,40 +51,14 @@ def _wanted(arguments: Sequence[str]) -> str:
 
 
 def rank_environment(mode: str, folder: Path) -> dict[str, str]:
-    """Variables that have ranks measured from their start.
-
-    Parameters
-    ----------
-    mode
-        ``profile`` or ``trace``.
-    folder
-        Where the measurement goes.
-
-    Raises
-    ------
-    MachineError
-        There is no compiler, or the cache for what it makes cannot be used.
-    """
+    """Variables that have ranks measured from their start."""
     from haloscope.scope.measure import Options, environment
 
     return {**environment(folder, Options(mode=mode), os.environ), _PRELOADED: "1"}
 
 
 def folder_in(out: Path, *, alone: bool) -> Path:
-    """Make the folder for the measurement of a run.
-
-    Parameters
-    ----------
-    out
-        The run's folder.
-    alone
-        No other rank makes it at the same time: one that holds a measurement is refused.
-
-    Raises
-    ------
-    InputError
-        It holds a measurement already.
-    """
+    """Make the folder for the measurement of a run."""
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     if alone and any(folder.iterdir()):
@@ -119,13 +80,7 @@ def is_under_way() -> bool:
 
 
 def begin(folder: Path) -> None:
-    """Tell the recorder of this process where the measurement goes, before its first call.
-
-    Parameters
-    ----------
-    folder
-        An empty folder.
-    """
+    """Tell the recorder of this process where the measurement goes, before its first call."""
     from haloscope.scope import python_regions
 
     os.environ["HALOSCOPE_MEASURE"] = str(folder.absolute())
@@ -146,19 +101,7 @@ def spare_children() -> None:
 
 @contextmanager
 def described(folder: Path, mode: str, ranks: int, blocks: Sequence[int] = ()) -> Iterator[None]:
-    """Write ``measurement.json`` when the block ends, in whatever way; on one rank only.
-
-    Parameters
-    ----------
-    folder
-        Of the measurement.
-    mode
-        ``profile`` or ``trace``.
-    ranks
-        How many the run has.
-    blocks
-        Along x, y, z, where each rank has one block of a grid.
-    """
+    """Write ``measurement.json`` when the block ends, in whatever way; on one rank only."""
     from haloscope.scope.measure import Options, Outcome, write_about
     from haloscope.scope.tracer import carriers
 

@@ -27,21 +27,6 @@ def draw_overview(
 
     A plane comes with the history of what was followed beside it and the main results below, unless
     all of the history is 0, as that of a fluid at rest is.
-
-    Parameters
-    ----------
-    path
-        The PNG file.
-    plane
-        What the solver shows.
-    summary
-        The run's summary.
-    rows
-        Steps and what was followed at each.
-    followed
-        What that is.
-    tolerance
-        Where the run stops; 0 for nowhere.
     """
     from haloscope.io.field_pictures import save_slices
     from haloscope.io.pictures import save_midplane, save_overview

@@ -22,19 +22,7 @@ _UNDECODED = 0xDC00
 def decoded(content: bytes, name: str) -> str:
     r"""The text of a TOML file, its lines ended by ``\n``, without a byte order mark of UTF-8.
 
-    Parameters
-    ----------
-    content
-        All bytes of the file.
-    name
-        How messages call it.
-
-    Raises
-    ------
-    InputError
-        It is not UTF-8, begins with the byte order mark of another encoding, or holds a byte of
-        value zero, which is how UTF-16 without a mark looks; tells the line and the byte, both
-        counted from 1.
+    `content`: all bytes of the file.
     """
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
@@ -71,20 +59,7 @@ def _first_fault(content: bytes) -> int | None:
 
 
 def insist_on_utf8(given: str, name: str) -> None:
-    """Refuse an argument of a command that holds bytes which are not UTF-8.
-
-    Parameters
-    ----------
-    given
-        The argument, as Python decodes command lines.
-    name
-        How the message calls it.
-
-    Raises
-    ------
-    InputError
-        Tells the first of these bytes and its place, counted in characters from 1.
-    """
+    """Refuse an argument of a command that holds bytes which are not UTF-8."""
     try:
         given.encode()
     except UnicodeEncodeError as error:

@@ -26,20 +26,7 @@ def all_checks() -> dict[str, Check]:
 
 
 def select(names: Sequence[str], *, slow: bool) -> list[Check]:
-    """Checks by solver or by name; without names those of all solvers.
-
-    Parameters
-    ----------
-    names
-        Solvers or checks.
-    slow
-        Include slow checks where no check is named itself.
-
-    Raises
-    ------
-    InputError
-        A name is neither; names the nearest.
-    """
+    """Checks by solver or by name; without names those of all solvers."""
     known = all_checks()
     if not names:
         return [check for check in known.values() if slow or not check.slow]

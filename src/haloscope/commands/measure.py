@@ -90,12 +90,10 @@ def measure(
         ),
     ] = False,
 ) -> None:
-    """Run a command measured. Its exit code is that of the command.
-
-    Any program of any MPI, started by a launcher, a script or directly, is measured without being
-    compiled anew: haloscope measure -- mpiexec -n 4 ./program. A command that cannot be measured
-    keeps its exit code, too, and one line names the reason.
-    """
+    """Run a command measured. Its exit code is that of the command."""
+    # Any program of any MPI, started by a launcher, a script or directly, is measured without being
+    # compiled anew: haloscope measure -- mpiexec -n 4 ./program. A command that cannot be measured
+    # keeps its exit code, too, and one line names the reason.
     from haloscope.scope import measure as work
 
     if profile + trace + score > 1:

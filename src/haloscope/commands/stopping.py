@@ -11,17 +11,7 @@ from haloscope.interrupts import STOPPING, Interrupted
 
 
 def before_the_first_step(stop: Interrupted, case: Path, out: Path | None) -> str:
-    """Leave a summary in the folder that was named, and say what became of the run.
-
-    Parameters
-    ----------
-    stop
-        What ended it.
-    case
-        The case file.
-    out
-        The folder that was named; without one nothing is written.
-    """
+    """Leave a summary in the folder that was named, and say what became of the run."""
     if out is not None:
         leave_summary(128 + stop.number, case, out, 1)
     kept = f"see {out / 'summary.json'}" if out is not None else "nothing was written"
@@ -32,17 +22,6 @@ def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> bool:
     """Write the summary of a run that a signal ended during its set-up, if none is there.
 
     Gives whether that is so.
-
-    Parameters
-    ----------
-    code
-        Exit code of the run; only those of SIGINT and SIGTERM ask for a summary.
-    case
-        The case file.
-    folder
-        Where the run would have written to; made when absent.
-    ranks
-        How many ranks there were.
     """
     from haloscope.folders import make_folder
     from haloscope.io.atomic import write_json

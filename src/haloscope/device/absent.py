@@ -35,28 +35,15 @@ _SOMEWHERE = 1 << 40  # no array, but no null pointer either: that says that the
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """A kernel file that was asked for with certain constants.
+    """A kernel file that was asked for with certain constants."""
 
-    Attributes
-    ----------
-    file, constants
-        Name of the source, and what was defined for it.
-    hash
-        What names both in summaries; see :func:`haloscope.device.jit.kernel_hash`.
-    target
-        ``cpu``, or an architecture such as ``sm_90``.
-    seconds
-        Time that it took.
-    cached
-        Whether it was in the cache already.
-    """
-
+    # Name of the source, and what was defined for it.
     file: str
     constants: jit.Constants
-    hash: str
-    target: str
-    seconds: float
-    cached: bool
+    hash: str  # What names both in summaries; see :func:`haloscope.device.jit.kernel_hash`
+    target: str  # ``cpu``, or an architecture such as ``sm_90``
+    seconds: float  # Time that it took
+    cached: bool  # Whether it was in the cache already
 
 
 class AbsentArray:
@@ -101,27 +88,7 @@ class _AbsentGraph:
 
 
 class AbsentDevice:
-    """Passes for a GPU or for cores; see :class:`haloscope.device.interface.Device`.
-
-    Parameters
-    ----------
-    target
-        An architecture, such as ``sm_90``, or ``cpu`` for cores like those of this machine.
-    tell
-        Is told each file that was compiled or found in the cache.
-
-    Attributes
-    ----------
-    files
-        What was compiled or found, in order; each file once for each set of constants.
-    kernels
-        Names of the files and of the kernels in them that were asked for.
-
-    Raises
-    ------
-    MachineError
-        The cache cannot be used.
-    """
+    """Passes for a GPU or for cores; see :class:`haloscope.device.interface.Device`."""
 
     xp: Any = SimpleNamespace(
         lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
@@ -142,7 +109,9 @@ class AbsentDevice:
         kilobytes = 0 if cores else _BLOCK_MEMORY.get(capability, _LEAST_BLOCK_MEMORY)
         self.block_memory = kilobytes << 10
         self.cache_bytes = 0
+        # What was compiled or found, in order; each file once for each set of constants.
         self.files: list[CompiledFile] = []
+        # Names of the files and of the kernels in them that were asked for.
         self.kernels: set[tuple[str, str]] = set()
         self._cache = Cache()
         self._tell = tell

@@ -28,33 +28,16 @@ def default_folder() -> Path:
 
 
 class Cache:
-    """Files named by the hash of everything that decides their content.
+    """Files named by the hash of everything that decides their content."""
 
-    A file is written under a temporary name, closed with a digest of its content, and renamed,
-    so that a reader sees a whole file or none. The digest is a trailer of the file itself
-    (loaders of ELF images ignore what follows the image), checked at every load: a file that
-    was cut short or changed is built again.
-
-    Parameters
-    ----------
-    folder
-        Where the files lie; made with mode 0700 when absent.
-
-    Attributes
-    ----------
-    built
-        The files that were not there and had to be built.
-
-    Raises
-    ------
-    MachineError
-        The folder belongs to another user, can be written by others, or cannot be made: code
-        from such a folder must not be run.
-    """
+    # A file is written under a temporary name, closed with a digest of its content, and renamed, so
+    # that a reader sees a whole file or none. The digest is a trailer of the file itself (loaders
+    # of ELF images ignore what follows the image), checked at every load: a file that was cut short
+    # or changed is built again.
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = (folder or default_folder()).absolute()
-        self.built: list[Path] = []
+        self.built: list[Path] = []  # The files that were not there and had to be built
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.lstat()
@@ -79,17 +62,7 @@ class Cache:
             )
 
     def get(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:
-        """Path of the file for `key`, built by ``build(path)`` when it is not there or broken.
-
-        Parameters
-        ----------
-        key
-            Text holding everything that the content depends on; hashed into the file's name.
-        suffix
-            Ending of the file's name, such as ``.so``.
-        build
-            Writes the file at the temporary path that it is given.
-        """
+        """Path of the file for `key`, built by ``build(path)`` when it is not there or broken."""
         name = hashlib.sha256(key.encode()).hexdigest()[:40]
         path = self.folder / f"{name}{suffix}"
         if _is_whole(path):

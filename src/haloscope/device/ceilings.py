@@ -19,21 +19,14 @@ _REPEATS = 3
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Memory bandwidths in GB/s (1e9 bytes a second), bytes counted as the program names them.
+    """Memory bandwidths in GB/s (1e9 bytes a second), bytes counted as the program names them."""
 
-    Attributes
-    ----------
-    copy, update, triad
-        One read and one write; the same in place; two reads and one write. A write that makes
-        the processor fetch the line first is counted once, so `update` may exceed `copy`.
-    load
-        Mean number of running processes over the last minute, beside the rates.
-    """
-
+    # One read and one write; the same in place; two reads and one write. A write that makes the
+    # processor fetch the line first is counted once, so `update` may exceed `copy`.
     copy: float
     update: float
     triad: float
-    load: float
+    load: float  # Mean number of running processes over the last minute, beside the rates
 
     @property
     def best(self) -> float:
@@ -46,15 +39,7 @@ class Ceilings:
 
 
 class CeilingProbe:
-    """The loops and their arrays, to be timed as often as something is compared with them.
-
-    Parameters
-    ----------
-    device
-        Where to measure; the arrays are allocated as the solvers' are.
-    sharing
-        How many ranks measure on this machine at once: together they need no larger arrays.
-    """
+    """The loops and their arrays, to be timed as often as something is compared with them."""
 
     def __init__(self, device: Device, *, sharing: int = 1) -> None:
         self._device = device
@@ -93,18 +78,6 @@ class CeilingProbe:
 def measure_ceilings(device: Device, *, repeats: int = _REPEATS, sharing: int = 1) -> Ceilings:
     """Measure copy, update and triad.
 
-    Parameters
-    ----------
-    device
-        Where to measure.
-    repeats
-        Timings of each loop; the median counts.
-    sharing
-        How many ranks measure on this machine at once.
-
-    Returns
-    -------
-    Ceilings
-        Rates in GB/s.
+    Returns: rates in GB/s.
     """
     return CeilingProbe(device, sharing=sharing).measure(repeats)

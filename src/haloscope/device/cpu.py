@@ -136,10 +136,7 @@ class CpuGraph:
 class CpuDevice:
     """Processor cores, driven by OpenMP inside each kernel.
 
-    Parameters
-    ----------
-    threads
-        OpenMP threads; by default ``OMP_NUM_THREADS``, else the cores this process may use.
+    `threads`: openMP threads; by default ``OMP_NUM_THREADS``, else the cores this process may use.
     """
 
     kind = "cpu"
@@ -170,13 +167,8 @@ class CpuDevice:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array aligned to cache lines; large ones lie on huge pages.
 
-        Successive arrays start at different cache lines within a 4 KiB page, since equal
-        offsets of several streams would compete for the same sets of the first-level cache.
-
-        Raises
-        ------
-        MemoryError
-            The system has not that much.
+        Successive arrays start at different cache lines within a 4 KiB page, since equal offsets of
+        several streams would compete for the same sets of the first-level cache.
         """
         kind = np.dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))

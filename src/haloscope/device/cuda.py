@@ -47,13 +47,7 @@ def _gpus() -> tuple[Any, int]:
 
 
 def architectures_in_sight() -> list[str]:
-    """Architectures of the GPUs of this machine, each once, such as ``sm_90``.
-
-    Raises
-    ------
-    MachineError
-        CuPy is missing, or no GPU can be used.
-    """
+    """Architectures of the GPUs of this machine, each once, such as ``sm_90``."""
     cupy, count = _gpus()
     found = (f"sm_{cupy.cuda.Device(index).compute_capability}" for index in range(count))
     return list(dict.fromkeys(found))
@@ -178,22 +172,8 @@ def _as_argument(value: Any) -> Any:
 class CudaGraph:
     """A captured CUDA graph, whose kernels keep the priorities of the streams they were captured on.
 
-    CuPy's own graphs give all kernels that of the stream they are launched on: what goes to other ranks
-    would then begin when the kernels that it is to go beside have begun their last blocks.
-
-    Parameters
-    ----------
-    captured
-        Address of the captured graph, which is given up.
-    stream
-        Where it is launched.
-    runtime
-        CuPy's.
-
-    Raises
-    ------
-    MachineError
-        The driver does not take it.
+    CuPy's own graphs give all kernels that of the stream they are launched on: what goes to other
+    ranks would then begin when the kernels that it is to go beside have begun their last blocks.
     """
 
     def __init__(self, captured: int, stream: Any, runtime: Any) -> None:
@@ -279,18 +259,7 @@ def _from_driver(cupy: Any, size: int) -> _Region:
 
 
 class CudaDevice:
-    """One NVIDIA GPU.
-
-    Parameters
-    ----------
-    local_rank
-        Number of this rank on its host; the GPU is ``local_rank`` modulo the GPUs in sight.
-
-    Raises
-    ------
-    MachineError
-        CuPy is missing, or no GPU can be used.
-    """
+    """One NVIDIA GPU."""
 
     kind = "cuda"
 

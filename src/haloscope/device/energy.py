@@ -26,24 +26,12 @@ _SPAN_SECONDS = 0.25
 
 
 class EnergyMeter:
-    """The counter of one device: of a GPU, or of all processor packages of this host.
-
-    Parameters
-    ----------
-    device
-        The device.
-    powercap
-        Where Linux shows the counters of processor packages.
-
-    Attributes
-    ----------
-    source
-        Which counter is read, or why there is none.
-    """
+    """The counter of one device: of a GPU, or of all processor packages of this host."""
 
     def __init__(self, device: Device, *, powercap: Path = _POWERCAP) -> None:
         self._read: Callable[[], float] | None
         if device.kind == "cuda":
+            # Which counter is read, or why there is none.
             self._read, self.source = _gpu_counter(device)
         else:
             self._read, self.source = _package_counters(powercap)
@@ -130,33 +118,19 @@ class _Wrapping:
 class EnergyTally:
     """Adds up what a meter counts while steps are taken.
 
-    Readings are apart by a quarter of a second or more. Pauses between shorter bouts of steps
-    then lie between two readings: of that energy, the steps get the share that they have of the
-    time.
-
-    Parameters
-    ----------
-    meter
-        The meter.
-    clock
-        Tells seconds.
-
-    Attributes
-    ----------
-    joules
-        Energy of the steps so far, in J.
-    seconds
-        Time of the steps so far.
-    known
-        Whether there is a counter.
+    Readings are apart by a quarter of a second or more. Pauses between shorter bouts of steps then
+    lie between two readings: of that energy, the steps get the share that they have of the time.
     """
+
+    # `clock`: tells seconds.
+    # `joules`: energy of the steps so far, in J.
 
     def __init__(
         self, meter: EnergyMeter, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._meter, self._clock = meter, clock
         self.joules = self.seconds = 0.0
-        self.known = meter.joules() is not None
+        self.known = meter.joules() is not None  # Whether there is a counter
         self._opened: tuple[float, float] | None = None
         self._stepped = 0.0
 

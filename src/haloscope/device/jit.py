@@ -106,18 +106,10 @@ def _cpu_features() -> str:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """The C++ compiler that kernels are built with.
-
-    It is what ``CXX`` names. Where that is not set it is looked for in this order: ``g++``, the
-    clang of the compiler extra, and the one whose kernels `haloscope build` left in the cache for
-    this kind of processor.
-
-    Raises
-    ------
-    MachineError
-        There is none; names what to install. Or what ``CXX`` names is none: bits depend on the
-        compiler, so no other one takes its place.
-    """
+    """The C++ compiler that kernels are built with."""
+    # It is what ``CXX`` names. Where that is not set it is looked for in this order: ``g++``, the
+    # clang of the compiler extra, and the one whose kernels `haloscope build` left in the cache for
+    # this kind of processor.
     given = os.environ.get("CXX", "")
     if given:
         named = _command(given)
@@ -148,13 +140,7 @@ def _command(name: str) -> Compiler | None:
 
 
 def require_made(target: Path, command: tuple[str, ...], names: str) -> None:
-    """See that a compiler that told no error has made its file.
-
-    Raises
-    ------
-    MachineError
-        It has not: it is no compiler.
-    """
+    """See that a compiler that told no error has made its file."""
     if not target.exists():
         raise MachineError(
             f"{' '.join(command)} ended without an error and made nothing of {names}; set CXX to a "
@@ -169,13 +155,7 @@ def _record(cache: Cache) -> Path:
 
 
 def remember_compiler(cache: Cache | None = None) -> None:
-    """Note the compiler in the cache: machines without one then find what it has compiled.
-
-    Raises
-    ------
-    MachineError
-        There is no compiler, or the note cannot be written.
-    """
+    """Note the compiler in the cache: machines without one then find what it has compiled."""
     from haloscope.io.atomic import write_json
 
     compiler = find_compiler()
@@ -198,11 +178,6 @@ def sanitizer_libraries() -> str:
     """What must be loaded before anything else for the address sanitizer, as for LD_PRELOAD.
 
     The C++ runtime follows the sanitizer's: it looks up the exceptions of libraries loaded later.
-
-    Raises
-    ------
-    MachineError
-        The compiler has none.
     """
     compiler = find_compiler()
     path = _output((*compiler.command, "-print-file-name=libasan.so")).strip()
@@ -250,26 +225,7 @@ def kernel_hash(file: Path, constants: Constants) -> str:
 def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = None) -> Path:
     """Compile a kernel file for this processor's cores.
 
-    Parameters
-    ----------
-    file
-        The C++ source.
-    constants
-        Compile-time constants, defined as macros.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Returns
-    -------
-    Path
-        A shared library, from the cache when nothing that it depends on has changed.
-
-    Raises
-    ------
-    MachineError
-        No compiler, or a cache that cannot be trusted or written.
-    CompileError
-        The compiler refuses the source.
+    `cache`: where compiled files are kept; the user's own by default.
     """
     compiler = find_compiler()
     cache = cache or Cache()
@@ -312,28 +268,7 @@ def compile_for_gpu(
 ) -> bytes:
     """Compile a kernel file with NVRTC; needs no GPU.
 
-    Parameters
-    ----------
-    file
-        The C++ source.
-    constants
-        Compile-time constants, defined as macros.
-    architecture
-        The target, such as ``sm_90``.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Returns
-    -------
-    bytes
-        The cubin.
-
-    Raises
-    ------
-    MachineError
-        NVRTC or its bindings are missing.
-    CompileError
-        NVRTC refuses the source.
+    `cache`: where compiled files are kept; the user's own by default.
     """
     nvrtc, version = _load_nvrtc()
     cache = cache or Cache()
@@ -365,13 +300,7 @@ def _load_nvrtc() -> tuple[Any, str]:
 
 
 def known_architectures() -> list[int]:
-    """Numbers of the architectures that NVRTC compiles for: 90 stands for sm_90.
-
-    Raises
-    ------
-    MachineError
-        NVRTC or its bindings are missing.
-    """
+    """Numbers of the architectures that NVRTC compiles for: 90 stands for sm_90."""
     nvrtc, _ = _load_nvrtc()
     status, numbers = nvrtc.nvrtcGetSupportedArchs()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

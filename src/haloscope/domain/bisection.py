@@ -24,24 +24,16 @@ _AXES = (2, 1, 0)
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Cuboids that tile the bounding cuboid of a lattice's points, one a rank.
+    """Cuboids that tile the bounding cuboid of a lattice's points, one a rank."""
 
-    Attributes
-    ----------
-    lo, hi
-        int64 (ranks, 3): first point of each along x, y, z, and the one after its last.
-    points, loads
-        int64 (ranks,): points in each, and their weights with what was added to them.
-    axes, cuts, children
-        The cuts: node n divides at coordinate ``cuts[n]`` of axis ``axes[n]`` into
-        ``children[n]``, below and from it on; a child -1 - r is the cuboid of rank r. Without a
-        cut all is rank 0's.
-    """
-
+    # int64 (ranks, 3): first point of each along x, y, z, and the one after its last.
     lo: Integers
     hi: Integers
+    # int64 (ranks,): points in each, and their weights with what was added to them.
     points: Integers
     loads: Integers
+    # The cuts: node n divides at coordinate ``cuts[n]`` of axis ``axes[n]`` into ``children[n]``,
+    # below and from it on; a child -1 - r is the cuboid of rank r. Without a cut all is rank 0's.
     axes: Integers
     cuts: Integers
     children: Integers
@@ -54,11 +46,8 @@ class Boxes:
     def owners(self, positions: NDArray[np.integer] | NDArray[np.floating]) -> NDArray[np.int32]:
         """Ranks of positions.
 
-        Parameters
-        ----------
-        positions
-            (n, 3), whole or not, in points of the lattice. A cuboid holds what is not below its
-            first point and below its `hi`; what lies outside all is the nearest outer one's.
+        `positions`: (n, 3), whole or not, in points of the lattice. A cuboid holds what is not
+        below its first point and below its `hi`; what lies outside all is the nearest outer one's.
         """
         node = np.full(len(positions), 0 if len(self.axes) else -1)
         while len(inner := np.flatnonzero(node >= 0)):
@@ -101,32 +90,14 @@ def bisect(
 ) -> Boxes:
     """Cut the bounding cuboid of a lattice's points by recursive bisection; all ranks call this.
 
-    Of the planes that share the load about evenly each cut takes the one with the fewest points
-    beside it. Weights are whole numbers, so that their sums, and with them the cuboids, do not
-    depend on which rank brings which point. A rank needs about 120 bytes a point that it brings.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    coordinates
-        (n, 3): x, y, z of the points that this rank brings, each point by one rank.
-    shape
-        Points of the lattice along x, y, z.
-    periodic
-        Axes along which the lattice is closed: the first cut there has two sides.
-    weights
-        Work of each of these points (n,), 1 or more; by default 1.
-    extra
-        Places (m, 3) in the lattice and whole weights (m,) from 0 of further work there.
-    parts
-        How many cuboids; by default one a rank of the world.
-
-    Raises
-    ------
-    InputError
-        There are fewer points than ranks, or weights are not as above; the same on every rank.
+    `coordinates`: (n, 3): x, y, z of the points that this rank brings, each point by one rank;
+    `weights`: work of each of these points (n,), 1 or more; by default 1.
     """
+    # Of the planes that share the load about evenly each cut takes the one with the fewest points
+    # beside it. Weights are whole numbers, so that their sums, and with them the cuboids, do not
+    # depend on which rank brings which point. A rank needs about 120 bytes a point that it brings.
+    # `extra`: places (m, 3) in the lattice and whole weights (m,) from 0 of further work there.
+    # `parts`: how many cuboids; by default one a rank of the world.
     parts = world.size if parts is None else parts
     load, more, fault = _weights(len(coordinates), weights, extra)
     faults = [text for text in world.gather_texts(fault) if text]

@@ -40,24 +40,14 @@ SIDES = tuple(Side(axis, direction) for axis in range(3) for direction in (-1, 1
 
 @dataclass(frozen=True)
 class Block:
-    """The part of the grid that one rank owns.
+    """The part of the grid that one rank owns."""
 
-    Attributes
-    ----------
-    rank
-        Its owner.
-    place
-        Position among the blocks, (x, y, z).
-    start, stop
-        First owned node and the one after the last, in global numbers.
-    neighbours
-        Rank across each side; a side at the edge of a grid that is not periodic is absent.
-    """
-
-    rank: int
-    place: Triple
+    rank: int  # Its owner
+    place: Triple  # Position among the blocks, (x, y, z)
+    # First owned node and the one after the last, in global numbers.
     start: Triple
     stop: Triple
+    # Rank across each side; a side at the edge of a grid that is not periodic is absent.
     neighbours: dict[Side, int]
 
     @property
@@ -77,17 +67,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A grid of nodes cut into a Cartesian arrangement of blocks.
-
-    Parameters
-    ----------
-    nodes
-        Nodes along x, y, z.
-    parts
-        Blocks along x, y, z; ranks are numbered with x fastest.
-    periodic
-        Whether the grid closes on itself along x, y, z.
-    """
+    """A grid of nodes cut into a Cartesian arrangement of blocks."""
 
     nodes: Triple
     parts: Triple
@@ -150,26 +130,10 @@ def _arrangements(ranks: int, cut_axes: int) -> list[Triple]:
 def arrange(
     nodes: Triple, ranks: int, wanted: str | Triple = "auto", *, thinnest: int = 1
 ) -> Blocks:
-    """Cut a grid for a number of ranks.
-
-    Parameters
-    ----------
-    nodes
-        Nodes along x, y, z.
-    ranks
-        Number of blocks.
-    wanted
-        ``auto``: as even as possible in all axes, the slowest index (z) cut first, as in Xue
-        and Roy, section 3.2; ``1d``, ``2d``, ``3d``: the same with at most that many axes cut;
-        or the blocks along x, y, z.
-    thinnest
-        Fewest nodes that a block may have along an axis that is cut.
-
-    Raises
-    ------
-    InputError
-        The arrangement does not match the ranks or leaves blocks too thin; says how many fit.
-    """
+    """Cut a grid for a number of ranks."""
+    # `wanted`: ``auto``: as even as possible in all axes, the slowest index (z) cut first, as in
+    # Xue and Roy, section 3.2; ``1d``, ``2d``, ``3d``: the same with at most that many axes cut; or
+    # the blocks along x, y, z.
     usable = [n for n in nodes if n > 1]
     most = 1
     for n in usable:

@@ -11,23 +11,11 @@ Integers = NDArray[np.int64]
 def connected_parts(count: int, one: ArrayLike, other: ArrayLike) -> Integers:
     """Number the connected parts of a graph.
 
-    Parameters
-    ----------
-    count
-        How many nodes there are.
-    one, other
-        Nodes at the two ends of each edge, shape (edges,).
-
-    Returns
-    -------
-    array of shape (count,)
-        Part of each node; parts are numbered from 0 in the order of their first nodes.
-
-    Notes
-    -----
-    Roots hook onto the smallest root that they touch, then paths are halved until all nodes point
-    to roots: about as many rounds as the logarithm of the longest path.
+    `one`, `other`: nodes at the two ends of each edge, shape (edges,); Returns: part of each node;
+    parts are numbered from 0 in the order of their first nodes.
     """
+    # Roots hook onto the smallest root that they touch, then paths are halved until all nodes point
+    # to roots: about as many rounds as the logarithm of the longest path.
     root = np.arange(count)
     ends = np.stack([np.asarray(one, np.int64), np.asarray(other, np.int64)])
     while True:
@@ -48,15 +36,8 @@ def connected_parts(count: int, one: ArrayLike, other: ArrayLike) -> Integers:
 def spread(counts: ArrayLike) -> tuple[Integers, Integers]:
     """Number the members of groups of given sizes.
 
-    Parameters
-    ----------
-    counts
-        Members of each group, shape (groups,).
-
-    Returns
-    -------
-    tuple
-        Group of each member and its number within the group, both of shape (sum of counts,).
+    `counts`: members of each group, shape (groups,); Returns: group of each member and its number
+    within the group, both of shape (sum of counts,).
     """
     counts = np.asarray(counts, np.int64)
     group = np.repeat(np.arange(len(counts)), counts)

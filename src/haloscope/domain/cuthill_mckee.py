@@ -21,17 +21,7 @@ Integers = NDArray[np.int64]
 def node_graph(elements: NDArray[np.integer], nodes: int) -> tuple[Integers, Integers]:
     """Nodes that share an element with each node, in compressed rows.
 
-    Parameters
-    ----------
-    elements
-        (n, corners): nodes of simplices, below `nodes`.
-    nodes
-        How many there are.
-
-    Returns
-    -------
-    starts, neighbours
-        Those of node a are ``neighbours[starts[a]:starts[a + 1]]``, ascending, without itself.
+    `elements`: (n, corners): nodes of simplices, below `nodes`.
     """
     pairs = itertools.combinations(elements.T.astype(np.int64), 2)
     keys = np.concatenate([np.minimum(a, b) * nodes + np.maximum(a, b) for a, b in pairs])
@@ -45,18 +35,7 @@ def node_graph(elements: NDArray[np.integer], nodes: int) -> tuple[Integers, Int
 
 
 def reverse_cuthill_mckee(starts: Integers, neighbours: Integers) -> Integers:
-    """Order nodes level by level, each by its first neighbour that has a place and its degree.
-
-    Parameters
-    ----------
-    starts, neighbours
-        A graph as :func:`node_graph` gives it.
-
-    Returns
-    -------
-    int64 (nodes,)
-        The nodes in their new order; the same on every run.
-    """
+    """Order nodes level by level, each by its first neighbour that has a place and its degree."""
     degrees = np.diff(starts)
     seen = np.zeros(len(degrees), bool)
     found: list[Integers] = []

@@ -28,47 +28,23 @@ _STRETCH_UPSTREAM = 2.0
 
 @dataclass(frozen=True)
 class ChannelCells:
-    """How finely the plane is cut.
+    """How finely the plane is cut."""
 
-    Attributes
-    ----------
-    across
-        Cells from wall to wall; as many stand on each quarter of the cylinder.
-    rings
-        Cells from the cylinder to the edge of the block around it.
-    growth
-        Thickness of the outermost ring over the innermost.
-    stretch
-        Length of the last cell before the outlet over the first behind the block.
-    """
-
-    across: int
-    rings: int
-    growth: float
-    stretch: float
+    across: int  # Cells from wall to wall; as many stand on each quarter of the cylinder
+    rings: int  # Cells from the cylinder to the edge of the block around it
+    growth: float  # Thickness of the outermost ring over the innermost
+    stretch: float  # Length of the last cell before the outlet over the first behind the block
 
 
 def channel_plane(cells: ChannelCells, axis: float, length: float) -> Plane:
     """Triangulate the plane of a channel with a circular hole.
 
-    Pieces of its edge are ``inlet``, ``outlet``, ``walls`` and ``cylinder``. Above and below the
-    axis it is cut, and its points ranked, like mirror images: where the channel is not symmetric,
-    by the numbers of the cells.
-
-    Parameters
-    ----------
-    cells
-        How finely.
-    axis
-        Distance of the cylinder's axis from the inlet in m, `BLOCK` or more.
-    length
-        Of the channel in m.
-
-    Raises
-    ------
-    InputError
-        A number is out of range.
+    `axis`: distance of the cylinder's axis from the inlet in m, `BLOCK` or more; `length`: of the
+    channel in m.
     """
+    # Pieces of its edge are ``inlet``, ``outlet``, ``walls`` and ``cylinder``. Above and below the
+    # axis it is cut, and its points ranked, like mirror images: where the channel is not symmetric,
+    # by the numbers of the cells.
     n, rings = cells.across, cells.rings
     require_counts("resolution", (n,), least=4)
     require_counts("rings", (rings,), least=2)

@@ -26,13 +26,8 @@ _BEFORE_TAGS = 3
 def check_gmsh_counts(path: Path) -> None:
     """Refuse a .msh file (2.2 or 4.x) whose counts do not fit its size.
 
-    In ASCII files of version 2.2 the numbers of nodes are looked at, too: the reader would take
-    0 and negative ones for nodes counted from the end.
-
-    Raises
-    ------
-    InputError
-        Says which count is wrong, and what it is.
+    In ASCII files of version 2.2 the numbers of nodes are looked at, too: the reader would take 0
+    and negative ones for nodes counted from the end.
     """
     size = path.stat().st_size
     if size == 0:
@@ -128,13 +123,7 @@ def _check_old_tags(text: mmap.mmap, size: int, path: Path) -> None:
 
 
 def count_gmsh_hexahedra(path: Path) -> int | None:
-    """Hexahedra that a .msh file (2.2 or 4.1) states, without reading its nodes.
-
-    Returns
-    -------
-    int or None
-        None where that cannot be told: the file is damaged, or of another version.
-    """
+    """Hexahedra that a .msh file (2.2 or 4.1) states, without reading its nodes."""
     return _count(path, _HEXAHEDRA)
 
 

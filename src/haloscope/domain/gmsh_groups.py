@@ -19,17 +19,11 @@ _BOX, _POINT = 6, 3
 
 @dataclass(frozen=True)
 class GmshGroups:
-    """What the head of a .msh file says of physical groups.
+    """What the head of a .msh file says of physical groups."""
 
-    Attributes
-    ----------
-    names
-        By dimension and number of the group.
-    entities
-        Version 4: numbers of the groups of an entity by its dimension and tag.
-    """
-
+    # By dimension and number of the group.
     names: dict[tuple[int, int], str] = field(default_factory=dict)
+    # Version 4: numbers of the groups of an entity by its dimension and tag.
     entities: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -38,11 +32,6 @@ def read_gmsh_groups(path: Path) -> GmshGroups:
 
     A group may have the same name as one of another dimension, and an entity may be in several
     groups.
-
-    Raises
-    ------
-    InputError
-        $Entities is damaged.
     """
     if path.stat().st_size == 0:
         return GmshGroups()

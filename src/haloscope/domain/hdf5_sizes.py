@@ -20,20 +20,7 @@ _DEFLATE, _SHUFFLE, _FLETCHER = 1, 2, 3
 
 
 def check_hdf5(path: Path, owner: Path | None = None) -> None:
-    """Refuse an HDF5 file that is damaged, or whose data would unfold to far more than its size.
-
-    Parameters
-    ----------
-    path
-        The file.
-    owner
-        The mesh file that points to it, for messages.
-
-    Raises
-    ------
-    InputError
-        Names the file and the data set.
-    """
+    """Refuse an HDF5 file that is damaged, or whose data would unfold to far more than its size."""
     name = f"mesh file {path if owner is None else owner}"
     if owner is not None:
         name += f": heavy data file {path}"
@@ -109,13 +96,7 @@ def _check_chunks(dataset: Any, what: str) -> None:
 
 
 def check_xdmf(path: Path) -> None:
-    """Refuse an .xdmf file whose dimensions do not fit its data.
-
-    Raises
-    ------
-    InputError
-        Names the line of XML, the data item or the file of heavy data.
-    """
+    """Refuse an .xdmf file whose dimensions do not fit its data."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!ENTITY") >= 0:
             raise InputError(

@@ -26,13 +26,7 @@ _LARGEST_GRADING = 1000.0
 
 
 def require_counts(what: str, counts: Sequence[int], least: int = 1) -> None:
-    """Refuse numbers of elements that are too small, or 2^31 elements and more.
-
-    Raises
-    ------
-    InputError
-        Says what was given and what is allowed.
-    """
+    """Refuse numbers of elements that are too small, or 2^31 elements and more."""
     if any(count < least for count in counts):
         given = counts[0] if len(counts) == 1 else list(counts)
         raise InputError(f"{what} = {given} is out of range; at least {least} is needed")
@@ -41,21 +35,7 @@ def require_counts(what: str, counts: Sequence[int], least: int = 1) -> None:
 
 
 def graded(elements: int, lower: float, upper: float, ratio: float = 1.0) -> Floats:
-    """Planes that cut a length into elements.
-
-    Parameters
-    ----------
-    elements
-        How many.
-    lower, upper
-        Ends.
-    ratio
-        Size of the last element over that of the first; sizes grow geometrically.
-
-    Returns
-    -------
-    array of shape (elements + 1,)
-    """
+    """Planes that cut a length into elements."""
     if not 1 / _LARGEST_GRADING <= ratio <= _LARGEST_GRADING:
         raise InputError(
             f"grading = {ratio:g} is out of range; the last element over the first may be "
@@ -78,23 +58,7 @@ def box(
 ) -> HexMesh:
     """Box of bricks.
 
-    Parameters
-    ----------
-    elements
-        Along x, y, z.
-    lower, upper
-        Corners.
-    periodic
-        Axes along which the box closes on itself; one element is enough.
-    grading
-        Size of the last element over that of the first along each axis.
-    warp
-        Amplitude of a smooth distortion, in units of the box: see `box_of_planes`.
-
-    Raises
-    ------
-    InputError
-        No elements, corners in the wrong order, or a warp or grading out of range.
+    `warp`: amplitude of a smooth distortion, in units of the box: see `box_of_planes`.
     """
     planes = _planes(elements, lower, upper, grading)
     return box_of_planes(planes, periodic=periodic, warp=warp)
@@ -110,20 +74,7 @@ def some_of_box(
     grading: Point = (1.0, 1.0, 1.0),
     warp: float = 0.0,
 ) -> ElementRows:
-    """Some elements of a box, made without the others.
-
-    Parameters
-    ----------
-    numbers
-        Which elements, in any order; i counts fastest.
-    elements, lower, upper, periodic, grading, warp
-        As for `box`, which has the same elements.
-
-    Raises
-    ------
-    InputError
-        As for `box`.
-    """
+    """Some elements of a box, made without the others."""
     lines = _checked_lines(_planes(elements, lower, upper, grading), warp)
     return _some_bricks(lines, periodic, warp, numbers)
 
@@ -153,22 +104,10 @@ def box_of_planes(
     """Box cut by given planes.
 
     Boundaries are ``x-``, ``x+``, ``y-``, ... where the box is not periodic.
-
-    Parameters
-    ----------
-    planes
-        Ascending coordinates along x, y, z, ends included.
-    periodic
-        Axes along which the box closes on itself.
-    warp
-        Amplitude A: each point moves by A (Lx, Ly, Lz) w(x) w(y) w(z), with w a sine of one
-        period along a periodic axis and half a period, zero at both walls, along another.
-
-    Raises
-    ------
-    InputError
-        Planes do not ascend, or a warp is out of range.
+    `planes`: ascending coordinates along x, y, z, ends included.
     """
+    # `warp`: amplitude A: each point moves by A (Lx, Ly, Lz) w(x) w(y) w(z), with w a sine of one
+    # period along a periodic axis and half a period, zero at both walls, along another.
     lines = _checked_lines(planes, warp)
     count = math.prod(len(line) - 1 for line in lines)
     rows = _some_bricks(lines, periodic, warp, np.arange(count))

@@ -75,26 +75,7 @@ def cylinder_parts(
     """Circular cylinder around the z axis: a square core and rings of curved elements.
 
     Boundaries are ``wall``, ``bottom`` and ``top``; the latter two are gone where periodic.
-
-    Parameters
-    ----------
-    radius, bottom, top
-        Radius, and the ends along z.
-    core
-        Elements along each side of the core.
-    rings
-        Elements from the core to the wall.
-    layers
-        Elements along z.
-    periodic
-        Whether the ends are joined.
-    order
-        Geometric order of the stored coordinates; the mapping itself is exact.
-
-    Raises
-    ------
-    InputError
-        A length or a number of elements is out of range.
+    `order`: geometric order of the stored coordinates; the mapping itself is exact.
     """
     _require_lengths("radius", radius)
     _require_lengths("top - bottom", top - bottom)
@@ -128,35 +109,13 @@ def sphere_parts(
 ) -> Arrangement:
     """Sphere: a cube core and six curved shells; alone, or within a larger sphere or a box.
 
-    Alone, its region is ``volume`` and its boundary ``wall``. With `outer_radius` or
-    `box_half_width` the sphere is the region ``inner`` and what surrounds it ``outer``; the
-    boundary is the outer sphere's ``wall`` or the box's ``x-``, ``x+``, ... A margin of plain
-    bricks around the box is the region ``margin``.
-
-    Parameters
-    ----------
-    radius
-        Of the sphere; elements meet there.
-    core
-        Elements along each side of the core.
-    rings
-        Elements from the core to the radius.
-    outer_radius, box_half_width
-        At most one: radius of the sphere, or half the side of the cube, that surrounds it.
-    outer_rings
-        Elements from the radius to what surrounds it.
-    margin, margin_layers
-        Thickness and number of layers of bricks around the box; none by default.
-    centre
-        Of all.
-    order
-        Geometric order of the stored coordinates; the mapping itself is exact.
-
-    Raises
-    ------
-    InputError
-        A length or a number of elements is out of range.
+    `margin`, `margin_layers`: thickness and number of layers of bricks around the box; none by
+    default; `order`: geometric order of the stored coordinates; the mapping itself is exact.
     """
+    # Alone, its region is ``volume`` and its boundary ``wall``. With `outer_radius` or
+    # `box_half_width` the sphere is the region ``inner`` and what surrounds it ``outer``; the
+    # boundary is the outer sphere's ``wall`` or the box's ``x-``, ``x+``, ... A margin of plain
+    # bricks around the box is the region ``margin``.
     _require_lengths("radius", radius)
     require_counts("core, rings", (core, core, core, rings))
     require_counts("order", (order,))

@@ -22,22 +22,13 @@ BlockMap = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, eq=False)
 class BlockMapping:
-    """Shape of elements cut out of blocks.
+    """Shape of elements cut out of blocks."""
 
-    Attributes
-    ----------
-    blocks
-        (elements,): the block of each element.
-    lower, upper
-        (elements, 3): its box in the block's parameter cube.
-    maps
-        One for each block.
-    """
-
-    blocks: Integers
+    blocks: Integers  # (elements,): the block of each element
+    # (elements, 3): its box in the block's parameter cube.
     lower: Floats
     upper: Floats
-    maps: tuple[BlockMap, ...]
+    maps: tuple[BlockMap, ...]  # One for each block
 
     def __call__(self, elements: Integers, reference: Floats) -> Floats:
         """Places (n, points, 3) of reference points (points, 3) in elements (n,)."""
@@ -61,19 +52,10 @@ class BlockMapping:
 
 
 def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMap:
-    """Transfinite map that takes given values on the surface of the parameter cube.
-
-    Gordon and Hall, Numer. Math. 21, 1973: the Boolean sum of linear blends, that is faces less
-    edges plus corners. The surface must be its own mirror image in each of `axes`: then opposite
-    sides blend to p times one of them (the component along the axis) or to one of them.
-
-    Parameters
-    ----------
-    surface
-        A map that need only hold where a parameter of `axes` is 1.
-    axes
-        The directions that are blended; the surface map knows the others throughout.
-    """
+    """Transfinite map that takes given values on the surface of the parameter cube."""
+    # Gordon and Hall, Numer. Math. 21, 1973: the Boolean sum of linear blends, that is faces less
+    # edges plus corners. The surface must be its own mirror image in each of `axes`: then opposite
+    # sides blend to p times one of them (the component along the axis) or to one of them.
     subsets = [
         chosen for size in range(1, len(axes) + 1) for chosen in itertools.combinations(axes, size)
     ]
@@ -92,16 +74,7 @@ def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMa
 
 
 def between(inner: BlockMap, outer: BlockMap, axis: int, side: int) -> BlockMap:
-    """Shell between two surfaces, straight from one to the other.
-
-    Parameters
-    ----------
-    inner, outer
-        Maps that hold where the parameter of `axis` is `side`.
-    axis, side
-        Face of the parameter cube that the shell stands on; the parameter along `axis` runs
-        from the inner surface to the outer one where side is 1, the other way where it is -1.
-    """
+    """Shell between two surfaces, straight from one to the other."""
 
     def shell(parameters: Floats) -> Floats:
         weight = (1 + side * parameters[..., axis, None]) / 2

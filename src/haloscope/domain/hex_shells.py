@@ -35,22 +35,13 @@ from haloscope.exchange.world import World
 
 @dataclass(frozen=True)
 class Shell:
-    """Layers between two surfaces.
+    """Layers between two surfaces."""
 
-    Attributes
-    ----------
-    inner, outer
-        Maps of the cube's surface.
-    layers
-        Elements from one to the other.
-    region
-        Index of the region.
-    """
-
+    # Maps of the cube's surface.
     inner: BlockMap
     outer: BlockMap
-    layers: int
-    region: int
+    layers: int  # Elements from one to the other
+    region: int  # Index of the region
 
 
 @dataclass(frozen=True)
@@ -65,42 +56,19 @@ class _Cells:
 
 @dataclass(frozen=True)
 class _Block:
-    """Elements with one map, made by their numbers within it.
+    """Elements with one map, made by their numbers within it."""
 
-    Attributes
-    ----------
-    count
-        How many.
-    part
-        Of the arrangement, counted from the core.
-    region, shape
-        Index of the region, and the map.
-    column
-        Elements from one to the next along z; meant for shells that leave z open.
-    cells
-        Makes some.
-    """
-
-    count: int
-    part: int
+    count: int  # How many
+    part: int  # Of the arrangement, counted from the core
+    # Index of the region, and the map.
     region: int
     shape: BlockMap
-    column: int
-    cells: Callable[[Integers], _Cells]
+    column: int  # Elements from one to the next along z; meant for shells that leave z open
+    cells: Callable[[Integers], _Cells]  # Makes some
 
 
 class Arrangement:
-    """A core with shells, built up part by part; its elements are made by their numbers.
-
-    Parameters
-    ----------
-    cells
-        Cells of the core along each axis.
-    axes
-        Axes whose faces bear shells.
-    core
-        Map of the core's parameter cube.
-    """
+    """A core with shells, built up part by part; its elements are made by their numbers."""
 
     def __init__(self, cells: Triple, axes: tuple[int, ...], core: BlockMap) -> None:
         self._cells, self._axes = cells, axes
@@ -223,18 +191,7 @@ class Arrangement:
     ) -> Arrangement:
         """Say how coordinates are stored and what things are called; nothing is added after.
 
-        Parameters
-        ----------
-        order
-            Geometric order of the stored coordinates.
-        region_names
-            Names of the regions.
-        outer_names
-            One name for the outermost surface, or six, one a side.
-        end_names
-            Names of the low and the high end along z where the shells leave it open.
-        periodic
-            Whether these ends are joined.
+        `order`: geometric order of the stored coordinates.
         """
         self._order, self._region_names = order, region_names
         self._outer_names, self._end_names, self._periodic = outer_names, end_names, periodic

@@ -54,54 +54,31 @@ _SHOWN = 3
 
 @dataclass(frozen=True, eq=False)
 class HexMesh:
-    """Hexahedra, their shape, and what lies behind their faces. See the conventions above.
+    """Hexahedra, their shape, and what lies behind their faces. See the conventions above."""
 
-    Attributes
-    ----------
-    order
-        Geometric order g; 1 is trilinear.
-    coordinates
-        float64 (elements, g + 1, g + 1, g + 1, 3), indexed [element, k, j, i, xyz], at nodes of
-        equal distance in reference space.
-    vertices
-        int64 (elements, 8): vertex numbers of the corners. Partners across a periodic pair have
-        vertices of their own.
-    neighbours
-        int64 (elements, 6): element behind each face, or -1.
-    neighbour_faces
-        int8 (elements, 6): which of that element's faces it is, or -1.
-    orientations
-        int8 (elements, 6): how the partner's nodes run against this face's; 0 where none is.
-    boundaries
-        int32 (elements, 6): index into `boundary_names`; -1 inside, and where no name is given.
-    boundary_names
-        Names of the outer surfaces.
-    regions
-        int32 (elements,): index into `region_names`.
-    region_names
-        Names of the volumes.
-    surfaces
-        Named surfaces inside the mesh: their faces as int64 (n, 2), element and face, each
-        seen from both sides.
-    mapping
-        Exact shape where it is known (generated meshes); None: the polynomial of `coordinates`.
-    notes
-        Assumptions and repairs of the reader, a line each, for the user.
-    """
-
-    order: int
+    order: int  # Geometric order g; 1 is trilinear
+    # float64 (elements, g + 1, g + 1, g + 1, 3), indexed [element, k, j, i, xyz], at nodes of equal
+    # distance in reference space.
     coordinates: Floats
+    # int64 (elements, 8): vertex numbers of the corners. Partners across a periodic pair have
+    # vertices of their own.
     vertices: Integers
-    neighbours: Integers
+    neighbours: Integers  # int64 (elements, 6): element behind each face, or -1
+    # int8 (elements, 6): which of that element's faces it is, or -1.
     neighbour_faces: NDArray[np.int8]
+    # int8 (elements, 6): how the partner's nodes run against this face's; 0 where none is.
     orientations: NDArray[np.int8]
+    # int32 (elements, 6): index into `boundary_names`; -1 inside, and where no name is given.
     boundaries: NDArray[np.int32]
-    boundary_names: tuple[str, ...]
-    regions: NDArray[np.int32]
-    region_names: tuple[str, ...]
+    boundary_names: tuple[str, ...]  # Names of the outer surfaces
+    regions: NDArray[np.int32]  # int32 (elements,): index into `region_names`
+    region_names: tuple[str, ...]  # Names of the volumes
+    # Named surfaces inside the mesh: their faces as int64 (n, 2), element and face, each seen from
+    # both sides.
     surfaces: Mapping[str, Integers] = field(default_factory=dict)
+    # Exact shape where it is known (generated meshes); None: the polynomial of `coordinates`.
     mapping: ElementMapping | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # Assumptions and repairs of the reader, a line each, for the user
 
     @property
     def count(self) -> int:
@@ -153,20 +130,7 @@ def elements_text(elements: Integers, centres: Floats, numbers: Integers | None 
 
 @cache
 def face_permutation(order: int, orientation: int) -> Integers:
-    """Order in which a partner's face nodes are to be read.
-
-    Parameters
-    ----------
-    order
-        Polynomial order N of the nodes.
-    orientation
-        As in `HexMesh.orientations`, 0 to 7.
-
-    Returns
-    -------
-    array of shape ((N + 1)^2,)
-        ``partner_values[permutation]`` lie in this face's order, a fastest.
-    """
+    """Order in which a partner's face nodes are to be read."""
     if not 0 <= orientation < 8:
         raise ValueError(f"orientation {orientation} is out of range; allowed are 0 to 7")
     b, a = np.indices((order + 1, order + 1))
@@ -209,17 +173,11 @@ def face_numbers(mesh: HexMesh) -> Integers:
 def orientation_of(own: Integers, partner: Integers) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     """Orientation of faces from the numbers of their corners.
 
-    Parameters
-    ----------
-    own, partner
-        (n, 4): numbers of the corners in the order of `FACE_CORNERS`; equal numbers meet.
-
-    Returns
-    -------
-    orientations, fits
-        Each (n,); a face does not fit where the partner's corners follow each other otherwise
-        (it is twisted) or some are missing.
+    `own`, `partner`: (n, 4): numbers of the corners in the order of `FACE_CORNERS`; equal numbers
+    meet.
     """
+    # Returns: each (n,); a face does not fit where the partner's corners follow each other
+    # otherwise (it is twisted) or some are missing.
     same = own[:, :, None] == partner[:, None, :]
     place = same.argmax(axis=2)
     turn = place[:, 1:] ^ place[:, :1]
@@ -277,23 +235,8 @@ def connect(
 ) -> HexMesh:
     """Make a mesh: find the element behind every face.
 
-    Parameters
-    ----------
-    coordinates
-        Geometry nodes [element, k, j, i, xyz] at equal distances.
-    vertices
-        (elements, 8) vertex numbers from 0.
-    boundaries
-        (elements, 6) index into `boundary_names` or -1. Names of faces that turn out to lie
-        inside go to `HexMesh.surfaces`.
-    boundary_names, regions, region_names, mapping
-        As in `HexMesh`; without `regions` all elements are in the first.
-
-    Raises
-    ------
-    InputError
-        A vertex twice in an element, a face of more than two elements, a face whose two elements
-        disagree on its corners' order, or elements on the same side of it.
+    `vertices`: (elements, 8) vertex numbers from 0; `boundaries`: (elements, 6) index into
+    `boundary_names` or -1. Names of faces that turn out to lie inside go to `HexMesh.surfaces`.
     """
     elements = len(vertices)
     coordinates = np.ascontiguousarray(coordinates, np.float64)
@@ -380,13 +323,7 @@ def outer_names(
 
 
 def check_boundaries(mesh: HexMesh) -> None:
-    """Refuse a mesh with outer faces that have no name.
-
-    Raises
-    ------
-    InputError
-        Says how many there are and where the first is.
-    """
+    """Refuse a mesh with outer faces that have no name."""
     unnamed = mesh.outer_faces(None)
     if len(unnamed):
         element = unnamed[0, 0]

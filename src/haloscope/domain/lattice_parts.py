@@ -34,41 +34,24 @@ class LatticePart:
     """Points of one rank: bulk, openings, ghosts; in raster order within each of the three.
 
     The raster's rows lie along x, or along the axis that :meth:`along` was asked for.
-
-    Attributes
-    ----------
-    coordinates
-        int32 (count, 3): x, y, z in the whole lattice.
-    owned, bulk
-        How many points are this rank's own, and how many of those on no opening; they come first.
-    numbers
-        int64 (count,): raster numbers in the whole lattice.
-    openings
-        int32 (count,): the opening that a point is on, -1: none.
-    sources
-        int32 (directions, owned): local index of the point at x - c_i, :data:`WALL`, or
-        ``OUTSIDE - k``.
-    box
-        First point of the rank's cuboid along x, y, z, and the one after its last.
-    halo
-        How many points beyond the cuboid there are ghosts.
-    table
-        int32 (z, y, x) over the cuboid and the halo around it: local index of the point there,
-        -1: none. Closed axes are wrapped.
-    rows
-        Axis along which points follow each other.
     """
 
-    coordinates: NDArray[np.int32]
+    coordinates: NDArray[np.int32]  # int32 (count, 3): x, y, z in the whole lattice
+    # How many points are this rank's own, and how many of those on no opening; they come first.
     owned: int
     bulk: int
-    numbers: Integers
-    openings: NDArray[np.int32]
+    numbers: Integers  # int64 (count,): raster numbers in the whole lattice
+    openings: NDArray[np.int32]  # int32 (count,): the opening that a point is on, -1: none
+    # int32 (directions, owned): local index of the point at x - c_i, :data:`WALL`, or ``OUTSIDE -
+    # k``.
     sources: NDArray[np.int32]
+    # First point of the rank's cuboid along x, y, z, and the one after its last.
     box: tuple[Triple, Triple]
-    halo: int
+    halo: int  # How many points beyond the cuboid there are ghosts
+    # int32 (z, y, x) over the cuboid and the halo around it: local index of the point there, -1:
+    # none. Closed axes are wrapped.
     table: NDArray[np.int32]
-    rows: int = 0
+    rows: int = 0  # Axis along which points follow each other
 
     @property
     def count(self) -> int:
@@ -150,34 +133,15 @@ def take(
 ) -> LatticePart:
     """A rank's part of a lattice.
 
-    It holds 4 bytes for each place of the cuboid and its halo, full or empty, 24 for a point and
-    4 for each of an own point's directions; on the way about 100 more for a point.
-
-    Parameters
-    ----------
-    numbers
-        Raster numbers of at least all points in the cuboid and within the halo around it, in any
-        order, each once; others are left out.
-    shape, periodic
-        Points along x, y, z, and which axes are closed.
-    box
-        First point of the cuboid along x, y, z, and the one after its last.
-    halo
-        How many points beyond the cuboid ghosts are wanted: no fewer than `directions` reach.
-    directions
-        (n, 3): x, y, z of c_i.
-    openings
-        The opening that each of the points is on, -1: none; by default there are none.
-    outward
-        (openings, 3): a vector that points out of the lattice at each opening. What is missing at
-        x - c_i of a point on an opening is its outside where -c_i points outwards.
-
-    Raises
-    ------
-    InputError
-        The halo is too narrow, an opening has no outward vector, or there is more than 32 bits can
-        count.
+    It holds 4 bytes for each place of the cuboid and its halo, full or empty, 24 for a point and 4
+    for each of an own point's directions; on the way about 100 more for a point.
     """
+    # `numbers`: raster numbers of at least all points in the cuboid and within the halo around it,
+    # in any order, each once; others are left out.
+    # `directions`: (n, 3): x, y, z of c_i.
+    # `openings`: the opening that each of the points is on, -1: none; by default there are none.
+    # `outward`: (openings, 3): a vector that points out of the lattice at each opening. What is
+    # missing at x - c_i of a point on an opening is its outside where -c_i points outwards.
     steps = np.asarray(directions, np.int64)
     lo, hi = (np.asarray(corner, np.int64) for corner in box)
     tags = _tags(len(numbers), openings)
@@ -239,22 +203,6 @@ def distribute(
 
     All ranks call this. A rank sends and gets 12 bytes for a point, and needs about 120 more for
     each that it brings.
-
-    Parameters
-    ----------
-    world, boxes
-        The ranks and their cuboids.
-    numbers
-        Raster numbers of the points that this rank brings, ascending; each point by one rank.
-    shape, periodic, halo
-        As for :func:`take`.
-    openings
-        The opening that each of these points is on, -1: none.
-
-    Returns
-    -------
-    numbers, openings
-        Of the points within the halo of this rank's cuboid: what :func:`take` wants.
     """
     tags = _tags(len(numbers), openings)
     places = raster_coordinates(numbers, shape)

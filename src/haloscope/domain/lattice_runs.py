@@ -37,18 +37,11 @@ def unraster(shape: Triple, numbers: ArrayLike) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Points of a box of lattice points.
+    """Points of a box of lattice points."""
 
-    Attributes
-    ----------
-    shape
-        Points of the box along x, y, z.
-    first, stop
-        Raster numbers of the runs' first points and of those after their last, ascending and not
-        overlapping, shape (runs,).
-    """
-
-    shape: Triple
+    shape: Triple  # Points of the box along x, y, z
+    # Raster numbers of the runs' first points and of those after their last, ascending and not
+    # overlapping, shape (runs,).
     first: Integers
     stop: Integers
 
@@ -65,16 +58,7 @@ class Runs:
 
     @classmethod
     def between(cls, shape: Triple, toggles: Integers) -> Runs:
-        """Runs between crossings in pairs.
-
-        Parameters
-        ----------
-        shape
-            Points of the box.
-        toggles
-            Row times (nx + 1) plus the first x from which inside and outside change places,
-            ascending; an even number in every row.
-        """
+        """Runs between crossings in pairs."""
         row, x = np.divmod(toggles.reshape(-1, 2), shape[0] + 1)
         numbers = row * shape[0] + x
         first, stop = numbers[x[:, 0] < x[:, 1]].T

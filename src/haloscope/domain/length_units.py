@@ -12,18 +12,10 @@ from haloscope.domain.hexes import point_text
 
 @dataclass(frozen=True)
 class LengthUnit:
-    """In which messages give lengths and places.
+    """In which messages give lengths and places."""
 
-    Attributes
-    ----------
-    name
-        As it is written behind a number.
-    metres
-        What one is in m.
-    """
-
-    name: str
-    metres: float
+    name: str  # As it is written behind a number
+    metres: float  # What one is in m
 
     def length(self, value: float) -> str:
         """A length in m as it stands in messages."""

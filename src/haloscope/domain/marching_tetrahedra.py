@@ -72,34 +72,20 @@ _CASES = _cases()
 
 @dataclass(frozen=True, eq=False)
 class Polygons:
-    """Triangles around the negative values of a field.
+    """Triangles around the negative values of a field."""
 
-    Attributes
-    ----------
-    points
-        In spacings from the first node of the grid, shape (points, 3).
-    triangles
-        Counter-clockwise seen from outside, shape (triangles, 3).
-    sides
-        0 for the surface itself, -1 and 1 for triangles that close it at the first and last plane
-        along x, shape (triangles,).
-    """
-
-    points: Floats
-    triangles: Integers
+    points: Floats  # In spacings from the first node of the grid, shape (points, 3)
+    triangles: Integers  # Counter-clockwise seen from outside, shape (triangles, 3)
+    # 0 for the surface itself, -1 and 1 for triangles that close it at the first and last plane
+    # along x, shape (triangles,).
     sides: Integers
 
 
 def marching_tetrahedra(field: Floats, spacing: float) -> Polygons:
     """Make triangles around the negative values of a field.
 
-    Parameters
-    ----------
-    field
-        Values at the nodes of a grid, indexed (x, y, z), about the distance from the surface;
-        positive at all sides of the grid but those at the ends of x.
-    spacing
-        Of the grid, in the unit of the field.
+    `field`: values at the nodes of a grid, indexed (x, y, z), about the distance from the surface;
+    positive at all sides of the grid but those at the ends of x.
     """
     clear = _CLEAR * spacing
     field = np.where(np.abs(field) < clear, np.where(field < 0, -clear, clear), field)

@@ -44,44 +44,22 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True, eq=False)
 class FileCells:
-    """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet.
+    """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet."""
 
-    Attributes
-    ----------
-    path
-        The file.
-    points
-        (points, 3) in the file's unit of length.
-    scale
-        Factor from that to metres.
-    cells
-        int64 (elements, nodes): numbers of points in the file's order.
-    table
-        Where these nodes stand, (nodes, 3).
-    numbers
-        int64 (points,): of the points that are corners, from 0; -1: others.
-    regions, region_names
-        As in `HexMesh`.
-    quads
-        int64 (n, 4): points of the named quadrilaterals.
-    quad_names, surface_names
-        int32 (n,): index into the names of surfaces.
-    notes
-        Which groups share faces or elements, a line each.
-    """
-
-    path: Path
-    points: Floats
-    scale: float
-    cells: Integers
-    table: Integers
-    numbers: Integers
+    path: Path  # The file
+    points: Floats  # (points, 3) in the file's unit of length
+    scale: float  # Factor from that to metres
+    cells: Integers  # int64 (elements, nodes): numbers of points in the file's order
+    table: Integers  # Where these nodes stand, (nodes, 3)
+    numbers: Integers  # int64 (points,): of the points that are corners, from 0; -1: others
+    # As in `HexMesh`.
     regions: NDArray[np.int32]
     region_names: tuple[str, ...]
-    quads: Integers
+    quads: Integers  # int64 (n, 4): points of the named quadrilaterals
+    # int32 (n,): index into the names of surfaces.
     quad_names: NDArray[np.int32]
     surface_names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # Which groups share faces or elements, a line each
 
     @property
     def corners(self) -> int:
@@ -107,33 +85,12 @@ def read_mesh(
 ) -> HexMesh:
     """Read a mesh of hexahedra.
 
-    Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
-    by those of its hexahedra; a group without a name goes by its number. A face or element in
-    several groups goes to the smallest for which the case has a condition or a material, else to
-    the smallest; `HexMesh.notes` says so.
-
-    Parameters
-    ----------
-    path
-        A file whose ending is one of `HEX_ENDINGS`.
-    scale
-        Factor from the file's unit of length to metres.
-    conditions, materials
-        Surfaces and regions that the case names.
-
-    Returns
-    -------
-    HexMesh
-        With the file's geometric order; serendipity cells are completed to the second order.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    InputError
-        The file cannot be read, holds other volume cells than hexahedra, or points to nodes that
-        do not exist or are not numbers; or its faces do not fit (see `connect`).
+    `scale`: factor from the file's unit of length to metres.
     """
+    # Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
+    # by those of its hexahedra; a group without a name goes by its number. A face or element in
+    # several groups goes to the smallest for which the case has a condition or a material, else to
+    # the smallest; `HexMesh.notes` says so.
     file = read_cells(path, scale, conditions, materials)
     every = slice(len(file.cells))
     vertices = file.vertices(every)
@@ -198,13 +155,7 @@ def read_cells(
 
 
 def count_elements(path: Path | str) -> int:
-    """Hexahedra of a file, which is not connected; of a Gmsh file types alone are looked at.
-
-    Raises
-    ------
-    MachineError, InputError
-        As of :func:`read_mesh`, as far as it is seen.
-    """
+    """Hexahedra of a file, which is not connected; of a Gmsh file types alone are looked at."""
     path = Path(path)
     if path.suffix.lower() == ".msh" and path.is_file():
         found = count_gmsh_hexahedra(path)

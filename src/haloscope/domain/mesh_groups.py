@@ -43,22 +43,10 @@ class CellGroups:
 
     Tags count first, with names from the file's table of them where it has one; otherwise sets. Of
     a Gmsh file of version 4 the groups of the entities count: a tag names the first of them only.
-
-    Parameters
-    ----------
-    file
-        A mesh as meshio gives it.
-    path
-        The file itself.
-
-    Attributes
-    ----------
-    names
-        Names of the groups; a group without one goes by its number.
     """
 
     def __init__(self, file: Any, path: Path) -> None:
-        self.names: list[str] = []
+        self.names: list[str] = []  # Names of the groups; a group without one goes by its number
         self._sizes = [len(block.data) for block in file.cells]
         # Of each block pairs of cells and their common group.
         self._members: list[list[tuple[Integers, int]]] = [[] for _ in file.cells]
@@ -164,21 +152,11 @@ def _are_whole(values: NDArray[Any]) -> bool:
 
 @dataclass(frozen=True)
 class ChosenGroups:
-    """One group of each item (a face or a cell).
+    """One group of each item (a face or a cell)."""
 
-    Attributes
-    ----------
-    numbers
-        Index into `names` of each item; -1: it is in none.
-    names
-        Of the groups that items have.
-    notes
-        Which groups share items, and which of them counts, a line each.
-    """
-
-    numbers: Numbers
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
+    numbers: Numbers  # Index into `names` of each item; -1: it is in none
+    names: tuple[str, ...]  # Of the groups that items have
+    notes: tuple[str, ...]  # Which groups share items, and which of them counts, a line each
 
 
 def choose_groups(
@@ -193,24 +171,6 @@ def choose_groups(
     """Choose one group of each item that is in several.
 
     Groups that the case uses come before others, and smaller groups before larger ones.
-
-    Parameters
-    ----------
-    items, groups
-        Pairs; an item may come several times.
-    names
-        Of the groups.
-    count
-        Of items.
-    used
-        Names for which the case has a setting.
-    kind, setting
-        What an item is called in messages, and what the case gives a group ("condition").
-
-    Raises
-    ------
-    InputError
-        Two groups of one size that the case both uses share an item.
     """
     pairs = np.unique(np.stack([items, groups.astype(np.int64)], axis=1), axis=0)
     items, groups = pairs[:, 0], pairs[:, 1].astype(np.int32)

@@ -13,48 +13,27 @@ from haloscope.domain.hexes import FACES, ElementMapping, Floats, HexMesh, Integ
 
 @dataclass(frozen=True)
 class Range:
-    """Elements of a part that follow each other and are treated alike.
+    """Elements of a part that follow each other and are treated alike."""
 
-    Attributes
-    ----------
-    first, count
-        The first element, in the part's numbers, and how many.
-    kind
-        What the caller has told of them.
-    waited_for
-        Whether these are the elements with a face on another rank.
-    """
-
+    # The first element, in the part's numbers, and how many.
     first: int
     count: int
-    kind: int
-    waited_for: bool
+    kind: int  # What the caller has told of them
+    waited_for: bool  # Whether these are the elements with a face on another rank
 
 
 @dataclass(frozen=True, eq=False)
 class MeshPart:
-    """Elements of one rank: those with a face on other ranks first, then by kind.
+    """Elements of one rank: those with a face on other ranks first, then by kind."""
 
-    Attributes
-    ----------
-    mesh
-        These elements alone. Faces to other ranks have no neighbour and no boundary there.
-    elements
-        int64 (own,): their numbers in the whole mesh.
-    whole
-        Elements of the whole mesh.
-    partners
-        int64 (own, 6): ``6 element + face`` in the whole mesh of what lies behind a face on
-        another rank; -1 elsewhere.
-    ranges
-        The order of the elements.
-    """
-
+    # These elements alone. Faces to other ranks have no neighbour and no boundary there.
     mesh: HexMesh
-    elements: Integers
-    whole: int
+    elements: Integers  # int64 (own,): their numbers in the whole mesh
+    whole: int  # Elements of the whole mesh
+    # int64 (own, 6): ``6 element + face`` in the whole mesh of what lies behind a face on another
+    # rank; -1 elsewhere.
     partners: Integers
-    ranges: tuple[Range, ...]
+    ranges: tuple[Range, ...]  # The order of the elements
 
     @property
     def waited_for(self) -> int:
@@ -77,33 +56,19 @@ class MeshPart:
 
 @dataclass(frozen=True, eq=False)
 class ElementRows:
-    """Some elements of a mesh, before their neighbours among them are looked up.
+    """Some elements of a mesh, before their neighbours among them are looked up."""
 
-    Attributes
-    ----------
-    mesh
-        These elements alone; what it says of neighbours means nothing yet.
-    elements
-        int64 (own,): their numbers in the whole mesh.
-    behind
-        int64 (own, 6): ``6 element + face`` in the whole mesh of what lies behind each face, or -1.
-    whole
-        Elements of the whole mesh.
-    """
-
-    mesh: HexMesh
-    elements: Integers
+    mesh: HexMesh  # These elements alone; what it says of neighbours means nothing yet
+    elements: Integers  # int64 (own,): their numbers in the whole mesh
+    # int64 (own, 6): ``6 element + face`` in the whole mesh of what lies behind each face, or -1.
     behind: Integers
-    whole: int
+    whole: int  # Elements of the whole mesh
 
     def part(self, kinds: NDArray[np.integer] | None = None) -> MeshPart:
         """These elements as a rank's part of the mesh.
 
-        Parameters
-        ----------
-        kinds
-            A number from 0 for each of these elements; those of a kind follow each other. None: all
-            are of kind 0.
+        `kinds`: a number from 0 for each of these elements; those of a kind follow each other.
+        None: all are of kind 0.
         """
         elements, behind = self.elements, self.behind
         ascending = np.argsort(elements, kind="stable")
@@ -205,15 +170,8 @@ def rows_of(mesh: HexMesh, elements: Integers) -> ElementRows:
 def take(mesh: HexMesh, elements: Integers, kinds: NDArray[np.integer] | None = None) -> MeshPart:
     """A rank's part of a mesh.
 
-    Parameters
-    ----------
-    mesh
-        The whole.
-    elements
-        Own elements, in any order.
-    kinds
-        A number from 0 for each element of the whole mesh; those of a kind follow each other.
-        None: all are of kind 0.
+    `kinds`: a number from 0 for each element of the whole mesh; those of a kind follow each other.
+    None: all are of kind 0.
     """
     own = None if kinds is None else np.asarray(kinds)[elements]
     return rows_of(mesh, elements).part(own)

@@ -53,13 +53,7 @@ _DROPPED = re.compile(r"cells that meshio cannot handle \(type \d+\)")
 
 
 def require_meshio() -> None:
-    """Refuse to go on without what reads mesh files.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    """
+    """Refuse to go on without what reads mesh files."""
     try:
         there = importlib.util.find_spec("meshio") is not None
     except ValueError:
@@ -69,22 +63,7 @@ def require_meshio() -> None:
 
 
 def read_with_meshio(path: Path, endings: tuple[str, ...] = ENDINGS) -> Any:
-    """Read a mesh file after a check of the sizes that it states.
-
-    Parameters
-    ----------
-    path
-        The file.
-    endings
-        Of the files that are read.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    InputError
-        The file is not there, of another format, or damaged.
-    """
+    """Read a mesh file after a check of the sizes that it states."""
     ending = path.suffix.lower()
     if path.is_dir():
         raise InputError(
@@ -174,13 +153,7 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
 
 
 def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> Integers:
-    """Node numbers of a block of cells, of so many nodes each if that is given, (cells, nodes).
-
-    Raises
-    ------
-    InputError
-        They are no whole numbers, not as many, or some nodes do not exist.
-    """
+    """Node numbers of a block of cells, of so many nodes each if that is given, (cells, nodes)."""
     points = len(file.points)
     kind, cells = file.cells[block].type, np.asarray(file.cells[block].data)
     shape_fits = cells.ndim == 2 and cells.size and cells.shape[1] == (nodes or cells.shape[1])

@@ -34,24 +34,8 @@ def narrow_place(
 ) -> tuple[int, int] | None:
     """Look for vessels with fewer than a number of points across.
 
-    Parameters
-    ----------
-    runs
-        Fluid points.
-    shape
-        Their box, not periodic.
-    openings
-        Beyond these the fluid is taken to go on.
-    slab
-        First plane z to look at, and the one after the last.
-    least_across
-        Fewest points across a vessel.
-
-    Returns
-    -------
-    tuple or None
-        Raster number of a point in the middle of the narrowest place, and how many points there
-        are across it at most; None where the lattice is fine enough.
+    Returns: raster number of a point in the middle of the narrowest place, and how many points
+    there are across it at most; None where the lattice is fine enough.
     """
     depths = (least_across - 1) // 2
     if depths == 0:

@@ -29,15 +29,7 @@ def _frozen(places: list[tuple[int, int, int]]) -> Integers:
 
 @cache
 def vtk_order(order: int, old: bool = False) -> Integers:
-    """Nodes of VTK's Lagrange hexahedron: corners, edges, faces, inside; (nodes, 3).
-
-    Parameters
-    ----------
-    order
-        Polynomial order from 1.
-    old
-        As in files before VTK 9.1, in which the last two edges along k stand in the other order.
-    """
+    """Nodes of VTK's Lagrange hexahedron: corners, edges, faces, inside; (nodes, 3)."""
     inner = range(1, order)
     places = [(i * order, j * order, k * order) for i, j, k in _CORNERS]
     for k in (0, order):
@@ -114,12 +106,10 @@ def _distance_from_straight(points: Floats, table: Integers) -> float:
 
 
 def _complete(values: Floats, known_faces: int) -> None:
-    """Fill in the middles of faces from `known_faces` on, and of the cell, of 27 nodes [k, j, i].
-
-    The middle of a face is that of the serendipity square: half the sum of its edges less a
-    quarter of its corners. The cell's is half its faces less a quarter of its edges plus an
-    eighth of its corners, which is what the 20- and 24-node shape functions give.
-    """
+    """Fill in the middles of faces from `known_faces` on, and of the cell, of 27 nodes [k, j, i]."""
+    # The middle of a face is that of the serendipity square: half the sum of its edges less a
+    # quarter of its corners. The cell's is half its faces less a quarter of its edges plus an
+    # eighth of its corners, which is what the 20- and 24-node shape functions give.
     for face in range(known_faces, 6):
         axis, side = divmod(face, 2)
         # A view of the face: what is written to it is written to the values.
@@ -137,23 +127,11 @@ def _complete(values: Floats, known_faces: int) -> None:
 def node_table(points: Floats, cells: Integers, cell_type: str) -> Integers | None:
     """Where nodes of cells stand, (nodes, 3).
 
-    Where a type is known with several node orders, the one that bends the elements least is
-    taken: a wrong one tears them.
-
-    Parameters
-    ----------
-    points
-        (points, 3).
-    cells
-        (elements, nodes): numbers of points in the file's order.
-    cell_type
-        meshio's name of the type.
-
-    Returns
-    -------
-    array or None
-        None where the number of nodes belongs to no known hexahedron.
+    Where a type is known with several node orders, the one that bends the elements least is taken:
+    a wrong one tears them.
     """
+    # `points`: (points, 3).
+    # `cells`: (elements, nodes): numbers of points in the file's order.
     tables = _candidates(cell_type, cells.shape[1])
     if len(tables) < 2:
         return tables[0] if tables else None
@@ -162,15 +140,7 @@ def node_table(points: Floats, cells: Integers, cell_type: str) -> Integers | No
 
 
 def in_tensor(points: Floats, cells: Integers, table: Integers) -> Floats:
-    """Geometry nodes of cells in the order [element, k, j, i, xyz].
-
-    Parameters
-    ----------
-    points, cells
-        As for :func:`node_table`.
-    table
-        What that has found.
-    """
+    """Geometry nodes of cells in the order [element, k, j, i, xyz]."""
     size = int(table.max()) + 1
     values = np.full((len(cells), size, size, size, 3), np.nan)
     i, j, k = table.T

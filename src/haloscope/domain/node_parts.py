@@ -26,22 +26,8 @@ from haloscope.errors import InputError
 def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partition:
     """Share elements out: few faces between parts, as many elements in each.
 
-    Parameters
-    ----------
-    mesh
-        All of it.
-    parts
-        How many; none is left empty.
-    method
-        ``graph`` (METIS), ``coordinates`` or ``auto``, as for
-        :func:`haloscope.domain.partition.partition`.
-
-    Raises
-    ------
-    InputError
-        More parts than elements, or an unknown method.
-    MachineError
-        ``graph`` without pymetis.
+    `method`: ``graph`` (METIS), ``coordinates`` or ``auto``, as for
+    :func:`haloscope.domain.partition.partition`.
     """
     require_parts(parts, mesh.count)
     if method not in METHODS:
@@ -58,23 +44,12 @@ def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partit
 
 @dataclass(frozen=True, eq=False)
 class NodeShares:
-    """Which ranks hold each node of a mesh.
+    """Which ranks hold each node of a mesh."""
 
-    Attributes
-    ----------
-    parts
-        int32 (elements,): the rank of each element.
-    count
-        Number of ranks.
-    starts
-        int64 (nodes + 1,): where each node's ranks begin in `holders`.
-    holders
-        int32: ranks that hold nodes, ascending for each. The first is the node's owner.
-    """
-
-    parts: NDArray[np.int32]
-    count: int
-    starts: Integers
+    parts: NDArray[np.int32]  # int32 (elements,): the rank of each element
+    count: int  # Number of ranks
+    starts: Integers  # int64 (nodes + 1,): where each node's ranks begin in `holders`
+    # int32: ranks that hold nodes, ascending for each. The first is the node's owner.
     holders: Numbers
 
     @property
@@ -107,19 +82,7 @@ class NodeShares:
 def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeShares:
     """Find the ranks of nodes from those of elements.
 
-    Parameters
-    ----------
-    mesh
-        All of it.
-    parts
-        (elements,): the rank of each element.
-    ranks
-        How many there are.
-
-    Raises
-    ------
-    InputError
-        There are not as many parts as elements, a rank is out of range, or one has no elements.
+    `parts`: (elements,): the rank of each element.
     """
     given = np.asarray(parts)
     if given.shape != (mesh.count,) or given.min() < 0 or given.max() >= ranks:
@@ -145,59 +108,34 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
 
 @dataclass(frozen=True, eq=False)
 class NodePart:
-    """What one rank has of a mesh of tetrahedra.
+    """What one rank has of a mesh of tetrahedra."""
 
-    Attributes
-    ----------
-    rank, ranks
-        This rank, and how many there are.
-    whole_nodes, whole_tets
-        Nodes and elements of the whole mesh.
-    nodes
-        float64 (own, 3): places in m. Nodes of this rank alone come first.
-    node_numbers
-        int64 (own,): global numbers of the nodes.
-    interior
-        How many nodes no other rank holds.
-    tets
-        int32 (own elements, 4): nodes of this rank. Elements that touch a shared node come first.
-    tet_numbers
-        int64 (own elements,): their numbers in the whole mesh.
-    outer_tets
-        How many elements touch a shared node.
-    multiplicity
-        int32 (own,): how many ranks hold each node.
-    owners
-        int32 (own,): the lowest of these ranks.
-    neighbours
-        The nodes shared with each other rank, int32, ascending in their global numbers as there.
-        Ranks ascend.
-    boundaries, boundary_tets
-        As in :class:`haloscope.domain.tets.TetMesh`, of own elements and in own numbers, int32.
-        Every rank has all names.
-    surfaces, surface_tets
-        Likewise, each triangle on the rank of the element that it looks away from.
-    zones, zone_names
-        Likewise.
-    """
-
+    # This rank, and how many there are.
     rank: int
     ranks: int
+    # Nodes and elements of the whole mesh.
     whole_nodes: int
     whole_tets: int
-    nodes: Floats
-    node_numbers: Integers
-    interior: int
+    nodes: Floats  # float64 (own, 3): places in m. Nodes of this rank alone come first.
+    node_numbers: Integers  # int64 (own,): global numbers of the nodes
+    interior: int  # How many nodes no other rank holds
+    # int32 (own elements, 4): nodes of this rank. Elements that touch a shared node come first.
     tets: Numbers
-    tet_numbers: Integers
-    outer_tets: int
-    multiplicity: Numbers
-    owners: Numbers
+    tet_numbers: Integers  # int64 (own elements,): their numbers in the whole mesh
+    outer_tets: int  # How many elements touch a shared node
+    multiplicity: Numbers  # int32 (own,): how many ranks hold each node
+    owners: Numbers  # int32 (own,): the lowest of these ranks
+    # The nodes shared with each other rank, int32, ascending in their global numbers as there.
+    # Ranks ascend.
     neighbours: Mapping[int, Numbers]
+    # As in :class:`haloscope.domain.tets.TetMesh`, of own elements and in own numbers, int32. Every
+    # rank has all names.
     boundaries: Mapping[str, Numbers]
     boundary_tets: Mapping[str, Numbers]
+    # Likewise, each triangle on the rank of the element that it looks away from.
     surfaces: Mapping[str, Numbers]
     surface_tets: Mapping[str, Numbers]
+    # Likewise.
     zones: Numbers
     zone_names: tuple[str, ...]
 
@@ -218,17 +156,7 @@ class NodePart:
 
 
 def node_part(mesh: TetMesh, shares: NodeShares, rank: int) -> NodePart:
-    """A rank's part of a mesh.
-
-    Parameters
-    ----------
-    mesh
-        All of it.
-    shares
-        Who holds which node, as :func:`share_nodes` finds it.
-    rank
-        Whose part is wanted.
-    """
+    """A rank's part of a mesh."""
     elements = np.flatnonzero(shares.parts == rank)
     tets = mesh.tets[elements]
     numbers = np.unique(tets)

@@ -36,48 +36,26 @@ _AROUND = ((0, 1), (1, -1), (1, 0), (1, 1))
 
 @dataclass(frozen=True)
 class OpeningPlane:
-    """An opening asked for by a plane.
-
-    Parameters
-    ----------
-    name
-        Name of the opening.
-    point
-        A point in the opening, in m.
-    normal
-        Direction out of the fluid, along an axis.
-    radius
-        All cross-sections that reach within this distance in m of the point belong to the opening;
-        without it the one at the point.
-    """
+    """An opening asked for by a plane."""
 
     name: str
-    point: tuple[float, float, float]
+    point: tuple[float, float, float]  # A point in the opening, in m
     normal: tuple[float, float, float]
+    # All cross-sections that reach within this distance in m of the point belong to the opening;
+    # without it the one at the point.
     radius: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """An opening of a lattice.
+    """An opening of a lattice."""
 
-    Attributes
-    ----------
-    name
-        As given.
-    axis, direction
-        Axis of its normal, and -1 or +1: the way out of the fluid along it.
-    plane
-        Coordinate of its points along the axis.
-    numbers
-        Raster numbers of its points, ascending.
-    """
-
-    name: str
+    name: str  # As given
+    # Axis of its normal, and -1 or +1: the way out of the fluid along it.
     axis: int
     direction: int
-    plane: int
-    numbers: Integers
+    plane: int  # Coordinate of its points along the axis
+    numbers: Integers  # Raster numbers of its points, ascending
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,30 +135,7 @@ def grid_of(surface: Surface, spacing: float, openings: Sequence[str | OpeningPl
 def cut_openings(
     runs: Runs, grid: Grid, surface: Surface, openings: Sequence[str | OpeningPlane]
 ) -> tuple[Runs, tuple[Opening, ...]]:
-    """End the fluid at openings.
-
-    Parameters
-    ----------
-    runs
-        Points inside the surface.
-    grid
-        Their box.
-    surface
-        Has the groups that are named.
-    openings
-        Groups of the surface, or planes.
-
-    Returns
-    -------
-    tuple
-        The points without the layer beyond each opening, and the openings. What that cuts off is
-        still there.
-
-    Raises
-    ------
-    InputError
-        An opening is not along an axis, not flat, outside the geometry, or meets another.
-    """
+    """End the fluid at openings."""
     found: list[Opening] = []
     for asked in openings:
         wanted = _wanted(asked, surface)

@@ -32,30 +32,15 @@ _SPARE_LOAD = 0.03
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Which part each element is in.
+    """Which part each element is in."""
 
-    Attributes
-    ----------
-    parts
-        int32 (elements,): of all elements, or of those that one rank of several has brought.
-    count
-        Number of parts.
-    method
-        ``graph`` (METIS) or ``coordinates`` (recursive bisection).
-    loads
-        Sum of the weights in each part.
-    edge_cut
-        Pairs of faces whose elements lie in different parts.
-    whole
-        Elements of the mesh.
-    """
-
+    # int32 (elements,): of all elements, or of those that one rank of several has brought.
     parts: NDArray[np.int32]
-    count: int
-    method: str
-    loads: Floats
-    edge_cut: int
-    whole: int
+    count: int  # Number of parts
+    method: str  # ``graph`` (METIS) or ``coordinates`` (recursive bisection)
+    loads: Floats  # Sum of the weights in each part
+    edge_cut: int  # Pairs of faces whose elements lie in different parts
+    whole: int  # Elements of the mesh
 
     @property
     def imbalance(self) -> float:
@@ -75,13 +60,7 @@ class Partition:
 
 
 def require_parts(parts: int, elements: int) -> None:
-    """Refuse fewer parts than one, or more than elements.
-
-    Raises
-    ------
-    InputError
-        Says how many are allowed.
-    """
+    """Refuse fewer parts than one, or more than elements."""
     if not 1 <= parts <= elements:
         raise InputError(
             f"{parts} parts are out of range for a mesh of {elements} elements; allowed are 1 "
@@ -92,17 +71,7 @@ def require_parts(parts: int, elements: int) -> None:
 def dual_graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Integers]:
     """Graph of elements that share faces, in compressed rows.
 
-    Parameters
-    ----------
-    neighbours
-        (elements, 6), as of a mesh.
-
-    Returns
-    -------
-    starts, neighbours, faces
-        The neighbours of element e are ``neighbours[starts[e]:starts[e + 1]]``, ascending;
-        `faces` says how many faces each shares with it. An element that is its own neighbour
-        across a periodic pair has no edge there.
+    `neighbours`: (elements, 6), as of a mesh.
     """
     count = len(neighbours)
     element = np.repeat(np.arange(count), FACES)
@@ -118,25 +87,10 @@ def partition(
 ) -> Partition:
     """Share the elements out.
 
-    Parameters
-    ----------
-    mesh
-        Its neighbours and centres are used.
-    parts
-        How many; none is left empty.
-    weights
-        Work of each element (elements,), above 0; None: all the same.
-    method
-        ``graph`` needs pymetis, ``coordinates`` does not; ``auto`` does what is possible and
-        keeps the one that cuts fewer faces at about the same imbalance.
-
-    Raises
-    ------
-    InputError
-        More parts than elements, or a weight that is not above 0.
-    MachineError
-        ``graph`` without pymetis.
+    `weights`: work of each element (elements,), above 0; None: all the same.
     """
+    # `method`: ``graph`` needs pymetis, ``coordinates`` does not; ``auto`` does what is possible
+    # and keeps the one that cuts fewer faces at about the same imbalance.
     require_parts(parts, mesh.count)
     if method not in METHODS:
         raise InputError(
@@ -160,19 +114,7 @@ def choose(
 ) -> Partition:
     """The best of some ways to share elements out, and of METIS unless only coordinates count.
 
-    Parameters
-    ----------
-    neighbours
-        (elements, 6), as of a mesh.
-    parts, load, method
-        As for :func:`partition`.
-    found
-        What else there is: names, and the part of each element.
-
-    Raises
-    ------
-    MachineError
-        ``graph`` without pymetis.
+    `neighbours`: (elements, 6), as of a mesh.
     """
     ways = [measure(name, neighbours, each, load, parts) for name, each in found]
     pymetis = None if method == "coordinates" else find_metis(required=method == "graph")
@@ -198,13 +140,7 @@ def measure(
 
 
 def find_metis(required: bool) -> Any | None:
-    """The package pymetis; None where it is not installed and not required.
-
-    Raises
-    ------
-    MachineError
-        It is required.
-    """
+    """The package pymetis; None where it is not installed and not required."""
     try:
         return importlib.import_module("pymetis")
     except ImportError:
@@ -221,20 +157,9 @@ def bisect(centres: Floats, parts: int, weights: Floats) -> NDArray[np.int32]:
 
     Each step sorts the elements along the longest side of the box around their centres and cuts
     where the weights are nearest to the shares of the two sides; every part gets an element.
-
-    Parameters
-    ----------
-    centres
-        (elements, 3).
-    parts
-        At most as many as elements.
-    weights
-        (elements,).
-
-    Returns
-    -------
-    array of int32 (elements,)
     """
+    # `centres`: (elements, 3).
+    # `weights`: (elements,).
     result = np.zeros(len(centres), np.int32)
     waiting = [(np.arange(len(centres)), 0, parts)]
     while waiting:

@@ -85,26 +85,7 @@ def join_periodic(
 ) -> HexMesh:
     """Make two outer surfaces each other's continuation.
 
-    Parameters
-    ----------
-    mesh
-        Where both names are outer surfaces.
-    first, second
-        Names whose faces are translated copies of each other.
-    translation
-        From the first to the second; None: the distance of the middles of their faces.
-    tolerance
-        Largest distance of two points that meet, in units of the face's shortest edge.
-
-    Returns
-    -------
-    HexMesh
-        The same with the faces joined and both names gone.
-
-    Raises
-    ------
-    InputError
-        A name is unknown, a face has no partner, or a partner's shape or side differs.
+    `tolerance`: largest distance of two points that meet, in units of the face's shortest edge.
     """
     for name in (first, second):
         if name not in mesh.boundary_names:

@@ -25,24 +25,13 @@ from haloscope.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """A triangulation of a plane domain.
+    """A triangulation of a plane domain."""
 
-    Attributes
-    ----------
-    points
-        (n, 2): x and y in m.
-    triangles
-        int64 (m, 3): points, counter-clockwise.
-    ranks
-        int64 (n,): in which order a prism's edges are looked at; equal ones go by their numbers.
-    edges
-        Pieces of the edge of the domain by name: int64 (k, 2), points.
-    """
-
-    points: Floats
-    triangles: Integers
+    points: Floats  # (n, 2): x and y in m
+    triangles: Integers  # int64 (m, 3): points, counter-clockwise
+    # int64 (n,): in which order a prism's edges are looked at; equal ones go by their numbers.
     ranks: Integers
-    edges: Mapping[str, Integers]
+    edges: Mapping[str, Integers]  # Pieces of the edge of the domain by name: int64 (k, 2), points
 
 
 def squares(numbers: Integers) -> Integers:
@@ -59,13 +48,8 @@ def pairs(line: Integers) -> Integers:
 def triangles_of_squares(corners: Integers, falling: NDArray[np.bool_]) -> Integers:
     """Cut quadrangles into two triangles each.
 
-    Parameters
-    ----------
-    corners
-        (n, 4): points, counter-clockwise.
-    falling
-        bool (n,): whether the cut runs from the second point to the fourth; otherwise it runs from
-        the first to the third.
+    `corners`: (n, 4): points, counter-clockwise; `falling`: bool (n,): whether the cut runs from
+    the second point to the fourth; otherwise it runs from the first to the third.
     """
     rising = corners[:, [[0, 1, 2], [0, 2, 3]]]
     other = corners[:, [[0, 1, 3], [1, 2, 3]]]
@@ -77,29 +61,7 @@ def draw_out(
 ) -> tuple[Floats, Integers, NamedTriangles]:
     """Draw a plane out along z.
 
-    Parameters
-    ----------
-    plane
-        What lies in it.
-    heights
-        Ascending z of the layers of nodes, in m.
-    ends
-        Names of the lower and the upper end; they may be those of edges, too.
-    mirrored
-        Cut the upper half of the layers like the lower half seen in a mirror; an odd layer in the
-        middle is cut like those below it.
-
-    Returns
-    -------
-    nodes, tets, named
-        As :func:`haloscope.domain.tets.make_tet_mesh` takes them; nodes of a layer follow each
-        other in the order of the plane's points. Names are those of the plane's edges, then
-        the ends.
-
-    Raises
-    ------
-    InputError
-        There would be 2^31 elements or more.
+    `heights`: ascending z of the layers of nodes, in m.
     """
     points, layers = len(plane.points), len(heights) - 1
     if 3 * len(plane.triangles) * layers >= MOST_ELEMENTS:

@@ -27,22 +27,14 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True)
 class Crossings:
-    """Crossings of lines along u with a surface, in no particular order.
+    """Crossings of lines along u with a surface, in no particular order."""
 
-    Attributes
-    ----------
-    u
-        Place on the line, shape (n,).
-    v, w
-        Line, shape (n,).
-    enters
-        Whether the line goes in there, toward larger u, through a triangle whose corners are
-        counter-clockwise seen from outside, shape (n,).
-    """
-
-    u: Floats
+    u: Floats  # Place on the line, shape (n,)
+    # Line, shape (n,).
     v: Integers
     w: Integers
+    # Whether the line goes in there, toward larger u, through a triangle whose corners are
+    # counter-clockwise seen from outside, shape (n,).
     enters: NDArray[np.bool_]
 
 
@@ -54,19 +46,8 @@ def crossings(
 ) -> Iterator[Crossings]:
     """Cross a surface with the lines of a lattice that run along the first axis.
 
-    Parameters
-    ----------
-    points
-        (u, v, w) in spacings of the lattice, shape (points, 3).
-    triangles
-        Shape (triangles, 3).
-    lines, planes
-        First v and w to look at, and the one after the last.
-
-    Yields
-    ------
-    Crossings
-        Those of some of the triangles.
+    `points`: (u, v, w) in spacings of the lattice, shape (points, 3); `triangles`: shape
+    (triangles, 3).
     """
     height = np.floor(points[:, 2]).astype(np.int64)[triangles]
     # Plane k lies between corners if the lowest is below it and the highest is not.

@@ -23,24 +23,12 @@ _WHOLE = 1e-6
 
 @dataclass(frozen=True)
 class Grid:
-    """A box of lattice points.
+    """A box of lattice points."""
 
-    Attributes
-    ----------
-    shape
-        Points along x, y, z.
-    origin
-        Position in m of the first point, shape (3,).
-    spacing
-        Distance between points in m.
-    periodic
-        Whether the box closes on itself along x, y, z.
-    """
-
-    shape: Triple
-    origin: Floats
-    spacing: float
-    periodic: Flags = (False, False, False)
+    shape: Triple  # Points along x, y, z
+    origin: Floats  # Position in m of the first point, shape (3,)
+    spacing: float  # Distance between points in m
+    periodic: Flags = (False, False, False)  # Whether the box closes on itself along x, y, z
 
 
 class Shape(Protocol):
@@ -98,17 +86,9 @@ def _require_length(name: str, length: float) -> None:
 
 @dataclass(frozen=True)
 class Box:
-    """A box from the origin of coordinates, as a channel between plates or a duct.
+    """A box from the origin of coordinates, as a channel between plates or a duct."""
 
-    Parameters
-    ----------
-    lengths
-        Along x, y, z, in m.
-    ends
-        Of each axis: walls, openings, or each other.
-    """
-
-    lengths: tuple[float, float, float]
+    lengths: tuple[float, float, float]  # Along x, y, z, in m
     ends: tuple[Ends, Ends, Ends]
 
     def __post_init__(self) -> None:
@@ -165,21 +145,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Tube:
-    """A straight round tube; its axis starts at the origin of coordinates.
+    """A straight round tube; its axis starts at the origin of coordinates."""
 
-    Parameters
-    ----------
-    radius, length
-        In m.
-    axis
-        0, 1 or 2: the axis of coordinates along which it lies.
-    ends
-        "open" or "periodic".
-    """
-
+    # In m.
     radius: float
     length: float
-    axis: int = 0
+    axis: int = 0  # 0, 1 or 2: the axis of coordinates along which it lies
     ends: Literal["open", "periodic"] = "periodic"
 
     def __post_init__(self) -> None:

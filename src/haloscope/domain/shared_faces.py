@@ -38,18 +38,10 @@ _SPREAD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0x243F6A8885A308D3))
 
 @dataclass(frozen=True, eq=False)
 class NamedQuads:
-    """Quadrilaterals that name faces with the same corners.
+    """Quadrilaterals that name faces with the same corners."""
 
-    Attributes
-    ----------
-    corners
-        int64 (n, 4): numbers of vertices, in any order.
-    names
-        int32 (n,): index into the mesh's `boundary_names`.
-    """
-
-    corners: Integers
-    names: NDArray[np.int32]
+    corners: Integers  # int64 (n, 4): numbers of vertices, in any order
+    names: NDArray[np.int32]  # int32 (n,): index into the mesh's `boundary_names`
 
 
 def connect_on_ranks(
@@ -60,33 +52,7 @@ def connect_on_ranks(
     vertices: int,
     quads: NamedQuads | None = None,
 ) -> ElementRows:
-    """Find what lies behind the faces of all ranks' elements; all ranks call this.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    mesh
-        This rank's elements, whose neighbours and orientations are not known yet. Its `boundaries`
-        and `boundary_names` count where no quads are given.
-    elements, whole
-        Their numbers, and how many elements all ranks have.
-    vertices
-        Numbers of vertices are below this.
-    quads
-        Names of faces, on any ranks, each face's on one; None on all of them: those of the mesh.
-
-    Returns
-    -------
-    ElementRows
-        As :func:`haloscope.domain.hexes.connect` finds them.
-
-    Raises
-    ------
-    InputError
-        Faces or names do not fit; the same on every rank, and without places: one rank with the
-        whole mesh can name them.
-    """
+    """Find what lies behind the faces of all ranks' elements; all ranks call this."""
     ordered = np.sort(mesh.vertices, axis=1)
     faulty = bool((ordered[:, 1:] == ordered[:, :-1]).any())
     del ordered

@@ -34,23 +34,6 @@ def read_mesh_on_ranks(
 
     Rank 0 holds what the file says while it gives that to the others. What is wrong with faces and
     pairs all ranks find together; then rank 0 alone connects the whole to say where.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    path, scale, conditions, materials
-        As for :func:`haloscope.domain.mesh_files.read_mesh`, which has the same elements. Rank 0 alone
-        has its notes.
-    pairs
-        Outer surfaces to be joined, as by :func:`haloscope.domain.periodic.join_periodic`.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    InputError
-        As of these two and :func:`haloscope.domain.hexes.check_boundaries`; the same on every rank.
     """
     require_meshio()
     file: list[FileCells] = []

@@ -47,23 +47,11 @@ def move(
 ) -> tuple[ElementRows, Ranks, list[np.ndarray]]:
     """Give elements that still lie in ranges to the ranks of a partition; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    part
-        This rank's range of elements, in any order.
-    to
-        The rank that gets each, (own,).
-    more
-        Further arrays (own, ...) that go with the elements.
-
-    Returns
-    -------
-    rows, ranks, more
-        The elements that this rank has now, ascending; the rank of what lies behind each of their
-        faces, (own, 6), -1 where nothing does; and what came with them.
+    `to`: the rank that gets each, (own,); `more`: further arrays (own, ...) that go with the
+    elements.
     """
+    # Returns: the elements that this rank has now, ascending; the rank of what lies behind each of
+    # their faces, (own, 6), -1 where nothing does; and what came with them.
     behind = part.behind
     element = behind // FACES
     ascending = np.argsort(part.elements, kind="stable")
@@ -91,21 +79,13 @@ def move(
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """A rank's elements and copies of what lies behind their faces on other ranks.
+    """A rank's elements and copies of what lies behind their faces on other ranks."""
 
-    Attributes
-    ----------
-    mesh
-        Own elements in the order of the part, and the copies behind them. A copy's neighbours are
-        own elements or none.
-    numbers
-        int64 (own + copies,): numbers in the whole mesh.
-    part
-        The own elements once more, as a part of `mesh`: its numbers of elements are those of `mesh`.
-    """
-
+    # Own elements in the order of the part, and the copies behind them. A copy's neighbours are own
+    # elements or none.
     mesh: HexMesh
-    numbers: Integers
+    numbers: Integers  # int64 (own + copies,): numbers in the whole mesh
+    # The own elements once more, as a part of `mesh`: its numbers of elements are those of `mesh`.
     part: MeshPart
 
     @property
@@ -119,16 +99,7 @@ def surroundings(
 ) -> Surroundings:
     """Look behind the faces of a rank's elements; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    part
-        This rank's elements.
-    ranks
-        The rank of what lies behind each face, (own, 6).
-    whole
-        Where the other ranks are not there: all elements; None: they are those of `part`.
+    `ranks`: the rank of what lies behind each face, (own, 6).
     """
     mesh, own, known = part.mesh, part.mesh.count, whole or part
     outside = part.partners >= 0

@@ -35,27 +35,6 @@ def node_part_on_ranks(
     """Make a mesh on rank 0 and give each rank its part; all ranks call this.
 
     Rank 0 holds the whole mesh, and one part at a time beside it.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    make
-        Makes or reads the mesh; called on rank 0 alone, where there are others.
-    method
-        How elements are shared out, as for :func:`haloscope.domain.node_parts.partition_tets`.
-
-    Returns
-    -------
-    part, lines
-        This rank's part; and, on rank 0, what there is to say of the mesh and of how it is
-        shared out.
-
-    Raises
-    ------
-    InputError, MachineError
-        What `make` raises, more ranks than elements, or ``graph`` without pymetis; the same on
-        every rank.
     """
     if not world.present or world.size == 1:
         mesh, shares, lines = _shared_out(make, world.size, method)

@@ -36,30 +36,10 @@ def partition_on_ranks(
 ) -> Partition:
     """Share the elements of all ranks out, one part a rank; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    part
-        This rank's range of the elements, in any order.
-    weights
-        Work of each of them (own,), above 0.
-    method
-        As for :func:`haloscope.domain.partition.partition`; above `largest_graph` elements
-        ``auto`` is ``coordinates``.
-    largest_graph
-        Elements.
-
-    Returns
-    -------
-    Partition
-        Its `parts` are those of the elements of `part`.
-
-    Raises
-    ------
-    InputError, MachineError
-        As of :func:`haloscope.domain.partition.partition`.
+    `weights`: work of each of them (own,), above 0.
     """
+    # `method`: as for :func:`haloscope.domain.partition.partition`; above `largest_graph` elements
+    # ``auto`` is ``coordinates``.
     require_parts(world.size, part.whole)
     metis = find_metis(required=method == "graph")
     if method == "auto" and (part.whole > largest_graph or world.any(metis is None)):
@@ -121,24 +101,10 @@ def bisect_on_ranks(
     """Recursive coordinate bisection of the elements of all ranks; all ranks call this.
 
     The cuts are those of :func:`haloscope.domain.partition.bisect`; weights are rounded to 2^-16.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    centres
-        (own, 3), of this rank's elements.
-    numbers
-        (own,), of the elements; they decide between equal centres.
-    weights
-        (own,).
-    parts
-        How many; by default one a rank.
-
-    Returns
-    -------
-    array of int32 (own,)
+    `centres`: (own, 3), of this rank's elements; `weights`: (own,).
     """
+    # `numbers`: (own,), of the elements; they decide between equal centres.
+    # `parts`: how many; by default one a rank.
     result = np.zeros(len(centres), np.int32)
     load = np.maximum(1, np.rint(weights / _WEIGHT_UNIT)).astype(np.int64)
     bits = _ascending_bits(centres)
@@ -184,19 +150,7 @@ def _longest_axes(world: World, places: Floats, of: Integers, groups: int) -> In
 
 
 class _Cuts:
-    """Finds where groups of elements, in the order of their keys, are to be cut.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    keys
-        Of this rank's elements, the first decides first; all of them together differ.
-    of, groups
-        The group of each element, and how many groups there are.
-    load
-        Work of each, whole numbers.
-    """
+    """Finds where groups of elements, in the order of their keys, are to be cut."""
 
     def __init__(
         self,
@@ -237,11 +191,8 @@ class _Cuts:
     def _search(self, row: int, target: Floats) -> tuple[NDArray[np.int8], Integers, Integers]:
         """The element of each group at which a sum reaches its target.
 
-        Returns
-        -------
-        side, below, at
-            Of each element -1, 0 or 1: before it, it, behind it; counts and loads of all before
-            it, and its own, (2, groups).
+        Returns: of each element -1, 0 or 1: before it, it, behind it; counts and loads of all
+        before it, and its own, (2, groups).
         """
         side = np.zeros(len(self._of), np.int8)
         below = np.zeros((2, self._groups), np.int64)

@@ -19,20 +19,6 @@ def join_periodic_on_ranks(world: World, rows: ElementRows, pair: PeriodicPair) 
     """Make two outer surfaces each other's continuation; all ranks call this.
 
     Rank 0 gathers the elements at the two surfaces, and no others.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    rows
-        This rank's elements.
-    pair
-        As for :func:`haloscope.domain.periodic.join_periodic`, which joins the same faces.
-
-    Raises
-    ------
-    InputError
-        As of that; the same on every rank. Elements are numbered as gathered.
     """
     mesh, (first, second, translation) = rows.mesh, pair
     numbers = [mesh.boundary_names.index(n) for n in (first, second) if n in mesh.boundary_names]

@@ -30,22 +30,13 @@ _MOST_ROUND = 0.25
 
 @dataclass(frozen=True, eq=False)
 class SurfaceEnd:
-    """A flat end of a vessel.
+    """A flat end of a vessel."""
 
-    Attributes
-    ----------
-    group
-        Name of the group that holds most of its area.
-    middle, normal
-        Position in m, and the direction out of the vessel, of length 1.
-    area
-        In m^2.
-    """
-
-    group: str
+    group: str  # Name of the group that holds most of its area
+    # Position in m, and the direction out of the vessel, of length 1.
     middle: Floats
     normal: Floats
-    area: float
+    area: float  # In m^2
 
     @property
     def diameter(self) -> float:
@@ -54,13 +45,7 @@ class SurfaceEnd:
 
 
 def flat_ends(surface: Surface) -> list[SurfaceEnd]:
-    """Flat compact parts of a surface with sharp edges all around, the largest first.
-
-    Parameters
-    ----------
-    surface
-        Its triangles face outward.
-    """
+    """Flat compact parts of a surface with sharp edges all around, the largest first."""
     triangles = surface.triangles.astype(np.int64)
     count, points = len(triangles), len(surface.points)
     areas = np.linalg.norm(surface.normals, axis=1)
@@ -116,21 +101,11 @@ def vessel_direction(
 ) -> Floats | None:
     """Direction in which a vessel goes beside an opening; None where its wall does not tell.
 
-    The normals of a tube's wall have no component along its axis: it is the direction of the least second
-    moment of the normals around the vessel, on planes a little inside the opening.
-
-    Parameters
-    ----------
-    surface
-        Its triangles face outward.
-    middle, normal, radius
-        Of the opening; the normal, of length 1, points out of the vessel. In m.
-
-    Returns
-    -------
-    ndarray or None
-        Of length 1, its sign that of `normal`.
+    The normals of a tube's wall have no component along its axis: it is the direction of the least
+    second moment of the normals around the vessel, on planes a little inside the opening.
     """
+    # `middle`, `normal`, `radius`: of the opening; the normal, of length 1, points out of the
+    # vessel. In m.
     areas = np.linalg.norm(surface.normals, axis=1)
     units = surface.normals / np.where(areas > 0, areas, 1.0)[:, None]
     moments = np.zeros((3, 3))

@@ -34,23 +34,9 @@ def read_surface(
 
     Groups are the solids of a text STL file, or the groups (``g``) and objects (``o``) of an OBJ
     file; triangles outside any are in the group 'wall', as are all of a binary STL file.
-
-    Parameters
-    ----------
-    path
-        A file whose name ends in .stl or .obj.
-    scale
-        Factor from the file's unit of length to m.
-    tolerance
-        Distance in m within which points are one; without it 1e-6 of the bounding box's diagonal.
-    unit
-        Of lengths and places in messages.
-
-    Raises
-    ------
-    InputError
-        The file is not there, is damaged, or holds no triangles.
     """
+    # `tolerance`: distance in m within which points are one; without it 1e-6 of the bounding box's
+    # diagonal.
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")

@@ -50,12 +50,10 @@ class Vessel:
 
 
 def cone_distances(positions: Floats, a: Floats, b: Floats, ra: float, rb: float) -> Floats:
-    """Distance of positions (..., 3) from a round cone, negative inside.
-
-    The cone is the union of the spheres around the points from a to b whose radius goes linearly
-    from ra to rb. In the plane through the axis the nearest sphere is found by moving along the
-    axis by the slope of the wall.
-    """
+    """Distance of positions (..., 3) from a round cone, negative inside."""
+    # The cone is the union of the spheres around the points from a to b whose radius goes linearly
+    # from ra to rb. In the plane through the axis the nearest sphere is found by moving along the
+    # axis by the slope of the wall.
     axis = b - a
     length = float(np.linalg.norm(axis))
     to = positions - a
@@ -84,21 +82,11 @@ def blended(one: Floats, other: Floats, width: float) -> Floats:
 def vessels_surface(vessels: Sequence[Vessel], length: float, step: float | None = None) -> Surface:
     """Make the surface around vessels between x = 0 and a length.
 
-    Parameters
-    ----------
-    vessels
-        One of them begins at x = 0, the others begin on an earlier one; those that end at x =
-        length become outlets, in their order.
-    length
-        In m.
-    step
-        About the length of the triangles' sides in m; without it an eighth of the least diameter.
-
-    Returns
-    -------
-    Surface
-        With groups 'wall', 'inlet' and 'outlet', or 'outlet-1', 'outlet-2' ... if there are several.
+    `length`: in m; `step`: about the length of the triangles' sides in m; without it an eighth of
+    the least diameter.
     """
+    # Returns: with groups 'wall', 'inlet' and 'outlet', or 'outlet-1', 'outlet-2' ... if there are
+    # several.
     least = min(float(vessel.radii.min()) for vessel in vessels)
     if not (least > 0 and length > 0 and math.isfinite(length)):
         raise InputError(f"radius = {least:g} m, length = {length:g} m: both must be above 0")
@@ -170,12 +158,8 @@ def _field(
 def tube(radius: float, length: float, step: float | None = None) -> Surface:
     """Make a straight round tube along x from the origin.
 
-    Parameters
-    ----------
-    radius, length
-        In m.
-    step
-        About the length of the triangles' sides in m; without it an eighth of the diameter.
+    `radius`, `length`: in m; `step`: about the length of the triangles' sides in m; without it an
+    eighth of the diameter.
     """
     line = np.array([[-2 * radius, 0.0, 0.0], [length + 2 * radius, 0.0, 0.0]])
     return vessels_surface([Vessel(line, np.full(2, radius))], length, step)
@@ -199,29 +183,12 @@ def bifurcation(
 ) -> Surface:
     """Make a vessel along x that parts into two in the plane of x and y.
 
-    Parameters
-    ----------
-    radius
-        Of the parent, in m; those of the daughters follow from Murray's law.
-    parent_length
-        From the inlet to where it parts, in m.
-    daughter_length
-        From there to the outlets along the centre lines, in m.
-    split
-        Share of the first daughter in the cubes of the radii.
-    angle
-        Of each daughter with the parent where they part, in radians; they bend back to x as
-        parabolas.
-    step
-        About the length of the triangles' sides in m; without it an eighth of the least diameter.
-    unit
-        In which messages give lengths.
-
-    Raises
-    ------
-    InputError
-        An angle or lengths that are not possible, or daughters that end too near to each other.
+    `radius`: of the parent, in m; those of the daughters follow from Murray's law; `parent_length`:
+    from the inlet to where it parts, in m.
     """
+    # `daughter_length`: from there to the outlets along the centre lines, in m.
+    # `step`: about the length of the triangles' sides in m; without it an eighth of the least
+    # diameter.
     radii = murray_radii(radius, split)
     if not (0 < angle < math.pi / 2 and daughter_length > 0 and parent_length > 0):
         raise InputError(
@@ -272,21 +239,12 @@ def tree(
 
     The cross-section of the whole is halved again and again, along y and z in turn; each part
     belongs to one branch and its daughters, so that vessels do not meet again.
-
-    Parameters
-    ----------
-    radius
-        Of the first vessel, in m; the others follow from Murray's law.
-    length
-        Of the first vessel along x, in m; later ones are shorter as they would be narrower if all
-        parted evenly, by 2^(-1/3) from one generation to the next.
-    generations
-        How often vessels part, 1 to 8.
-    seed
-        Number from which the places and ratios of branches are drawn: the same, the same tree.
-    step
-        About the length of the triangles' sides in m; without it an eighth of the least diameter.
     """
+    # `radius`: of the first vessel, in m; the others follow from Murray's law.
+    # `length`: of the first vessel along x, in m; later ones are shorter as they would be narrower
+    # if all parted evenly, by 2^(-1/3) from one generation to the next.
+    # `step`: about the length of the triangles' sides in m; without it an eighth of the least
+    # diameter.
     if not 1 <= generations <= _MOST_GENERATIONS:
         raise InputError(
             f"generations = {generations} is out of range; 1 to {_MOST_GENERATIONS} are allowed"

@@ -15,36 +15,22 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Orientation:
-    """The triangles to turn.
+    """The triangles to turn."""
 
-    Attributes
-    ----------
-    turned
-        Triangles that face another way than most of their connected part by area, (triangles,).
-    twisted
-        A triangle of a part that cannot be oriented, as of a Moebius strip; None without one.
-    """
-
+    # Triangles that face another way than most of their connected part by area, (triangles,).
     turned: Flags
+    # A triangle of a part that cannot be oriented, as of a Moebius strip; None without one.
     twisted: int | None
 
 
 def orientation(triangles: Integers, areas: NDArray[np.float64], points: int) -> Orientation:
     """Find the triangles that face another way than their neighbours.
 
-    Triangles are neighbours across edges that exactly two of them share. Each triangle is two nodes of a
-    graph, as it is and turned; an edge joins the two pairs of nodes that face the same way. A part is then
-    two components that mirror each other, and one if it is twisted.
-
-    Parameters
-    ----------
-    triangles
-        Points of each, (triangles, 3).
-    areas
-        Of the triangles.
-    points
-        How many points there are.
+    `triangles`: points of each, (triangles, 3).
     """
+    # Triangles are neighbours across edges that exactly two of them share. Each triangle is two
+    # nodes of a graph, as it is and turned; an edge joins the two pairs of nodes that face the same
+    # way. A part is then two components that mirror each other, and one if it is twisted.
     count = len(triangles)
     tail = triangles.ravel()
     head = np.roll(triangles, -1, axis=1).ravel()

@@ -21,16 +21,7 @@ _ON_PLANE = 1e-6
 
 
 def walls_of(lattice: Lattice, surface: Surface) -> Surface:
-    """The surface less the caps of openings.
-
-    Parameters
-    ----------
-    lattice
-        Made from the surface.
-    surface
-        Caps are the groups that openings are named after, and for openings on planes the triangles
-        that close the vessel there.
-    """
+    """The surface less the caps of openings."""
     caps = np.zeros(len(surface.triangles), bool)
     for opening in lattice.openings:
         if opening.name in surface.names:

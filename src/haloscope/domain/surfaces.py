@@ -31,33 +31,16 @@ _MOST_LOOPS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A surface of triangles.
+    """A surface of triangles."""
 
-    Attributes
-    ----------
-    points
-        Positions in m, shape (points, 3).
-    triangles
-        Points of each triangle, counter-clockwise seen from outside, shape (triangles, 3).
-    groups
-        Group of each triangle, shape (triangles,).
-    names
-        Names of the groups.
-    notices
-        What was mended when the surface was made, one line each.
-    file
-        Where it was read from, for messages; empty where it was not.
-    unit
-        Of lengths and places in messages.
-    """
-
-    points: Floats
+    points: Floats  # Positions in m, shape (points, 3)
+    # Points of each triangle, counter-clockwise seen from outside, shape (triangles, 3).
     triangles: NDArray[np.int32]
-    groups: NDArray[np.int32]
-    names: tuple[str, ...]
-    notices: tuple[str, ...] = ()
-    file: str = ""
-    unit: LengthUnit = METRE
+    groups: NDArray[np.int32]  # Group of each triangle, shape (triangles,)
+    names: tuple[str, ...]  # Names of the groups
+    notices: tuple[str, ...] = ()  # What was mended when the surface was made, one line each
+    file: str = ""  # Where it was read from, for messages; empty where it was not
+    unit: LengthUnit = METRE  # Of lengths and places in messages
 
     @property
     def of_file(self) -> str:
@@ -89,13 +72,7 @@ class Surface:
         return float(np.einsum("ij,ij->i", corners[:, 0], self.normals).sum() / 3)
 
     def group(self, name: str) -> Integers:
-        """Triangles of a group.
-
-        Raises
-        ------
-        InputError
-            There is no such group.
-        """
+        """Triangles of a group."""
         if name not in self.names:
             known = f"groups are {', '.join(self.names)}"
             if len(self.names) == 1:
@@ -110,24 +87,14 @@ class Surface:
 
 @dataclass(frozen=True)
 class SurfaceCheck:
-    """What `check` has found.
+    """What `check` has found."""
 
-    Attributes
-    ----------
-    faults
-        One line each; empty for a closed surface without bad triangles.
-    leaks
-        The faults that let a fluid out: edges met by an odd number of triangles.
-    parts
-        How many parts of the surface do not touch.
-    oriented
-        Whether triangles that meet face the same way, so that crossings tell how often a point is
-        inside.
-    """
-
-    faults: tuple[str, ...]
+    faults: tuple[str, ...]  # One line each; empty for a closed surface without bad triangles
+    # The faults that let a fluid out: edges met by an odd number of triangles.
     leaks: tuple[str, ...]
-    parts: int
+    parts: int  # How many parts of the surface do not touch
+    # Whether triangles that meet face the same way, so that crossings tell how often a point is
+    # inside.
     oriented: bool
 
 
@@ -141,22 +108,12 @@ def make_surface(
 ) -> Surface:
     """Build a surface from triangles that do not know their neighbours.
 
-    Points closer than the tolerance become one, triangles that collapse by that are dropped, those that
-    face another way than most of their part are turned, and all if the surface encloses a negative volume.
-
-    Parameters
-    ----------
-    corners
-        Positions in m, shape (triangles, 3, 3): triangle, corner, component.
-    groups
-        Group of each triangle, shape (triangles,).
-    names
-        Names of the groups.
-    tolerance
-        Distance within which points are one; without it 1e-6 of the bounding box's diagonal.
-    file, unit
-        As the surface keeps them.
+    `corners`: positions in m, shape (triangles, 3, 3): triangle, corner, component; `groups`: group
+    of each triangle, shape (triangles,).
     """
+    # Points closer than the tolerance become one, triangles that collapse by that are dropped,
+    # those that face another way than most of their part are turned, and all if the surface
+    # encloses a negative volume.
     corners = np.asarray(corners, np.float64)
     groups = np.asarray(groups, np.int32)
     points, triangles = merged(corners.reshape(-1, 3), tolerance)
@@ -186,13 +143,7 @@ def make_surface(
 
 
 def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
-    """Turn the triangles that face another way than most of their part, and report it.
-
-    Raises
-    ------
-    InputError
-        A part has one side only; says where.
-    """
+    """Turn the triangles that face another way than most of their part, and report it."""
     areas = np.linalg.norm(surface.normals, axis=1)
     facing = orientation(surface.triangles.astype(np.int64), areas, len(surface.points))
     if facing.twisted is not None:
@@ -218,17 +169,8 @@ def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
 def merged(points: Floats, tolerance: float | None = None) -> tuple[Floats, Integers]:
     """Make one of points that lie together.
 
-    Parameters
-    ----------
-    points
-        Shape (n, 3).
-    tolerance
-        Distance within which points are one; without it 1e-6 of the bounding box's diagonal.
-
-    Returns
-    -------
-    tuple
-        The points left, shape (m, 3), and which of them each given point became, shape (n,).
+    `points`: shape (n, 3); Returns: the points left, shape (m, 3), and which of them each given
+    point became, shape (n,).
     """
     if not len(points):
         return points, np.empty(0, np.int64)
@@ -277,18 +219,7 @@ def _mix(cells: Integers) -> NDArray[np.uint64]:
 
 
 def check(surface: Surface) -> SurfaceCheck:
-    """Look for what keeps a surface from enclosing a volume.
-
-    Parameters
-    ----------
-    surface
-        Points that lie together must be one, as `make_surface` sees to.
-
-    Returns
-    -------
-    SurfaceCheck
-        Each fault says how many there are, where the first is and what to do.
-    """
+    """Look for what keeps a surface from enclosing a volume."""
     triangles = surface.triangles.astype(np.int64)
     count = len(surface.points)
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
@@ -358,26 +289,14 @@ def _loops(surface: Surface, edges: Integers) -> str:
 
 
 def require_closed(surface: Surface) -> None:
-    """Refuse a surface that leaks.
-
-    Raises
-    ------
-    InputError
-        Some edge is met by an odd number of triangles; says where.
-    """
+    """Refuse a surface that leaks."""
     leaks = check(surface).leaks
     if leaks:
         raise InputError(f"the surface{surface.of_file} leaks: " + "; ".join(leaks))
 
 
 def require_ends(surface: Surface, names: Sequence[str]) -> None:
-    """Refuse as openings groups that go around a vessel, as its wall does, instead of across it.
-
-    Raises
-    ------
-    InputError
-        Names such a group, and those that are flat.
-    """
+    """Refuse as openings groups that go around a vessel, as its wall does, instead of across it."""
     for name in names:
         if _flatness(surface, name) >= _FLAT_MEANT:
             continue

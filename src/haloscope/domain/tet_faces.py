@@ -26,21 +26,13 @@ _MOST_IN_ONE_KEY = 2**21
 
 @dataclass(frozen=True, eq=False)
 class NamedTriangles:
-    """Triangles that name faces with the same nodes.
+    """Triangles that name faces with the same nodes."""
 
-    Attributes
-    ----------
-    corners
-        int64 (n, 3): nodes, in any order.
-    numbers
-        int32 (n,): index into `names`.
-    names
-        Of surfaces.
-    """
-
+    # int64 (n, 3): nodes, in any order.
     corners: Integers = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    # int32 (n,): index into `names`.
     numbers: Numbers = field(default_factory=lambda: np.empty(0, np.int32))
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # Of surfaces
 
 
 def named_triangles(triangles: Mapping[str, ArrayLike]) -> NamedTriangles:

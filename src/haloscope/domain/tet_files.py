@@ -36,31 +36,12 @@ def read_tets(
     conditions: Collection[str] = (),
     settings: Collection[str] = (),
 ) -> TetMesh:
-    """Read a mesh of tetrahedra.
-
-    Surfaces are named by the physical groups (Gmsh) of the file's triangles, zones by those of its
-    tetrahedra. A group without a name goes by its number: so do all in VTK files, whose groups are
-    the cell data ``gmsh:physical``, ``CellEntityIds``, ``region`` or ``material``. A face or element
-    in several groups goes to the smallest for which the case has a condition or a setting, else to
-    the smallest; `TetMesh.notes` says so.
-
-    Parameters
-    ----------
-    path
-        A file whose name ends in .msh (Gmsh 2.2 or 4.1), .vtu or .vtk.
-    scale
-        Factor from the file's unit of length to m.
-    conditions, settings
-        Surfaces and zones that the case names.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    InputError
-        The file cannot be read, or holds other volume cells than tetrahedra with straight edges;
-        or they make no mesh (see :func:`haloscope.domain.tets.make_tet_mesh`).
-    """
+    """Read a mesh of tetrahedra."""
+    # Surfaces are named by the physical groups (Gmsh) of the file's triangles, zones by those of
+    # its tetrahedra. A group without a name goes by its number: so do all in VTK files, whose
+    # groups are the cell data ``gmsh:physical``, ``CellEntityIds``, ``region`` or ``material``. A
+    # face or element in several groups goes to the smallest for which the case has a condition or a
+    # setting, else to the smallest; `TetMesh.notes` says so.
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
@@ -87,24 +68,6 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
     """Write a mesh with its names; those of VTK files are numbers, from 1 in the mesh's order.
 
     Elements are written zone after zone.
-
-    Parameters
-    ----------
-    mesh
-        All of it.
-    path
-        The file; its name should end in .msh, .vtu or .vtk.
-    form
-        Gmsh's format 2.2 or 4.1, or VTK's XML or legacy one.
-    binary
-        Of Gmsh files: otherwise they are text, of all digits. Those of VTK are always binary.
-
-    Raises
-    ------
-    MachineError
-        meshio is not installed.
-    InputError
-        The format is unknown, or the file cannot be written.
     """
     if form not in _FORMS:
         raise InputError(f"mesh format '{form}' is unknown; allowed are {', '.join(_FORMS)}")

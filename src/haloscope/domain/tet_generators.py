@@ -29,24 +29,9 @@ def tet_box(
     """Box of bricks, each cut into Kuhn's six tetrahedra around its diagonal.
 
     Boundaries are ``x_low``, ``x_high``, ``y_low``, ..., ``z_high``. Nodes count along x first.
-
-    Parameters
-    ----------
-    cells
-        Bricks along x, y, z.
-    lower, upper
-        Corners in m.
-    grading
-        Size of the last brick over that of the first along each axis.
-    shape
-        Moves nodes (n, 3) to where they shall be: stretched, bent or twisted boxes.
-
-    Raises
-    ------
-    InputError
-        No cells, corners in the wrong order, a grading out of range, or a shape that leaves
-        elements without volume or turns some of them inside out.
+    `shape`: moves nodes (n, 3) to where they shall be: stretched, bent or twisted boxes.
     """
+    # `lower`, `upper`: corners in m.
     require_counts("cells", cells)
     if not all(
         math.isfinite(low) and math.isfinite(high) and low < high
@@ -68,12 +53,7 @@ def tet_box_of_planes(
 ) -> TetMesh:
     """Box cut by given planes; otherwise as :func:`tet_box`.
 
-    Parameters
-    ----------
-    planes
-        Ascending coordinates along x, y, z in m, ends included.
-    shape
-        As for :func:`tet_box`.
+    `planes`: ascending coordinates along x, y, z in m, ends included.
     """
     lines = [np.asarray(along, np.float64) for along in planes]
     for name, line in zip("xyz", lines, strict=True):
@@ -108,34 +88,18 @@ def cylinder_channel(
 ) -> TetMesh:
     """Channel with a cylinder across it, of the DFG benchmarks 3D-1Z, 3D-2Z and 3D-3Z.
 
-    2.5 m x 0.41 m x 0.41 m with an axis along z at (0.5, 0.2), D = 0.1 m: Schaefer and Turek,
-    "Benchmark computations of laminar flow around a cylinder", 1996, Fig. 1. Boundaries are
-    ``inlet`` (x = 0), ``outlet`` (x = 2.5 m), ``walls`` (the other four sides) and ``cylinder``.
-
-    Rays from the axis and rings of graded thickness fill the square block around the cylinder;
-    rows of quadrangles continue it up and down the channel. Both halves, above and below the axis,
-    and both halves along z, are cut like mirror images, so that cutting alone makes no lift. A
-    resolution of 14 with 15 layers makes 118,440 elements, one of 29 makes 978,924 (smallest SICN
-    0.20 and 0.19, medians 0.60 and 0.59).
-
-    Parameters
-    ----------
-    resolution
-        Cells from wall to wall, and on each quarter of the cylinder.
-    layers
-        Layers of cells along z; by default as many as `resolution`.
-    rings
-        Rings of cells around the cylinder; by default as many as `resolution`.
-    growth
-        Thickness of the outermost ring over the innermost.
-    stretch
-        Length of the last cell before the outlet over the first behind the block.
-
-    Raises
-    ------
-    InputError
-        A number is out of range.
+    `layers`: layers of cells along z; by default as many as `resolution`; `rings`: rings of cells
+    around the cylinder; by default as many as `resolution`.
     """
+    # 2.5 m x 0.41 m x 0.41 m with an axis along z at (0.5, 0.2), D = 0.1 m: Schaefer and Turek,
+    # "Benchmark computations of laminar flow around a cylinder", 1996, Fig. 1. Boundaries are
+    # ``inlet`` (x = 0), ``outlet`` (x = 2.5 m), ``walls`` (the other four sides) and ``cylinder``.
+    #
+    # Rays from the axis and rings of graded thickness fill the square block around the cylinder;
+    # rows of quadrangles continue it up and down the channel. Both halves, above and below the
+    # axis, and both halves along z, are cut like mirror images, so that cutting alone makes no
+    # lift. A resolution of 14 with 15 layers makes 118,440 elements, one of 29 makes 978,924
+    # (smallest SICN 0.20 and 0.19, medians 0.60 and 0.59).
     layers = resolution if layers is None else layers
     cells = ChannelCells(resolution, resolution if rings is None else rings, growth, stretch)
     _require_layers(cells, layers)
@@ -155,26 +119,13 @@ def cylinder_slice(
 ) -> TetMesh:
     """Thin slice of a channel around a cylinder, for flow in a plane: the DFG benchmark 2D-2.
 
-    2.2 m x 0.41 m with an axis at (0.2, 0.2), D = 0.1 m: Schaefer and Turek, 1996, Fig. 2.
-    Boundaries are ``inlet``, ``outlet``, ``walls`` (y = 0 and 0.41 m), ``cylinder``, ``back``
-    (z = 0) and ``front``. Otherwise it is cut as :func:`cylinder_channel`; its block around the
-    cylinder begins at the inlet.
-
-    Parameters
-    ----------
-    resolution, rings, growth, stretch
-        As for :func:`cylinder_channel`.
-    layers
-        Layers of cells along z.
-    thickness
-        Along z, in m; by default as many times the channel's height over `resolution` as there
-        are layers.
-
-    Raises
-    ------
-    InputError
-        A number is out of range.
+    `thickness`: along z, in m; by default as many times the channel's height over `resolution` as
+    there are layers.
     """
+    # 2.2 m x 0.41 m with an axis at (0.2, 0.2), D = 0.1 m: Schaefer and Turek, 1996, Fig. 2.
+    # Boundaries are ``inlet``, ``outlet``, ``walls`` (y = 0 and 0.41 m), ``cylinder``, ``back`` (z
+    # = 0) and ``front``. Otherwise it is cut as :func:`cylinder_channel`; its block around the
+    # cylinder begins at the inlet.
     cells = ChannelCells(resolution, resolution if rings is None else rings, growth, stretch)
     _require_layers(cells, layers)
     plane = channel_plane(cells, BLOCK, 2.2)

@@ -31,30 +31,15 @@ _REGULAR = np.linalg.inv(
 
 @dataclass(frozen=True, eq=False)
 class TetQuality:
-    """Shape of the elements of a mesh.
+    """Shape of the elements of a mesh."""
 
-    Attributes
-    ----------
-    volumes
-        Smallest and largest volume, and their sum, in m^3.
-    sicn
-        Inverse condition number of each element, as Gmsh's SICN: 1 is regular, 0 is flat.
-    angles
-        Smallest and largest dihedral angle of each element in degrees, (elements, 2).
-    smallest
-        Quality below which an element is a sliver.
-    slivers
-        These elements, the worst first.
-    sliver_centres
-        Means of their corners, (n, 3).
-    """
-
-    volumes: tuple[float, float, float]
+    volumes: tuple[float, float, float]  # Smallest and largest volume, and their sum, in m^3
+    # Inverse condition number of each element, as Gmsh's SICN: 1 is regular, 0 is flat.
     sicn: Floats
-    angles: Floats
-    smallest: float
-    slivers: Integers
-    sliver_centres: Floats
+    angles: Floats  # Smallest and largest dihedral angle of each element in degrees, (elements, 2)
+    smallest: float  # Quality below which an element is a sliver
+    slivers: Integers  # These elements, the worst first
+    sliver_centres: Floats  # Means of their corners, (n, 3)
 
     def describe(self) -> str:
         """Some lines for a report."""
@@ -74,19 +59,10 @@ class TetQuality:
 
 
 def tet_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality:
-    """Look at the shape of all elements.
-
-    The quality is that of Knupp, "Algebraic mesh quality metrics", SIAM J. Sci. Comput. 23, 2001:
-    3 over the product of the Frobenius norms of A and its inverse, where A maps the regular
-    tetrahedron to the element.
-
-    Parameters
-    ----------
-    mesh
-        Its elements are right-handed.
-    smallest
-        Elements of a lower quality are named as slivers.
-    """
+    """Look at the shape of all elements."""
+    # The quality is that of Knupp, "Algebraic mesh quality metrics", SIAM J. Sci. Comput. 23, 2001:
+    # 3 over the product of the Frobenius norms of A and its inverse, where A maps the regular
+    # tetrahedron to the element.
     sicn, angles = np.empty(mesh.count), np.empty((mesh.count, 2))
     for begin in range(0, mesh.count, _AT_ONCE):
         some = slice(begin, begin + _AT_ONCE)
@@ -108,20 +84,7 @@ def tet_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality
 def check_quality(
     mesh: TetMesh, smallest: float = SMALLEST_QUALITY, key: str = "the smallest quality"
 ) -> TetQuality:
-    """Refuse a mesh with slivers; otherwise as :func:`tet_quality`.
-
-    Parameters
-    ----------
-    mesh, smallest
-        See :func:`tet_quality`.
-    key
-        Where users give the smallest quality.
-
-    Raises
-    ------
-    InputError
-        Names the worst slivers with their places and counts them.
-    """
+    """Refuse a mesh with slivers; otherwise as :func:`tet_quality`."""
     found = tet_quality(mesh, smallest)
     if len(found.slivers):
         raise InputError(

@@ -38,41 +38,22 @@ class TetMesh:
     """Tetrahedra, what lies behind their faces, and names. See `tet_geometry` for conventions.
 
     Made by :func:`make_tet_mesh`.
-
-    Attributes
-    ----------
-    nodes
-        float64 (nodes, 3): places in m. Each belongs to an element.
-    tets
-        int64 (elements, 4): nodes of the corners.
-    neighbours
-        int32 (elements, 4): element behind each face, or -1.
-    boundaries
-        Outer surfaces by name: int64 (n, 3), nodes of triangles that look outwards. Each face at
-        the edge of the mesh is in one of them.
-    boundary_tets
-        The element of each of these triangles, int64 (n,).
-    surfaces, surface_tets
-        Named surfaces inside the mesh, likewise: their triangles look away from the element in the
-        zone of the lower number; within a zone, from the element of the lower number.
-    zones
-        int32 (elements,): index into `zone_names`.
-    zone_names
-        Names of the volumes.
-    notes
-        What was changed in the given mesh, a line each, for the user.
     """
 
-    nodes: Floats
-    tets: Integers
-    neighbours: Numbers
+    nodes: Floats  # float64 (nodes, 3): places in m. Each belongs to an element.
+    tets: Integers  # int64 (elements, 4): nodes of the corners
+    neighbours: Numbers  # int32 (elements, 4): element behind each face, or -1
+    # Outer surfaces by name: int64 (n, 3), nodes of triangles that look outwards. Each face at the
+    # edge of the mesh is in one of them.
     boundaries: Mapping[str, Integers]
-    boundary_tets: Mapping[str, Integers]
+    boundary_tets: Mapping[str, Integers]  # The element of each of these triangles, int64 (n,)
+    # Named surfaces inside the mesh, likewise: their triangles look away from the element in the
+    # zone of the lower number; within a zone, from the element of the lower number.
     surfaces: Mapping[str, Integers]
     surface_tets: Mapping[str, Integers]
-    zones: Numbers
-    zone_names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    zones: Numbers  # int32 (elements,): index into `zone_names`
+    zone_names: tuple[str, ...]  # Names of the volumes
+    notes: tuple[str, ...] = ()  # What was changed in the given mesh, a line each, for the user
 
     @property
     def count(self) -> int:
@@ -90,13 +71,7 @@ class TetMesh:
         return tet_centres(self.nodes, self.tets)
 
     def triangles(self, name: str) -> Integers:
-        """Triangles (n, 3) of an outer surface.
-
-        Raises
-        ------
-        InputError
-            There is none of this name: lists those that there are.
-        """
+        """Triangles (n, 3) of an outer surface."""
         if name not in self.boundaries:
             raise InputError(
                 f"'{name}' is not in the mesh; its boundaries are {', '.join(self.boundaries)}"
@@ -119,29 +94,11 @@ def make_tet_mesh(
 ) -> TetMesh:
     """Make a mesh: check the elements, find what lies behind their faces, and name the edge.
 
-    Nodes that no element uses are dropped. In elements that are numbered left-handed, corners 2 and 3
-    change places. `TetMesh.notes` says so.
-
-    Parameters
-    ----------
-    nodes
-        (nodes, 3): places in m.
-    tets
-        (elements, 4): nodes of the corners.
-    named
-        Triangles that name faces, in any order of their nodes. Faces that turn out to lie inside
-        go to `TetMesh.surfaces`; names that no face bears are left out.
-    zones, zone_names
-        As in `TetMesh`; without `zones` all elements are in the first.
-
-    Raises
-    ------
-    InputError
-        A node that is not there or not a number, a node twice in an element, an element without
-        volume, a face of more than two elements, two elements on one
-        side of a face, parts that do not hang together, a named triangle that is no face, a face
-        with two names, or faces at the edge without a name.
+    Nodes that no element uses are dropped. In elements that are numbered left-handed, corners 2 and
+    3 change places. `TetMesh.notes` says so.
     """
+    # `nodes`: (nodes, 3): places in m.
+    # `tets`: (elements, 4): nodes of the corners.
     places = np.ascontiguousarray(nodes, np.float64)
     corners = np.ascontiguousarray(tets, np.int64)
     triangles = named if isinstance(named, NamedTriangles) else named_triangles(named)

@@ -44,28 +44,16 @@ _FINER, _MOST_TRIED = 0.95, 3e7
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Fluid points of a lattice; walls lie between them and their missing neighbours.
+    """Fluid points of a lattice; walls lie between them and their missing neighbours."""
 
-    Attributes
-    ----------
-    grid
-        The box of points: shape, origin, spacing, periodic axes. Point (i, j, k) is at
-        origin + spacing * (i, j, k).
-    runs
-        The fluid points of the whole, as runs of raster numbers; the same on every rank.
-    openings
-        Inlets and outlets in the order asked for; their points are fluid points.
-    slab
-        First plane z of this rank, and the one after its last.
-    notices
-        What the user should know, one line each.
-    """
-
+    # The box of points: shape, origin, spacing, periodic axes. Point (i, j, k) is at origin +
+    # spacing * (i, j, k).
     grid: Grid
-    runs: Runs
+    runs: Runs  # The fluid points of the whole, as runs of raster numbers; the same on every rank
+    # Inlets and outlets in the order asked for; their points are fluid points.
     openings: tuple[Opening, ...]
-    slab: tuple[int, int]
-    notices: tuple[str, ...] = ()
+    slab: tuple[int, int]  # First plane z of this rank, and the one after its last
+    notices: tuple[str, ...] = ()  # What the user should know, one line each
 
     @property
     def shape(self) -> Triple:
@@ -136,32 +124,10 @@ def voxelise(
 ) -> Lattice:
     """Fill a geometry with lattice points. Collective over the ranks.
 
-    Parameters
-    ----------
-    geometry
-        A closed surface, or a shape.
-    spacing
-        Distance between points in m.
-    openings
-        Of a surface: names of its flat groups, or planes. A shape has its own.
-    least_across
-        Fewest points across a vessel.
-    world
-        The ranks that share the work; without it this process alone.
-    unit
-        In which messages give lengths of a shape; a surface has its own.
-
-    Returns
-    -------
-    Lattice
-        With this rank's slab of planes z.
-
-    Raises
-    ------
-    InputError
-        The surface leaks, an opening is not along an axis or outside the geometry, or the spacing
-        is too coarse. On all ranks alike.
+    `geometry`: a closed surface, or a shape; `spacing`: distance between points in m; `openings`:
+    of a surface: names of its flat groups, or planes. A shape has its own.
     """
+    # `unit`: in which messages give lengths of a shape; a surface has its own.
     world = world or World()
     if not (math.isfinite(spacing) and spacing > 0):
         raise InputError(f"spacing = {spacing:g} m is out of range; a length above 0 is needed")
@@ -173,17 +139,7 @@ def voxelise(
 
 
 def inside_runs(surface: Surface, grid: Grid, start: int, stop: int) -> Runs:
-    """Points of a slab of a grid that lie inside a closed surface, by the parity of crossings.
-
-    Parameters
-    ----------
-    surface
-        Closed; where it overlaps itself an even number of times is outside.
-    grid
-        Box of lattice points.
-    start, stop
-        First plane z and the one after the last.
-    """
+    """Points of a slab of a grid that lie inside a closed surface, by the parity of crossings."""
     return Runs.between(grid.shape, _toggles(surface, grid, start, stop)[0])
 
 

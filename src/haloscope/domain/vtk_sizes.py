@@ -42,13 +42,7 @@ def largest_unpacked(size: int) -> int:
 
 
 def check_vtk(path: Path) -> None:
-    """Refuse a legacy VTK file with counts that it cannot hold.
-
-    Raises
-    ------
-    InputError
-        Says which count is wrong, or that there is no unstructured grid.
-    """
+    """Refuse a legacy VTK file with counts that it cannot hold."""
     size = path.stat().st_size
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if b"UNSTRUCTURED_GRID" not in text[:_HEAD].upper():
@@ -69,11 +63,6 @@ def check_vtu(path: Path) -> None:
     """Refuse a .vtu file that would unfold to more than its counts of points and cells allow.
 
     Packed blocks are unfolded piece by piece and dropped; memory is bounded by a piece.
-
-    Raises
-    ------
-    InputError
-        Names the array, or what is not read.
     """
     root, appended = _parse(path)
     compressor = root.get("compressor")

@@ -29,18 +29,11 @@ _SMALL = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class WallDistances:
-    """Signed distances at points near walls.
+    """Signed distances at points near walls."""
 
-    Attributes
-    ----------
-    numbers
-        Raster numbers of the points, ascending, on both sides of walls, shape (points,).
-    distances
-        In m, positive inside, shape (points,).
-    """
-
+    # Raster numbers of the points, ascending, on both sides of walls, shape (points,).
     numbers: Integers
-    distances: Floats
+    distances: Floats  # In m, positive inside, shape (points,)
 
 
 def wall_distances(
@@ -48,22 +41,8 @@ def wall_distances(
 ) -> WallDistances:
     """Measure how far lattice points are from the nearest wall.
 
-    Parameters
-    ----------
-    lattice
-        Made from the geometry.
-    geometry
-        Caps of the surface that are openings of the lattice are no walls.
-    reach
-        Distance in m up to which points are listed.
-    box
-        First point along x, y, z to look at, and the one after the last, within the lattice's box;
-        without it the slab of the lattice.
-
-    Returns
-    -------
-    WallDistances
-        Exact for the triangles, or for the shape. Walls beyond a periodic side are not seen.
+    `reach`: distance in m up to which points are listed; Returns: exact for the triangles, or for
+    the shape. Walls beyond a periodic side are not seen.
     """
     nx, ny, _ = lattice.shape
     low, high = box or ((0, 0, lattice.slab[0]), (nx, ny, lattice.slab[1]))

@@ -28,18 +28,11 @@ LEAST_FRACTION = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class WallLinks:
-    """Points with links that meet a wall.
+    """Points with links that meet a wall."""
 
-    Attributes
-    ----------
-    numbers
-        Raster numbers of the points, ascending, shape (points,).
-    fractions
-        Part of each link that lies within the fluid, in (0, 1], and 0 for a link that meets no
-        wall; shape (points, directions).
-    """
-
-    numbers: Integers
+    numbers: Integers  # Raster numbers of the points, ascending, shape (points,)
+    # Part of each link that lies within the fluid, in (0, 1], and 0 for a link that meets no wall;
+    # shape (points, directions).
     fractions: Floats
 
 
@@ -48,19 +41,8 @@ def wall_links(
 ) -> WallLinks:
     """Find the fractions of links at which walls are met, for the points of the lattice's slab.
 
-    Parameters
-    ----------
-    lattice
-        Made from the geometry.
-    geometry
-        Caps of the surface that are openings of the lattice are no walls.
-    directions
-        Links of a point in spacings, each along one axis or along two at once, shape (n, 3).
-
-    Returns
-    -------
-    WallLinks
-        A link across an opening's plane, out of the fluid, is no wall link.
+    `directions`: links of a point in spacings, each along one axis or along two at once, shape (n,
+    3).
     """
     missing = [_missing(lattice, direction) for direction in directions]
     numbers = np.sort(np.concatenate(missing))
@@ -78,24 +60,11 @@ def link_fractions(
 ) -> Floats:
     """Fractions of given links at which walls are met.
 
-    Parameters
-    ----------
-    lattice
-        Made from the geometry.
-    geometry
-        Caps of the surface that are openings of the lattice are no walls.
-    numbers
-        Raster numbers of the fluid points at which the links begin, of any slab, shape (links,).
-    links
-        In spacings, from the points to neighbours that are no fluid, each along one axis or along
-        two at once, shape (links, 3).
-
-    Returns
-    -------
-    array of shape (links,)
-        In (0, 1]. A link that meets no wall, as it may be at the rim of an opening, has that of
-        the same link one plane before the opening, or else 0.5.
+    `numbers`: raster numbers of the fluid points at which the links begin, of any slab, shape
+    (links,).
     """
+    # `links`: in spacings, from the points to neighbours that are no fluid, each along one axis or
+    # along two at once, shape (links, 3).
     found = _met(lattice, geometry, numbers, links)
     # The cross-section of an opening is that of the plane before it.
     strides = (1, lattice.shape[0], lattice.shape[0] * lattice.shape[1])

@@ -10,17 +10,11 @@ from haloscope.exchange.world import World
 
 
 class AbsentWorld(World):
-    """Rank 0 of a number of ranks of one host, without MPI and without the others.
+    """Rank 0 of a number of ranks of one host, without MPI and without the others."""
 
-    Every collective is answered at once: the others have sent what this rank has sent, or nothing
-    in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and for
-    nothing that computes.
-
-    Parameters
-    ----------
-    size
-        Number of ranks.
-    """
+    # Every collective is answered at once: the others have sent what this rank has sent, or nothing
+    # in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and
+    # for nothing that computes.
 
     library = "no MPI (ranks that are not there)"
     present = False

@@ -24,13 +24,7 @@ class BlockFields:
     """Where the values of fields on a grid lie: in space, on ranks, in files.
 
     A field as a whole has the shape (nz, ny, nx); a rank's own values that of its block.
-
-    Parameters
-    ----------
-    world, blocks
-        The ranks and what each owns.
-    spacing
-        Distances of nodes in m.
+    `spacing`: distances of nodes in m.
     """
 
     def __init__(self, world: World, blocks: Blocks, spacing: tuple[float, float, float]) -> None:
@@ -79,13 +73,7 @@ class BlockFields:
         return iter(())
 
     def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
-        """Refuse a point outside.
-
-        Raises
-        ------
-        InputError
-            Names the axis and what is allowed.
-        """
+        """Refuse a point outside."""
         nodes = self._blocks.nodes
         for axis, (x, h, n) in enumerate(zip(position, self._spacing, nodes, strict=True)):
             limit = h * (n - 1)
@@ -112,19 +100,7 @@ class BlockFields:
         vectors: Mapping[str, Sequence[str]],
         time: float,
     ) -> None:
-        """Write fields as VTKHDF, gathered on rank 0 some planes at a time.
-
-        Parameters
-        ----------
-        path
-            The file.
-        values
-            Gives this rank's own values of each field.
-        vectors
-            Fields that become one vector, by its name; missing components are 0.
-        time
-            Of the fields; goes into the file.
-        """
+        """Write fields as VTKHDF, gathered on rank 0 some planes at a time."""
         from haloscope.io.vtkhdf import ImageWriter
 
         with contextlib.ExitStack() as stack:
@@ -182,26 +158,7 @@ def arrays_of(
     *,
     axis: int,
 ) -> Iterator[tuple[str, int, np.ndarray]]:
-    """What goes to a file: scalars and vectors piece by piece, each array made before its first.
-
-    Parameters
-    ----------
-    fields
-        Where the values lie.
-    values
-        Gives this rank's own values of each field.
-    vectors
-        Fields that become one vector, by its name; missing components are 0.
-    writer
-        On rank 0 the file; None on other ranks, which must go through it, too.
-    axis
-        Where components stand.
-
-    Yields
-    ------
-    name, begin, part
-        On rank 0 alone.
-    """
+    """What goes to a file: scalars and vectors piece by piece, each array made before its first."""
     components = {name for group in vectors.values() for name in group}
     groups = {name: (name,) for name in values if name not in components}
     for array, names in {**groups, **vectors}.items():

@@ -54,30 +54,7 @@ def open_exchange(
     graphs: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Exchange:
-    """Open the exchange of a plan; all ranks call this.
-
-    Parameters
-    ----------
-    world, device, plan, dtype, stream
-        As for :class:`Exchange` and :func:`open_transport`.
-    transport
-        Name of a transport, or ``auto``: those that work here are timed with this plan and the
-        fastest on the slowest rank is kept.
-    state
-        An array to time with, whose values may change where the plan receives; one is made
-        where there is none.
-    graphs
-        Time transports that can be captured in a graph, as they will be used.
-    tell
-        Is told in one line, on every rank, what was measured or what took the place of what.
-
-    Raises
-    ------
-    InputError
-        The plans of two ranks do not match, or the transport does not suit the device.
-    MachineError
-        The transport cannot be used here.
-    """
+    """Open the exchange of a plan; all ranks call this."""
     return open_by_name(
         world,
         device,

@@ -38,19 +38,8 @@ def _relative(cut: Region, start: tuple[int, ...]) -> tuple[slice, slice, slice]
 def collect(world: World, blocks: Blocks, owned: np.ndarray, region: Region) -> np.ndarray | None:
     """Gather a region of a field on rank 0.
 
-    Parameters
-    ----------
-    world, blocks
-        The ranks and what each owns.
-    owned
-        This rank's owned values, shape (nz, ny, nx) of its block.
-    region
-        Global nodes along x, y, z to gather.
-
-    Returns
-    -------
-    array or None
-        On rank 0 the values, shape (z, y, x) of the region; None elsewhere.
+    `owned`: this rank's owned values, shape (nz, ny, nx) of its block; Returns: on rank 0 the
+    values, shape (z, y, x) of the region; None elsewhere.
     """
     mine = blocks.block(world.rank)
     cut = _overlap(mine.start, mine.stop, region)
@@ -76,17 +65,7 @@ def collect(world: World, blocks: Blocks, owned: np.ndarray, region: Region) -> 
 def node_values(world: World, blocks: Blocks, owned: np.ndarray, nodes: list[Triple]) -> np.ndarray:
     """Values of single nodes on every rank, exactly as their owners hold them.
 
-    Parameters
-    ----------
-    world, blocks, owned
-        As for :func:`collect`.
-    nodes
-        Global node numbers (x, y, z).
-
-    Returns
-    -------
-    array
-        One float64 a node.
+    `nodes`: global node numbers (x, y, z); Returns: one float64 a node.
     """
     mine = blocks.block(world.rank)
     values = np.zeros(len(nodes))

@@ -26,21 +26,11 @@ _LARGEST_INT = 2**31 - 1
 
 @dataclass(frozen=True)
 class Placement:
-    """Where values lie in a flat array: field f of position p at first + p stride + f field_stride.
+    """Where values lie in a flat array: field f of position p at first + p stride + f field_stride."""
 
-    Attributes
-    ----------
-    first
-        Index of field 0 of position 0.
-    stride
-        Distance between two positions.
-    field_stride
-        Distance between two fields.
-    """
-
-    first: int
-    stride: int
-    field_stride: int
+    first: int  # Index of field 0 of position 0
+    stride: int  # Distance between two positions
+    field_stride: int  # Distance between two fields
 
     def values(self, positions: int, fields: int) -> int:
         """Values that an array must have for a number of positions."""
@@ -52,19 +42,7 @@ class Placement:
 def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> None:
     """Refuse an array that does not fit, which would be read or written beyond its end.
 
-    Parameters
-    ----------
-    array
-        Device array.
-    dtype, values
-        What it must hold, and at least how many.
-    what
-        The exchange that it is given to, for the message.
-
-    Raises
-    ------
-    ValueError
-        It is of another type, too short, or has gaps.
+    `dtype`, `values`: what it must hold, and at least how many.
     """
     held = array.nbytes // array.itemsize
     if array.dtype != dtype or held < values:
@@ -80,17 +58,8 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> 
 class Copies(Packed, ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
-    `regions` are the phases that are told of: packing, sending, what needs no message, waiting,
-    and putting results in place.
-
-    Parameters
-    ----------
-    device, dtype, transport, stream
-        As for :class:`haloscope.exchange.exchange.Exchange`.
-    sharing, order
-        Who shares what, and the order of shares in messages.
-    fields, placement
-        How many fields go together, and where they lie.
+    `regions` are the phases that are told of: packing, sending, what needs no message, waiting, and
+    putting results in place.
     """
 
     regions = GATHER, SEND, _WITHIN, WAIT, SCATTER
@@ -138,13 +107,8 @@ class Copies(Packed, ABC):
     def finish(self, state: Array, into: Array | None = None) -> None:
         """Do what needs no message, wait for the messages, and put the results in place.
 
-        Parameters
-        ----------
-        state
-            The array that was started with; what is shared in it has been left alone.
-        into
-            An array of the same layout that gets the results; `state` itself by default.
-            Positions without other copies are left as they are.
+        `into`: an array of the same layout that gets the results; `state` itself by default.
+        Positions without other copies are left as they are.
         """
         target = state if into is None else into
         within, after = self._bound_scatter(state, target, self._under_way)

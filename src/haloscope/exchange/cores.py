@@ -12,14 +12,12 @@ from haloscope.exchange.world import World
 def threads_of_rank(world: World) -> int:
     """Threads of this rank where nothing says how many; all ranks call this.
 
-    Launchers give each rank cores of its own, or let all that they start on a host run on all of its cores.
-    Then these share them: more threads than cores hold each other up at the end of every loop.
-
-    Returns
-    -------
-    int
-        What ``OMP_NUM_THREADS`` says; else this rank's part of the cores that it may run on, at least 1.
+    Returns: what ``OMP_NUM_THREADS`` says; else this rank's part of the cores that it may run on,
+    at least 1.
     """
+    # Launchers give each rank cores of its own, or let all that they start on a host run on all of
+    # its cores. Then these share them: more threads than cores hold each other up at the end of
+    # every loop.
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     # Hosts may have the same name, but not the same memory.
     together = min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)

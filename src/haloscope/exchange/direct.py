@@ -19,39 +19,20 @@ _LAYOUT = 8  # numbers that tell a layout
 
 
 class DirectHalo:
-    """Where the ghosts of the neighbours lie, for a kernel that fills them as it computes.
+    """Where the ghosts of the neighbours lie, for a kernel that fills them as it computes."""
 
-    For GPUs of one host. A step reads one of two arrays and writes the other, and its ghosts in
-    the neighbours' arrays with it. Flags count the steps of which a neighbour's ghosts have
-    arrived. A block of threads that reads ghosts waits for them first; as what has come from a
-    neighbour also says that it has read what it got before, two arrays are enough.
-
-    Parameters
-    ----------
-    world, device, block, layout
-        The ranks, and where this one's values lie.
-    states
-        The two arrays, made by :meth:`Device.shared_zeros`.
-
-    Raises
-    ------
-    MachineError
-        The driver does not share memory between these ranks, or rows of blocks next to each
-        other in a plane are not of one length; the same on every rank.
-
-    Attributes
-    ----------
-    epoch
-        One counter on the device: steps that were done; the kernel counts.
-    arrivals
-        Counters on the device for the kernel's own use: one for each side, and one for all.
-    """
+    # For GPUs of one host. A step reads one of two arrays and writes the other, and its ghosts in
+    # the neighbours' arrays with it. Flags count the steps of which a neighbour's ghosts have
+    # arrived. A block of threads that reads ghosts waits for them first; as what has come from a
+    # neighbour also says that it has read what it got before, two arrays are enough.
 
     def __init__(
         self, world: World, device: Device, block: Block, layout: Layout, states: Sequence[Array]
     ) -> None:
         self._block, self._layout, self._size = block, layout, states[0].itemsize
+        # One counter on the device: steps that were done; the kernel counts.
         self.epoch = device.zeros((1,), np.int64)
+        # Counters on the device for the kernel's own use: one for each side, and one for all.
         self.arrivals = device.zeros((len(SIDES) + 1,), np.int64)
         self._flags = device.shared_zeros((len(SIDES) * _FLAG_STRIDE,), np.int64)
         shared = [device.share(array) for array in (*states, self._flags)]
@@ -85,22 +66,7 @@ class DirectHalo:
             raise MachineError(faults[0])
 
     def cut(self, side: Side, turn: int) -> tuple[int, int, int, int]:
-        """What a kernel needs to know of a side.
-
-        Parameters
-        ----------
-        side
-            A side.
-        turn
-            Which of the arrays is written.
-
-        Returns
-        -------
-        base, plane, mine, theirs
-            The address in the neighbour's array that stands for this block's first owned node
-            (rows and fields lie as far apart as here), its distance between planes in values, the
-            flag to wait for and the one to raise; zeros where there is no neighbour.
-        """
+        """What a kernel needs to know of a side."""
         rank = self._block.neighbours.get(side)
         if rank is None:
             return (0, 0, 0, 0)

@@ -13,31 +13,12 @@ _WORDS = 6
 
 
 class DirectRows:
-    """Where the rows of other ranks arrive, and where theirs is to go, for GPUs of one host.
+    """Where the rows of other ranks arrive, and where theirs is to go, for GPUs of one host."""
 
-    A kernel stores this rank's row in all others' memory, raises a flag there, waits for the flags
-    of the others' rows, and reads these. Rows have two places each, for even and for odd exchanges:
-    as all ranks give a row each time, a row that has come says that the one before was read.
-
-    Parameters
-    ----------
-    world, device
-        The ranks; all of them make one together.
-    count
-        Numbers of a row, in double precision, few enough for a block of threads to send.
-
-    Attributes
-    ----------
-    boxes
-        For each rank, on the device, (ranks, 6): addresses of the places there for this rank's row
-        in even and in odd exchanges and of its flag, which counts exchanges, then the same of what
-        comes from there; zeros for this rank.
-
-    Raises
-    ------
-    MachineError
-        The driver does not share memory between these ranks; the same on every rank.
-    """
+    # A kernel stores this rank's row in all others' memory, raises a flag there, waits for the
+    # flags of the others' rows, and reads these. Rows have two places each, for even and for odd
+    # exchanges: as all ranks give a row each time, a row that has come says that the one before was
+    # read.
 
     def __init__(self, world: World, device: Device, count: int) -> None:
         others = [rank for rank in range(world.size) if rank != world.rank]
@@ -50,4 +31,7 @@ class DirectRows:
         slots = zip(self._transport.outgoing, self._transport.incoming, strict=True)
         for rank, (there, here) in zip(others, slots, strict=True):
             boxes[rank] = there.even, there.odd, there.flags, here.even, here.odd, here.flags
+        # For each rank, on the device, (ranks, 6): addresses of the places there for this rank's
+        # row in even and in odd exchanges and of its flag, which counts exchanges, then the same of
+        # what comes from there; zeros for this rank.
         self.boxes = device.from_host(boxes)

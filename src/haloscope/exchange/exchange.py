@@ -23,27 +23,13 @@ _COLUMNS = 12
 
 
 class Exchange(Copying):
-    """Repeated exchange of the same boxes of one or several arrays of one layout.
+    """Repeated exchange of the same boxes of one or several arrays of one layout."""
 
-    Contract: every rank of the world makes its exchange from plans that match (each send has
-    its receive), calls `start` and `finish` in turn and in the same order, and leaves the boxes
-    that go out alone from `start` to `finish`. What comes in is in place for kernels launched
-    after `finish` on the same stream. One message goes to each neighbour; a rank may be its own
-    neighbour. Values are copied, never added, so results do not depend on the order of arrival.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    plan
-        Who sends what to whom.
-    dtype
-        Type of the values.
-    transport
-        How messages travel; :func:`haloscope.exchange.choice.open_exchange` opens one by name.
-    stream
-        Stream of the device on which the exchange takes place; None: the main one.
-    """
+    # Contract: every rank of the world makes its exchange from plans that match (each send has its
+    # receive), calls `start` and `finish` in turn and in the same order, and leaves the boxes that
+    # go out alone from `start` to `finish`. What comes in is in place for kernels launched after
+    # `finish` on the same stream. One message goes to each neighbour; a rank may be its own
+    # neighbour. Values are copied, never added, so results do not depend on the order of arrival.
 
     regions = _PACK, _UNPACK
 

@@ -38,20 +38,20 @@ OPERATIONS = {"sum": "SUM", "min": "MINIMUM", "max": "MAXIMUM"}
 
 
 class GatherScatter(Copies):
-    """Repeated combination of all copies of each value, with the result in all copies.
+    """Repeated combination of all copies of each value, with the result in all copies."""
 
-    Contract: all ranks call `start` and `finish` in turn and in the same order, and leave values
-    that are shared alone in between. What `finish` gives is in place for kernels launched after it
-    on the same stream. One message goes to each rank that shares a value, with all fields in it.
-
-    A rank combines its own copies in the order of their positions; what comes to it from others
-    and its own part are then combined in the order of ranks. So all copies get the same bits, on
-    all ranks, and the same on every run. Sums do depend, in their last bits, on which rank holds
-    which copy. The least and greatest values do not, but for the sign of a zero; a NaN among the
-    copies gives a NaN.
-
-    Made by :func:`open_gather_scatter`.
-    """
+    # Contract: all ranks call `start` and `finish` in turn and in the same order, and leave values
+    # that are shared alone in between. What `finish` gives is in place for kernels launched after
+    # it on the same stream. One message goes to each rank that shares a value, with all fields in
+    # it.
+    #
+    # A rank combines its own copies in the order of their positions; what comes to it from others
+    # and its own part are then combined in the order of ranks. So all copies get the same bits, on
+    # all ranks, and the same on every run. Sums do depend, in their last bits, on which rank holds
+    # which copy. The least and greatest values do not, but for the sign of a zero; a NaN among the
+    # copies gives a NaN.
+    #
+    # Made by :func:`open_gather_scatter`.
 
     def __init__(
         self,
@@ -104,15 +104,7 @@ class GatherScatter(Copies):
                 self._bound_meeting(state, target, _named(operation))
 
     def start(self, state: Array, operation: str = "sum") -> None:
-        """Pack what this rank's copies come to and begin to send it.
-
-        Parameters
-        ----------
-        state
-            The array that holds all fields.
-        operation
-            ``sum``, ``min`` or ``max``.
-        """
+        """Pack what this rank's copies come to and begin to send it."""
         self._start(state, _named(operation))
 
     def swap(self, state: Array, operation: str = "sum", into: Array | None = None) -> None:
@@ -176,14 +168,6 @@ class Pairing(Copies):
 
     Contract and messages are those of :class:`GatherScatter`. Values are copied, never changed, so
     results are the same bits with any ranks. Made by :func:`open_pairing`.
-
-    Parameters
-    ----------
-    device, sharing, order, fields, placement, dtype, transport, stream
-        As for :class:`haloscope.exchange.copies.Copies`.
-    across_only
-        Leave pairs within this rank to a caller who reads the other copy directly
-        (:attr:`Sharing.partners`).
     """
 
     def __init__(
@@ -287,28 +271,10 @@ def open_gather_scatter(
 ) -> GatherScatter | FieldByField[GatherScatter]:
     """Open the combination of all copies of values; all ranks call this.
 
-    Parameters
-    ----------
-    world, device, dtype, transport, state, stream, graphs, tell
-        As for :func:`haloscope.exchange.choice.open_exchange`.
-    ids
-        A whole number for each value position of this rank, in any shape; 0 or less: nobody's. Or
-        what :func:`find_sharing` has made of them.
-    fields
-        Values at each position.
-    placement
-        Where they lie; by default field after field, each as long as `ids`.
-    fields_together
-        Send all fields in one message; otherwise one message for each, in the order of the numbers.
-
-    Raises
-    ------
-    InputError
-        `ids` are not whole numbers of 64 bits, `fields` or `dtype` is not possible, two ranks give
-        different numbers of fields, or the transport does not suit the device.
-    MachineError
-        The transport cannot be used here.
+    `ids`: a whole number for each value position of this rank, in any shape; 0 or less: nobody's.
+    Or what :func:`find_sharing` has made of them.
     """
+    # `placement`: where they lie; by default field after field, each as long as `ids`.
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
     opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)
     return opening.open(GatherScatter, fields, placement, fields_together)
@@ -330,20 +296,7 @@ def open_pairing(
     fields_together: bool = True,
     across_only: bool = False,
 ) -> Pairing | FieldByField[Pairing]:
-    """Open the swap between the two copies of each value; all ranks call this.
-
-    Parameters
-    ----------
-    world, device, ids, fields, dtype, transport, placement, state, stream, graphs, tell
-        As for :func:`open_gather_scatter`.
-    fields_together, across_only
-        As for :func:`open_gather_scatter` and :class:`Pairing`.
-
-    Raises
-    ------
-    InputError, MachineError
-        As :func:`open_gather_scatter`; and numbers occur once or more than twice.
-    """
+    """Open the swap between the two copies of each value; all ranks call this."""
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
     check_pairs(world, sharing)
     opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)

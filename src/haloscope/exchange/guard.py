@@ -41,12 +41,10 @@ _SWEEP_SECONDS = 0.3
 
 
 def go_on_guarded() -> None:
-    """Go on in a child process, with this one as its guard, where that names ranks that die.
-
-    That is under Hydra and under `launch.launch`; other launchers name such a rank themselves.
-    Call this before any thread is started and before MPI is loaded, whose set-up a fork would
-    break; it does nothing after that.
-    """
+    """Go on in a child process, with this one as its guard, where that names ranks that die."""
+    # That is under Hydra and under `launch.launch`; other launchers name such a rank themselves.
+    # Call this before any thread is started and before MPI is loaded, whose set-up a fork would
+    # break; it does nothing after that.
     environment = os.environ
     wanted = "MPI_LOCALNRANKS" in environment or "HALOSCOPE_LAUNCHED" in environment
     too_late = threading.active_count() > 1 or "mpi4py.MPI" in sys.modules

@@ -12,30 +12,15 @@ from haloscope.exchange.plan import Box, Message, Plan
 
 @dataclass(frozen=True)
 class Layout:
-    """How the fields of a block lie in one flat array.
+    """How the fields of a block lie in one flat array."""
 
-    Attributes
-    ----------
-    shape
-        Owned nodes along x, y, z.
-    strides
-        Distance between neighbours along x, y, z, in values.
-    first
-        Index of the first owned node within a field.
-    field_stride
-        Distance between the starts of two fields.
-    ghosts
-        Ghost layers that are allocated around the owned nodes along x, y, z.
-    axes
-        Axes from the one whose nodes lie side by side in memory to the one whose nodes lie
-        furthest apart; of one order on all ranks.
-    """
-
-    shape: Triple
-    strides: Triple
-    first: int
-    field_stride: int
-    ghosts: Triple
+    shape: Triple  # Owned nodes along x, y, z
+    strides: Triple  # Distance between neighbours along x, y, z, in values
+    first: int  # Index of the first owned node within a field
+    field_stride: int  # Distance between the starts of two fields
+    ghosts: Triple  # Ghost layers that are allocated around the owned nodes along x, y, z
+    # Axes from the one whose nodes lie side by side in memory to the one whose nodes lie furthest
+    # apart; of one order on all ranks.
     axes: Triple = (0, 1, 2)
 
 
@@ -45,27 +30,6 @@ def halo_plan(
     """Plan that fills the ghost layers of a block from its neighbours, sides only.
 
     Edges and corners stay as they are: star stencils do not read them.
-
-    Parameters
-    ----------
-    block
-        The block and its neighbours.
-    layout
-        Where its values lie.
-    widths
-        Layers to exchange of each field, 0 for a field that is not exchanged.
-    axes
-        Axes whose sides are exchanged.
-
-    Returns
-    -------
-    Plan
-        One message a neighbour, also where a neighbour lies on both sides.
-
-    Raises
-    ------
-    InputError
-        A width is larger than the ghost layers or than the block.
     """
     for side in block.neighbours:
         thickness = min(layout.ghosts[side.axis], layout.shape[side.axis])

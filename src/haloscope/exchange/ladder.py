@@ -53,25 +53,7 @@ def open_halo(
     stream: Any = None,
     tell: Callable[[str], None] | None = None,
 ) -> Exchange | SeveralExchanges | UnpackedExchange | None:
-    """Open the exchange that fills a block's ghost layers; all ranks call this.
-
-    Parameters
-    ----------
-    world, device, block, layout
-        The ranks, and where this one's values lie.
-    widths
-        Layers that each field's stencil needs.
-    states
-        The arrays that will be exchanged.
-    choices
-        Transport, and the rung of the ladder.
-    stream, tell
-        As for :func:`open_exchange`.
-
-    Returns
-    -------
-    Exchange, or None where no rank has a neighbour
-    """
+    """Open the exchange that fills a block's ghost layers; all ranks call this."""
     if choices.widths == "uniform":
         widths = [max(widths)] * len(widths)
     packed = PACKED_AXES[choices.packing]

@@ -47,15 +47,7 @@ _SLURM_SPECIAL_STEPS = 0xFFFFFFF0
 
 
 def started_by_launcher() -> bool:
-    """Tell whether this process is already a rank that some launcher started.
-
-    Returns
-    -------
-    bool
-        True under mpiexec, under srun with several tasks, under PALS and Flux. False in a shell
-        that Slurm gave to the user (``salloc``, ``srun --pty``), although that is a Slurm step of
-        one task and has PMI's variables: from there ranks may still be started.
-    """
+    """Tell whether this process is already a rank that some launcher started."""
     environment = os.environ
     if any(name in environment for name in _RANK_VARIABLES):
         return True
@@ -88,39 +80,14 @@ def launch(
 ) -> int:
     """Run ``haloscope ARGUMENTS`` on several ranks and wait until they have ended.
 
-    SIGTERM and SIGINT reach every rank as one SIGTERM, and the ranks are then given all the time
-    that they take, since a checkpoint may be long. A second Ctrl-C ends them at once.
-
-    Which rank it was that a signal ended, such as that of the system where memory ran out, is
-    told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
-
-    Parameters
-    ----------
-    ranks : int
-        How many ranks, at least 1.
-    arguments : sequence of str
-        What follows ``haloscope`` on the command line of each rank.
-    threads_per_rank : int
-        OMP_NUM_THREADS of each rank, at least 1.
-    environment : mapping of str to str, optional
-        Further variables for the ranks.
-    hosts, per_host : optional
-        Where the ranks go, see `start_command`.
-
-    Returns
-    -------
-    int
-        The exit code that mpiexec gives, which is that of the ranks where they end in order; 1
-        where a signal ended a rank of this host; 128 and the signal's number where a signal ended
-        mpiexec itself.
-
-    Raises
-    ------
-    InputError
-        Where ranks or threads_per_rank is below 1; for hosts and per_host see `start_command`.
-    MachineError
-        Where no launcher fits mpi4py's MPI, see `find_mpiexec`.
+    `ranks`: how many ranks, at least 1; `threads_per_rank`: OMP_NUM_THREADS of each rank, at least
+    1.
     """
+    # SIGTERM and SIGINT reach every rank as one SIGTERM, and the ranks are then given all the time
+    # that they take, since a checkpoint may be long. A second Ctrl-C ends them at once.
+    #
+    # Which rank it was that a signal ended, such as that of the system where memory ran out, is
+    # told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
     for name, number in (("ranks", ranks), ("threads_per_rank", threads_per_rank)):
         if number < 1:
             raise InputError(f"{name} is {number}; it must be 1 or more")
@@ -165,18 +132,7 @@ def launch(
 
 
 def descendants(ancestor: int) -> list[int]:
-    """List the processes of this machine that stem from one, which is not listed itself.
-
-    Parameters
-    ----------
-    ancestor : int
-        A process number.
-
-    Returns
-    -------
-    list of int
-        Parents before their children; empty where the system has no ``/proc``.
-    """
+    """List the processes of this machine that stem from one, which is not listed itself."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         parent = _parent_of(int(folder.name))
@@ -192,27 +148,19 @@ def descendants(ancestor: int) -> list[int]:
 
 
 class _Stop:
-    """Passes a request to stop on to the ranks: as handler of SIGTERM and SIGINT.
+    """Passes a request to stop on to the ranks: as handler of SIGTERM and SIGINT."""
 
-    Hydra passes SIGTERM on to all ranks and waits. (SIGINT it would announce on stdout, where
-    ``--json`` allows nothing else.) Open MPI kills its ranks a quarter of a second after any
-    request, so there the ranks of this host are told directly, and agree with those of others at
-    their next step.
-
-    Attributes
-    ----------
-    number
-        The signal that came first; None where none came.
-    killed
-        Whether the ranks were killed on request.
-    """
+    # Hydra passes SIGTERM on to all ranks and waits. (SIGINT it would announce on stdout, where
+    # ``--json`` allows nothing else.) Open MPI kills its ranks a quarter of a second after any
+    # request, so there the ranks of this host are told directly, and agree with those of others at
+    # their next step.
 
     def __init__(self, flavour: str) -> None:
         self._flavour = flavour
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: float | None = None
-        self.number: int | None = None
-        self.killed = False
+        self.number: int | None = None  # The signal that came first; None where none came
+        self.killed = False  # Whether the ranks were killed on request
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Name the launcher; a request that came before it was started is made up for."""

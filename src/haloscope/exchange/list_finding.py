@@ -22,15 +22,10 @@ Find = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Indices of entries that go to other ranks, and of those that come from them.
+    """Indices of entries that go to other ranks, and of those that come from them."""
 
-    Attributes
-    ----------
-    sends, receives
-        The other rank and int64 indices in this rank's array, by ascending rank; the other rank
-        lists as many in the same order. A rank may send to itself.
-    """
-
+    # The other rank and int64 indices in this rank's array, by ascending rank; the other rank lists
+    # as many in the same order. A rank may send to itself.
     sends: Listed
     receives: Listed
 
@@ -69,19 +64,8 @@ def find_owners(world: World, held: np.ndarray, wanted: np.ndarray) -> np.ndarra
 
     Rank = number modulo ranks keeps account of who holds a number, so no rank ever has more than
     its own numbers and about as many again.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    held, wanted
-        int64 numbers from 0, in any order; each is held by one rank.
-
-    Returns
-    -------
-    array of int64
-        A rank for each of `wanted`; -1: nobody holds it.
     """
+    # `held`, `wanted`: int64 numbers from 0, in any order; each is held by one rank.
     if not world.present:
         return np.full(len(wanted), world.size - 1)
     kept, _ = _to_ranks(world, held, held % world.size)
@@ -100,24 +84,9 @@ def find_lists(
     """Make the lists of an exchange; all ranks call this.
 
     It takes three collective calls; a rank sends 8 bytes for each number that it wants.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    wanted, indices
-        int64 numbers of which this rank wants copies, and where in its array they belong.
-    owners
-        The rank that holds each, from a partition or :func:`find_owners`.
-    find
-        Gives indices in this rank's array of numbers that it holds, -1 for others:
-        :func:`by_number`, or whatever is faster.
-
-    Raises
-    ------
-    InputError
-        A number is wanted of a rank that does not hold it; the same on every rank.
     """
+    # `wanted`, `indices`: int64 numbers of which this rank wants copies, and where in its array
+    # they belong.
     strangers = (owners < 0) | (owners >= world.size)
     fault = ""
     if strangers.any():

@@ -61,21 +61,11 @@ class Settings:
 
 
 class OneWay(Copying):
-    """Repeated copying of listed entries to other ranks, one message to each.
+    """Repeated copying of listed entries to other ranks, one message to each."""
 
-    Contract: all ranks call `start` and `finish` in turn and in the same order, and leave what goes
-    out alone in between. What comes in is in place for kernels launched after `finish` on the same
-    stream. Part of :class:`ListExchange`.
-
-    Parameters
-    ----------
-    settings
-        What lists that follow each other have in common.
-    lists
-        What goes out and what comes in.
-    transport
-        Opened with what :func:`plan_of_lists` gives.
-    """
+    # Contract: all ranks call `start` and `finish` in turn and in the same order, and leave what
+    # goes out alone in between. What comes in is in place for kernels launched after `finish` on
+    # the same stream. Part of :class:`ListExchange`.
 
     def __init__(self, settings: Settings, lists: Lists, transport: Transport) -> None:
         device, fields, field_stride = settings.device, settings.fields, settings.field_stride
@@ -138,21 +128,11 @@ class OneWay(Copying):
 
 @dataclass(frozen=True, eq=False)
 class ListExchange:
-    """Copying between owners and those who hold copies.
+    """Copying between owners and those who hold copies."""
 
-    Attributes
-    ----------
-    forward
-        Owners' values to all copies.
-    backward
-        Copies' values to their owners; None where it was not asked for.
-    settings
-        What it was opened with.
-    """
-
-    forward: OneWay
-    backward: OneWay | None
-    settings: Settings
+    forward: OneWay  # Owners' values to all copies
+    backward: OneWay | None  # Copies' values to their owners; None where it was not asked for
+    settings: Settings  # What it was opened with
 
     @property
     def transport(self) -> str:
@@ -165,26 +145,10 @@ class ListExchange:
         return self.forward.capturable
 
     def renew(self, world: World, lists: Lists, field_stride: int | None = None) -> ListExchange:
-        """Open an exchange of other lists in the same way; all ranks call this.
-
-        Cheap enough for lists that change every few steps: the transport is known, the kernels are
-        at hand, and what is left is some collective calls of a few bytes each, new buffers, and
-        the lists' way to the device.
-
-        Parameters
-        ----------
-        world
-            The ranks.
-        lists
-            What :func:`find_lists` has made.
-        field_stride
-            Where values of an entry have another distance now.
-
-        Raises
-        ------
-        InputError, MachineError
-            As :func:`open_lists`.
-        """
+        """Open an exchange of other lists in the same way; all ranks call this."""
+        # Cheap enough for lists that change every few steps: the transport is known, the kernels
+        # are at hand, and what is left is some collective calls of a few bytes each, new buffers,
+        # and the lists' way to the device.
         settings = self.settings
         if field_stride is not None:
             settings = replace(settings, field_stride=field_stride)
@@ -206,27 +170,7 @@ def open_lists(
     graphs: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> ListExchange:
-    """Open an exchange of listed entries; all ranks call this.
-
-    Parameters
-    ----------
-    world, device, dtype, transport, state, stream, graphs, tell
-        As for :func:`haloscope.exchange.choice.open_exchange`.
-    lists
-        What :func:`find_lists` has made.
-    fields, field_stride
-        Values of an entry: value f of the entry at index i is at i + f field_stride.
-    backward
-        Whether values go back, too: then each entry of an owner has one copy.
-
-    Raises
-    ------
-    InputError
-        `fields`, `field_stride` or `dtype` is not possible, an entry that is to come back has several copies, two
-        ranks have lists that do not match, or the transport does not suit the device.
-    MachineError
-        The transport cannot be used here.
-    """
+    """Open an exchange of listed entries; all ranks call this."""
     if fields < 1:
         raise InputError(f"{fields} fields cannot be exchanged; give 1 or more")
     if fields > 1 and field_stride < 1:

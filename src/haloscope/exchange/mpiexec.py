@@ -72,41 +72,19 @@ _ASKING_TAKES_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Mpiexec:
-    """A launcher that fits mpi4py's MPI.
+    """A launcher that fits mpi4py's MPI."""
 
-    Attributes
-    ----------
-    path : Path
-        The program.
-    flavour : str
-        The MPI that it belongs to: 'mpich', 'openmpi', 'intel' or 'mvapich'.
-    version : str
-        The version that the launcher itself gives.
-    """
-
-    path: Path
-    flavour: str
-    version: str
+    path: Path  # The program
+    flavour: str  # The MPI that it belongs to: 'mpich', 'openmpi', 'intel' or 'mvapich'
+    version: str  # The version that the launcher itself gives
 
 
 def find_mpiexec() -> Mpiexec:
-    """Find the mpiexec that belongs to the MPI which mpi4py binds.
-
-    Looked at, in this order: the folders beside the MPI library that mpi4py loads, the
-    environment of this Python, the names that a Debian installation gives to several MPIs side
-    by side, and PATH. Whatever is found must say that it is of the same MPI (and of the same
-    major version where that matters: Open MPI's ranks do not understand another's launcher).
-
-    Returns
-    -------
-    Mpiexec
-
-    Raises
-    ------
-    MachineError
-        Where mpi4py is not installed or finds no MPI, and where no launcher fits; the message
-        names what was looked at.
-    """
+    """Find the mpiexec that belongs to the MPI which mpi4py binds."""
+    # Looked at, in this order: the folders beside the MPI library that mpi4py loads, the
+    # environment of this Python, the names that a Debian installation gives to several MPIs side by
+    # side, and PATH. Whatever is found must say that it is of the same MPI (and of the same major
+    # version where that matters: Open MPI's ranks do not understand another's launcher).
     flavour, version, library = _mpi_of_mpi4py()
     name_of_mpi = f"{flavour} {version}".strip()
     pattern = _FLAVOURS[flavour][1] if flavour in _FLAVOURS else None
@@ -142,36 +120,12 @@ def start_command(
 ) -> list[str]:
     """Give the command line that starts a program on several ranks.
 
-    More ranks than cores are allowed, nothing is bound to a core (a rank's threads would all
-    share it), and Open MPI is told that root is meant where root asks.
-
-    Parameters
-    ----------
-    mpiexec : Mpiexec
-        From `find_mpiexec`.
-    ranks : int
-        How many ranks, at least 1.
-    program : sequence of str
-        The program and its arguments.
-    environment : mapping of str to str
-        Variables that every rank is to have, on every host. The process that runs the command
-        line must have them in its own environment, too: Open MPI takes the values from there.
-    hosts : sequence of (str, int), optional
-        Names of hosts, and how many ranks each takes; this machine by default, or the hosts of
-        the batch job that it is part of.
-    per_host : int, optional
-        How many ranks each host gets.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    InputError
-        Where a host's name has other characters than letters, digits, dots and hyphens, and where
-        a number is below 1.
+    More ranks than cores are allowed, nothing is bound to a core (a rank's threads would all share
+    it), and Open MPI is told that root is meant where root asks.
     """
+    # `ranks`: how many ranks, at least 1.
+    # `hosts`: names of hosts, and how many ranks each takes; this machine by default, or the hosts
+    # of the batch job that it is part of.
     check_hosts(hosts, per_host)
     command = [str(mpiexec.path), "-n", str(ranks)]
     named = ",".join(f"{name}:{slots}" for name, slots in hosts or ())
@@ -197,13 +151,7 @@ def start_command(
 
 
 def check_hosts(hosts: Sequence[tuple[str, int]] | None, per_host: int | None) -> None:
-    """Refuse what would reach the command line as something else than hosts and numbers.
-
-    Raises
-    ------
-    InputError
-        As for `start_command`.
-    """
+    """Refuse what would reach the command line as something else than hosts and numbers."""
     for name, slots in hosts or ():
         if not _HOST.fullmatch(name):
             raise InputError(

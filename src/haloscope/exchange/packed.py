@@ -21,23 +21,15 @@ WAIT = Region("exchange wait", movement=True)
 
 
 class Piece(NamedTuple):
-    """Part of a message that a block of threads takes.
+    """Part of a message that a block of threads takes."""
 
-    Attributes
-    ----------
-    message
-        Its number among the messages of one direction.
-    box, begin, size
-        Where its values lie: so many of a box, from this one on.
-    even, odd, flag
-        Addresses of its first value in the exchanges number 0, 2, ... and 1, 3, ..., and of its flag;
-        0: it has none.
-    """
-
-    message: int
+    message: int  # Its number among the messages of one direction
+    # Where its values lie: so many of a box, from this one on.
     box: Box
     begin: int
     size: int
+    # Addresses of its first value in the exchanges number 0, 2, ... and 1, 3, ..., and of its flag;
+    # 0: it has none.
     even: int
     odd: int
     flag: int
@@ -64,20 +56,7 @@ def pieces(
 
 
 class Packed:
-    """Messages of one plan that a transport moves.
-
-    Parameters
-    ----------
-    device, dtype, transport, stream
-        As for :class:`haloscope.exchange.exchange.Exchange`.
-    plan
-        Who sends what to whom.
-
-    Attributes
-    ----------
-    bytes_sent, messages_sent
-        In each exchange.
-    """
+    """Messages of one plan that a transport moves."""
 
     def __init__(
         self, device: Device, plan: Plan, dtype: Any, transport: Transport, stream: Any = None
@@ -85,6 +64,7 @@ class Packed:
         self._device, self._transport, self._stream = device, transport, stream
         self._dtype = np.dtype(dtype)
         self._flagged = any(slot.flags for slot in transport.outgoing)
+        # In each exchange.
         self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
         self.messages_sent = len(plan.sends)
 

@@ -28,17 +28,10 @@ _CHUNKS_A_LARGE_MESSAGE = 4 * _CHUNKS_A_MESSAGE
 
 @dataclass(frozen=True)
 class Box:
-    """A box of values in a flat array of numbers.
+    """A box of values in a flat array of numbers."""
 
-    Attributes
-    ----------
-    first
-        Index of its first value.
-    counts, strides
-        Values and distances along three directions, the fastest loop first.
-    """
-
-    first: int
+    first: int  # Index of its first value
+    # Values and distances along three directions, the fastest loop first.
     counts: tuple[int, int, int]
     strides: tuple[int, int, int]
 
@@ -50,18 +43,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Message:
-    """All that goes between this rank and one other in one direction.
+    """All that goes between this rank and one other in one direction."""
 
-    Attributes
-    ----------
-    rank
-        The other rank; may be this one, where a periodic grid meets itself.
-    boxes
-        What is packed or unpacked, in order.
-    """
-
-    rank: int
-    boxes: tuple[Box, ...]
+    rank: int  # The other rank; may be this one, where a periodic grid meets itself
+    boxes: tuple[Box, ...]  # What is packed or unpacked, in order
 
     @property
     def size(self) -> int:
@@ -93,13 +78,7 @@ def cut(message: Message) -> list[tuple[Box, int, int]]:
 
 
 def check_plans(world: World, plan: Plan) -> None:
-    """Make sure that what each rank sends is what the other expects; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        Two ranks have plans that do not match; the same on every rank, naming both.
-    """
+    """Make sure that what each rank sends is what the other expects; all ranks call this."""
     said, expected = (np.zeros((world.size, 2), np.int64) for _ in range(2))
     for table, messages in ((said, plan.sends), (expected, plan.receives)):
         for message in messages:

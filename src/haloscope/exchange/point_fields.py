@@ -37,26 +37,13 @@ _CORNERS = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3, indexing="ij")[::-1], axis=-
 class PointFields:
     """Where the values of fields at a lattice's points lie: in space, on ranks, in files.
 
-    All ranks make it, and call each of its methods, together. It keeps 32 bytes for an own point and
-    needs 40 more at first.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    numbers
-        int64 (owned,): raster numbers x + nx (y + ny z) of this rank's points, in the order of its
-        arrays; each point of the lattice is on one rank.
-    shape, periodic
-        Points of the lattice along x, y, z, and which axes are closed.
-    origin, spacing
-        Position of point (0, 0, 0), and the distance of points, in m.
-
-    Raises
-    ------
-    InputError
-        A point is on two ranks; the same on every rank.
+    All ranks make it, and call each of its methods, together. It keeps 32 bytes for an own point
+    and needs 40 more at first.
     """
+
+    # `numbers`: int64 (owned,): raster numbers x + nx (y + ny z) of this rank's points, in the
+    # order of its arrays; each point of the lattice is on one rank.
+    # `origin`, `spacing`: position of point (0, 0, 0), and the distance of points, in m.
 
     def __init__(
         self,
@@ -147,13 +134,7 @@ class PointFields:
             yield self._places[some].astype(np.uint64), positions.astype(np.float64)
 
     def require_inside(self, what: str, position: Position) -> None:
-        """Refuse a place with no point of the lattice around it.
-
-        Raises
-        ------
-        InputError
-            Says where it is and which point is nearest.
-        """
+        """Refuse a place with no point of the lattice around it."""
         numbers, weights = self._around([position])
         known = (numbers >= 0) & (weights > 0)
         if self._world.any(bool((self._find(numbers[known]) >= 0).any())):
@@ -194,23 +175,10 @@ class PointFields:
     def write(
         self, path: Path, values: Values, vectors: Mapping[str, Sequence[str]], time: float
     ) -> None:
-        """Write fields as VTKHDF, gathered on rank 0 some points at a time.
-
-        Where at least a third of the bounding box is points the file holds an image of it, in
-        which nan stands where there is none, and the array ``inside`` tells which is which.
-        Elsewhere it holds a cube around each point, with scalars in cells and vectors at corners.
-
-        Parameters
-        ----------
-        path
-            The file.
-        values
-            Gives this rank's own values of each field.
-        vectors
-            Fields that become one vector, by its name; missing components are 0.
-        time
-            Of the fields; goes into the file.
-        """
+        """Write fields as VTKHDF, gathered on rank 0 some points at a time."""
+        # Where at least a third of the bounding box is points the file holds an image of it, in
+        # which nan stands where there is none, and the array ``inside`` tells which is which.
+        # Elsewhere it holds a cube around each point, with scalars in cells and vectors at corners.
         depth, height, width = (end - begin for begin, end in reversed(self._box))
         share = self.shape[0] / (depth * height * width)
         # An image must have two points along x and y.

@@ -11,24 +11,11 @@ from haloscope.exchange.world import World
 
 
 class ProgressThread:
-    """Calls a function over and over within a ``with`` block, from a thread of its own.
+    """Calls a function over and over within a ``with`` block, from a thread of its own."""
 
-    MPI libraries move large messages only while the program is inside an MPI call. The function
-    must let other threads run while it waits, as calls of MPI do; MPI must allow calls from
-    several threads, one at a time. Outside the block the thread sleeps.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    call
-        The function, which tests what is under way.
-
-    Raises
-    ------
-    MachineError
-        MPI was started so that only one thread may call it.
-    """
+    # MPI libraries move large messages only while the program is inside an MPI call. The function
+    # must let other threads run while it waits, as calls of MPI do; MPI must allow calls from
+    # several threads, one at a time. Outside the block the thread sleeps.
 
     def __init__(self, world: World, call: Callable[[], None]) -> None:
         if not world.allows_threads():

@@ -21,24 +21,7 @@ Order = NDArray[np.int64]
 def in_memory_order(
     messages: Sequence[Message], listed: Listed, fields: int, field_stride: int
 ) -> tuple[Listed, Order]:
-    """Lists of single values, ascending in each message, and their places in the messages.
-
-    Parameters
-    ----------
-    messages
-        Of the plan, by ascending rank.
-    listed
-        Indices of entries; messages to ranks that have none hold values that nobody reads.
-    fields, field_stride
-        Value f of the entry at index i is at i + f field_stride.
-
-    Returns
-    -------
-    listed
-        Indices of values.
-    order
-        (values of all messages,).
-    """
+    """Lists of single values, ascending in each message, and their places in the messages."""
     entries, found = dict(listed), []
     orders, first = [np.zeros(0, np.int64)], 0
     for message in messages:
@@ -54,14 +37,6 @@ def in_memory_order(
 
 
 def rows_in_memory_order(rooms: Sequence[int], width: int, fields: int) -> Order:
-    """The same of messages of rows: on the device field after field in a row, in messages value after value.
-
-    Parameters
-    ----------
-    rooms
-        Rows that there is room for in each message.
-    width, fields
-        Values of a row in a field, and fields.
-    """
+    """The same of messages of rows: on the device field after field in a row, in messages value after value."""
     places = np.arange(sum(rooms) * width * fields)
     return np.ascontiguousarray(places.reshape(-1, width, fields).transpose(0, 2, 1)).reshape(-1)

@@ -16,20 +16,8 @@ def give_rows(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Give each row of some arrays to a rank; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    arrays
-        Each (n, ...); all ranks pass arrays of the same types and row shapes in the same order.
-    to
-        (n,): the rank that gets each row.
-
-    Returns
-    -------
-    arrays, counts
-        Rows that came in, those of the lower rank first and each rank's in the order in which it had
-        them; and how many came from each rank.
+    `arrays`: each (n, ...); all ranks pass arrays of the same types and row shapes in the same
+    order; `to`: (n,): the rank that gets each row.
     """
     order = np.argsort(to, kind="stable")
     bounds = np.searchsorted(to[order], np.arange(world.size + 1))
@@ -54,21 +42,8 @@ def ask_rows(
 ) -> list[np.ndarray]:
     """Get copies of rows that other ranks hold; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    wanted, ranks
-        (n,): numbers of the rows that this rank wants, and who holds each.
-    held
-        (own,): numbers of this rank's rows, in any order.
-    arrays
-        Each (own, ...).
-
-    Returns
-    -------
-    list of arrays (n, ...)
-        In the order of `wanted`.
+    `wanted`, `ranks`: (n,): numbers of the rows that this rank wants, and who holds each; `held`:
+    (own,): numbers of this rank's rows, in any order; `arrays`: each (own, ...).
     """
     (asked,), counts = give_rows(world, [wanted], ranks)
     ascending = np.argsort(held, kind="stable")
@@ -85,21 +60,8 @@ def rows_on_root(
 ) -> np.ndarray | None:
     """Rows `begin` to `end` of what ranks have parts of, put together on rank 0; all call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    values
-        (n, ...): this rank's rows out of that range.
-    numbers
-        (n,): which they are; each row of the range is on one rank.
-    begin, end
-        The range.
-
-    Returns
-    -------
-    array of shape (end - begin, ...) or None
-        On rank 0; None on other ranks.
+    `values`: (n, ...): this rank's rows out of that range; `numbers`: (n,): which they are; each
+    row of the range is on one rank.
     """
     places, rows = _to_root(world, numbers), _to_root(world, values)
     if places is None or rows is None:
@@ -120,20 +82,7 @@ def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
 
 
 def refuse_together(world: World, fault: str) -> None:
-    """Raise what any rank has found wrong, on all of them; all ranks call this.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    fault
-        What is wrong on this rank; empty: nothing.
-
-    Raises
-    ------
-    InputError
-        The first fault, in the order of ranks.
-    """
+    """Raise what any rank has found wrong, on all of them; all ranks call this."""
     faults = [text for text in world.gather_texts(fault) if text]
     if faults:
         raise InputError(faults[0])

@@ -39,30 +39,20 @@ _WORDS = {8: "long", 4: "int"}
 
 
 class SharedRows(Copying):
-    """Repeated exchange of rows: each rank sends those that it has listed for each other one.
+    """Repeated exchange of rows: each rank sends those that it has listed for each other one."""
 
-    Contract: all ranks call `start` and `finish` in turn and in the same order, and leave rows that
-    are listed alone in between. What a rank lists to send to another, that one lists to get, as many
-    rows in the same order. What comes takes the place of what is there, in any order of messages.
-    Where rows are completed, values that come as +0 leave what is there: then several ranks may
-    send the same row, of which one at most has written anything but +0 as a value, and after it all
-    of them have what that rank wrote, to the last bit. What `finish` gives is in place for kernels
-    launched after it on the same stream. One message goes to each rank that rows are shared with.
-
-    Arrays are flat: all fields one after the other, each of a whole number of rows.
-
-    Made by :func:`open_shared_rows`.
-
-    Attributes
-    ----------
-    rooms
-        Rows that there is room for in the messages to each other rank, and in those from it.
-    lists
-        int32, on the device, of rows to send and of those to get: how many there are in each message,
-        in the order of ranks, then these, each message's from :attr:`firsts` on.
-    firsts
-        Where the rows of each message begin in the lists.
-    """
+    # Contract: all ranks call `start` and `finish` in turn and in the same order, and leave rows
+    # that are listed alone in between. What a rank lists to send to another, that one lists to get,
+    # as many rows in the same order. What comes takes the place of what is there, in any order of
+    # messages. Where rows are completed, values that come as +0 leave what is there: then several
+    # ranks may send the same row, of which one at most has written anything but +0 as a value, and
+    # after it all of them have what that rank wrote, to the last bit. What `finish` gives is in
+    # place for kernels launched after it on the same stream. One message goes to each rank that
+    # rows are shared with.
+    #
+    # Arrays are flat: all fields one after the other, each of a whole number of rows.
+    #
+    # Made by :func:`open_shared_rows`.
 
     def __init__(
         self,
@@ -84,12 +74,16 @@ class SharedRows(Copying):
             "FIELDS": fields,
             "COMPLETES": int(completes),
         }
+        # Rows that there is room for in the messages to each other rank, and in those from it.
         self.rooms = rooms
         messages = len(rooms[0])
+        # Where the rows of each message begin in the lists.
         self.firsts = tuple(
             messages + np.cumsum([0, *room.values()], dtype=np.int64)[:-1] for room in rooms
         )
         self._listed = [np.zeros(max(1, messages + sum(room.values())), np.int32) for room in rooms]
+        # int32, on the device, of rows to send and of those to get: how many there are in each
+        # message, in the order of ranks, then these, each message's from :attr:`firsts` on.
         self.lists = tuple(device.from_host(listed) for listed in self._listed)
         if isinstance(transport, RepackedTransport):
             orders = (rows_in_memory_order(list(room.values()), width, fields) for room in rooms)
@@ -107,13 +101,7 @@ class SharedRows(Copying):
         )
 
     def renew(self, sent: Mapping[int, Rows], received: Mapping[int, Rows]) -> None:
-        """Send other rows from now on; each two ranks do so between the same exchanges.
-
-        Parameters
-        ----------
-        sent, received
-            Rows to send to each other rank, and those to get from it.
-        """
+        """Send other rows from now on; each two ranks do so between the same exchanges."""
         self._largest = -1
         for way, rows in enumerate((sent, received)):
             found = np.zeros_like(self._listed[way])
@@ -189,27 +177,7 @@ def open_shared_rows(
 ) -> SharedRows:
     """Open the exchange of rows that ranks share; all ranks call this, and list rows then.
 
-    Parameters
-    ----------
-    world, device, dtype, transport, state, stream, graphs, tell
-        As for :func:`haloscope.exchange.choice.open_exchange`.
-    sent, received
-        How many rows go to each other rank, and come from it, as that one says, too. Both name all
-        ranks that rows are shared with.
-    width, fields
-        Values of a row in a field, and fields.
-    completes
-        Values that come as +0 leave what is there.
-    before
-        An exchange that this one takes the place of: there is as much room at least.
-
-    Raises
-    ------
-    InputError
-        Two ranks want room for different numbers of rows, or for more than fit into a message, or
-        the transport does not suit the device.
-    MachineError
-        The transport cannot be used here.
+    `before`: an exchange that this one takes the place of: there is as much room at least.
     """
     rooms = tuple(
         _grown({} if before is None else before.rooms[way], counts)

@@ -20,33 +20,18 @@ from haloscope.exchange.world import World
 
 @dataclass(frozen=True)
 class Sharing:
-    """The copies of each value on this rank, and the other ranks that hold more of them.
+    """The copies of each value on this rank, and the other ranks that hold more of them."""
 
-    A group is all positions of this rank that carry one number; groups are in the order of their
-    numbers. A share is a group and one other rank that has the number too; shares are sorted by
-    that rank, then by group, so that both ranks list theirs in the same order.
+    # A group is all positions of this rank that carry one number; groups are in the order of their
+    # numbers. A share is a group and one other rank that has the number too; shares are sorted by
+    # that rank, then by group, so that both ranks list theirs in the same order.
 
-    Attributes
-    ----------
-    rank
-        This rank.
-    size
-        Number of positions that numbers were given for.
-    numbers
-        The number of each group.
-    starts
-        Where each group begins in `positions`, and at last its end.
-    positions
-        Positions of all groups, ascending within each.
-    groups, ranks, copies
-        Of each share: the group, the other rank, and how many copies that one holds.
-    """
-
-    rank: int
-    size: int
-    numbers: np.ndarray
-    starts: np.ndarray
-    positions: np.ndarray
+    rank: int  # This rank
+    size: int  # Number of positions that numbers were given for
+    numbers: np.ndarray  # The number of each group
+    starts: np.ndarray  # Where each group begins in `positions`, and at last its end
+    positions: np.ndarray  # Positions of all groups, ascending within each
+    # Of each share: the group, the other rank, and how many copies that one holds.
     groups: np.ndarray
     ranks: np.ndarray
     copies: np.ndarray
@@ -90,18 +75,8 @@ def ranges(starts: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
 def find_sharing(world: World, ids: np.ndarray) -> Sharing:
     """Find who shares what; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    ids
-        A whole number for each value position of this rank, in any shape. Positions with the same
-        number, on one rank or on many, hold copies of one value. 0 or less: nobody's.
-
-    Raises
-    ------
-    InputError
-        The numbers are not whole, or too large for 64 bits with a sign; the same on every rank.
+    `ids`: a whole number for each value position of this rank, in any shape. Positions with the
+    same number, on one rank or on many, hold copies of one value. 0 or less: nobody's.
     """
     refuse_together(world, _fault(np.asarray(ids)))
     flat = np.asarray(ids).reshape(-1).astype(np.int64, copy=False)
@@ -175,17 +150,7 @@ def _swap_rows(world: World, rows: np.ndarray, bounds: np.ndarray) -> list[np.nd
 
 
 def message_order(world: World, sharing: Sharing, *, by_position: bool) -> np.ndarray:
-    """Order in which shares go into messages, ascending in rank; the other rank's is the same.
-
-    Parameters
-    ----------
-    world, sharing
-        The ranks, and what this one shares; all ranks call this.
-    by_position
-        Entries of a message lie in the order of their first positions on the lower of the two
-        ranks, so that kernels go through memory forwards whatever the numbers are. Otherwise
-        they lie in the order of the numbers.
-    """
+    """Order in which shares go into messages, ascending in rank; the other rank's is the same."""
     order = np.arange(len(sharing.groups))
     if not by_position:
         return order
@@ -215,14 +180,7 @@ def plan_of(sharing: Sharing, fields: int) -> Plan:
 
 
 def check_pairs(world: World, sharing: Sharing) -> None:
-    """Make sure that each number occurs twice in the world; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        Numbers occur once or more than twice; the same on every rank, with how many do, the first
-        of them and a rank that holds it.
-    """
+    """Make sure that each number occurs twice in the world; all ranks call this."""
     if not world.present:  # nobody holds the other copies
         return
     copies = sharing.everywhere

@@ -38,27 +38,7 @@ def planes(messages: Sequence[Message]) -> Iterator[tuple[int, Box]]:
 
 
 class UnpackedExchange:
-    """The contract of :class:`haloscope.exchange.exchange.Exchange`, plane by plane.
-
-    Parameters
-    ----------
-    world, device, plan, dtype
-        As for :class:`~haloscope.exchange.exchange.Exchange`; no rank is its own neighbour.
-    transport
-        ``host``: MPI sends strided planes from the arrays themselves; ``staged``: each plane is
-        copied to pinned memory (on cores: to another array) and back; ``peer``: straight into the neighbour's array.
-    states
-        The arrays that will be exchanged; for ``peer`` they lie in shared memory.
-    stream
-        Stream of the device on which planes are copied; None: the main one.
-
-    Raises
-    ------
-    InputError
-        Another transport was asked for.
-    MachineError
-        The driver does not share memory between these ranks.
-    """
+    """The contract of :class:`haloscope.exchange.exchange.Exchange`, plane by plane."""
 
     capturable = False
 

@@ -46,20 +46,11 @@ _RUNS, _LEAVES = 0, 1
 
 @dataclass(frozen=True)
 class Member:
-    """A rank of this host.
+    """A rank of this host."""
 
-    Attributes
-    ----------
-    rank
-        Its number among all ranks.
-    process
-        Number of its process.
-    started
-        When that was started, see `started_at`: a later process may get the same number.
-    """
-
-    rank: int
-    process: int
+    rank: int  # Its number among all ranks
+    process: int  # Number of its process
+    # When that was started, see `started_at`: a later process may get the same number.
     started: int | None
 
     def lives(self) -> bool:
@@ -71,19 +62,7 @@ class Member:
 
 
 def started_at(process: int) -> int | None:
-    """Tell when a process of this host was started, and thereby whether it is there.
-
-    Parameters
-    ----------
-    process
-        Its number.
-
-    Returns
-    -------
-    int or None
-        Clock ticks since the machine was started; 0 on systems other than Linux; None where the
-        process has ended, even if its parent has not yet taken note.
-    """
+    """Tell when a process of this host was started, and thereby whether it is there."""
     try:
         if sys.platform != "linux":
             os.kill(process, 0)
@@ -97,20 +76,7 @@ def started_at(process: int) -> int | None:
 
 
 class Watch:
-    """Watches the other ranks of this host from a thread of its own.
-
-    Parameters
-    ----------
-    members
-        The ranks of this host, this one among them.
-    own
-        Place of this rank among them.
-    board
-        Memory that they share: a byte for each, whether it runs or leaves, and one more, whether
-        somebody has told why all end.
-    abort
-        Ends the ranks of all hosts; None where that cannot be called from a thread.
-    """
+    """Watches the other ranks of this host from a thread of its own."""
 
     def __init__(
         self,
@@ -164,12 +130,10 @@ class Watch:
 
 @functools.cache
 def watch_host() -> Watch:
-    """Watch the ranks of this host from now on; all ranks call this.
-
-    Set up once in a process, however many worlds are opened in it. An exception that nobody
-    catches then ends all ranks, and a rank that exits waits for the others with its thread still
-    at work, which it would no longer be within MPI_Finalize.
-    """
+    """Watch the ranks of this host from now on; all ranks call this."""
+    # Set up once in a process, however many worlds are opened in it. An exception that nobody
+    # catches then ends all ranks, and a rank that exits waits for the others with its thread still
+    # at work, which it would no longer be within MPI_Finalize.
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

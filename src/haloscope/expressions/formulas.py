@@ -30,34 +30,9 @@ SPACE_AND_TIME = ("x", "y", "z", "t")
 
 
 class Expression:
-    """A function of named variables, parsed once from the text of a case file.
+    """A function of named variables, parsed once from the text of a case file."""
 
-    Parameters
-    ----------
-    text : str
-        The expression, in the grammar of this package; at most 2,000 characters, nested at most
-        50 deep, constant exponents at most 1,000 in magnitude.
-    variables : iterable of str
-        The names that the text may use besides functions and constants.
-
-    Attributes
-    ----------
-    text : str
-        The expression with runs of white space made one space.
-    variables : tuple of str
-        The names that it may use.
-    uses : frozenset of str
-        The names that it does use: without ``t`` in it, one evaluation serves all times.
-
-    Raises
-    ------
-    InputError
-        The text is empty, too long, too deep, outside the grammar or uses an unknown name.
-
-    Notes
-    -----
-    An expression can be pickled and so sent to other processes.
-    """
+    # An expression can be pickled and so sent to other processes.
 
     def __init__(self, text: str, variables: Iterable[str] = SPACE_AND_TIME) -> None:
         if len(text) > MAXIMUM_TEXT_CHARACTERS:
@@ -65,6 +40,8 @@ class Expression:
                 f"expression {shown(text)} has {len(text)} characters; at most "
                 f"{MAXIMUM_TEXT_CHARACTERS} are allowed: shorten it or give a table"
             )
+        # The expression, in the grammar of this package; at most 2,000 characters, nested at most
+        # 50 deep, constant exponents at most 1,000 in magnitude.
         self.text = " ".join(text.split())
         self.variables = tuple(variables)
         reserved = sorted({*FUNCTIONS, *CONSTANTS}.intersection(self.variables))
@@ -74,6 +51,7 @@ class Expression:
                 f"give it another name"
             )
         self._program = Parser(self.text, self.variables).program()
+        # The names that it does use: without ``t`` in it, one evaluation serves all times.
         self.uses = frozenset(step.name for step in self._program if isinstance(step, Variable))
 
     def __repr__(self) -> str:
@@ -82,24 +60,11 @@ class Expression:
     def __call__(self, **arrays: ArrayLike) -> FloatArray:
         """Evaluate at points.
 
-        Parameters
-        ----------
-        **arrays : array_like
-            One value or array per variable, of shapes that broadcast together. A variable that
-            the text does not use may be left out; one that is given still counts for the shape.
-
-        Returns
-        -------
-        numpy.ndarray
-            float64, of the broadcast shape of all arrays given, freshly allocated. Division by
-            zero and the like leave inf or nan here; `evaluate_finite` refuses them.
-
-        Raises
-        ------
-        InputError
-            A variable that the text uses is missing, one given is not allowed, or the shapes do
-            not broadcast.
+        `arrays`: one value or array per variable, of shapes that broadcast together. A variable
+        that the text does not use may be left out; one that is given still counts for the shape.
         """
+        # Returns: float64, of the broadcast shape of all arrays given, freshly allocated. Division
+        # by zero and the like leave inf or nan here; `evaluate_finite` refuses them.
         points = self._points(arrays)
         shape = self._shape(points)
         stack: list[Any] = []
@@ -119,23 +84,7 @@ class Expression:
     def evaluate_finite(self, name: str, /, **arrays: ArrayLike) -> FloatArray:
         """Evaluate at points and refuse a result that is not finite everywhere.
 
-        Parameters
-        ----------
-        name : str
-            The key of the case file that holds the expression, for the message.
-        **arrays : array_like
-            As for calling the expression.
-
-        Returns
-        -------
-        numpy.ndarray
-            float64, of the broadcast shape of all arrays given; every value finite.
-
-        Raises
-        ------
-        InputError
-            A value is inf or nan (the message names the first such point in storage order), or
-            as for calling the expression.
+        Returns: float64, of the broadcast shape of all arrays given; every value finite.
         """
         values = self(**arrays)
         finite = np.isfinite(values)
@@ -183,28 +132,7 @@ def _pop(stack: list[Any], count: int) -> list[Any]:
 def parse_quantity_or_expression(
     value: float | int | str, key: str, variables: Iterable[str] = SPACE_AND_TIME
 ) -> Expression:
-    """Read a case-file entry that may be a number or an expression.
-
-    Parameters
-    ----------
-    value : float, int or str
-        The entry, in the unit of the key.
-    key : str
-        The key of the entry, for messages.
-    variables : iterable of str
-        The names that an expression may use.
-
-    Returns
-    -------
-    Expression
-        A number becomes a constant expression.
-
-    Raises
-    ------
-    InputError
-        The entry is neither a finite number nor a valid expression; the message starts with the
-        key.
-    """
+    """Read a case-file entry that may be a number or an expression."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(
             f"{key}: given {shown(str(value))} ({type(value).__name__}); allowed are a number or "

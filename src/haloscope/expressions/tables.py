@@ -24,42 +24,18 @@ _MILLISECONDS_FROM = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Values along time or one coordinate, linear between rows and constant beyond the ends.
+    """Values along time or one coordinate, linear between rows and constant beyond the ends."""
 
-    Attributes
-    ----------
-    coordinate : numpy.ndarray
-        (rows,) float64, strictly increasing, in s or m.
-    value : numpy.ndarray
-        (rows,) float64, in the unit of the quantity that it stands for.
-    """
-
-    coordinate: FloatArray
-    value: FloatArray
+    coordinate: FloatArray  # (rows,) float64, strictly increasing, in s or m
+    value: FloatArray  # (rows,) float64, in the unit of the quantity that it stands for
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Table:
-        """Read a table from a file of two columns.
-
-        Parameters
-        ----------
-        path : str or Path
-            A UTF-8 file of at most 64 MiB. Columns are separated by semicolons, tabs, commas or
-            blanks: the first of these that the first line of numbers holds. One line before it may be a
-            header; blank lines, and text from ``#`` to the end of a line, are skipped. Decimals have
-            points. The first column is strictly increasing.
-
-        Returns
-        -------
-        Table
-            At least two rows, every number finite.
-
-        Raises
-        ------
-        InputError
-            The file is missing, unreadable, too large or not such a table; the message names
-            the line.
-        """
+        """Read a table from a file of two columns."""
+        # `path`: a UTF-8 file of at most 64 MiB. Columns are separated by semicolons, tabs, commas
+        # or blanks: the first of these that the first line of numbers holds. One line before it may
+        # be a header; blank lines, and text from ``#`` to the end of a line, are skipped. Decimals
+        # have points. The first column is strictly increasing.
         coordinate, value = array("d"), array("d")
         may_be_header = True
         for line, row in _rows(path):
@@ -96,15 +72,8 @@ class Table:
     def __call__(self, at: ArrayLike) -> FloatArray:
         """Interpolate linearly; beyond the ends the end values hold.
 
-        Parameters
-        ----------
-        at : array_like
-            Times or coordinates, any shape, in the unit of the first column.
-
-        Returns
-        -------
-        numpy.ndarray
-            float64, of the shape of `at`.
+        `at`: times or coordinates, any shape, in the unit of the first column; Returns: float64, of
+        the shape of `at`.
         """
         points = np.asarray(at, dtype=np.float64)
         return np.array(np.interp(points, self.coordinate, self.value), dtype=np.float64)
@@ -113,12 +82,7 @@ class Table:
 def times_in_milliseconds(table: Table, end: float) -> bool:
     """Whether a table's times look like milliseconds: they end long after the run.
 
-    Parameters
-    ----------
-    table
-        Values over time.
-    end
-        Where the run ends in s.
+    `end`: where the run ends in s.
     """
     return bool(end > 0 and table.coordinate[-1] >= _MILLISECONDS_FROM * end)
 

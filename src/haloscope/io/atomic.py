@@ -63,13 +63,8 @@ _TEMPORARY = re.compile(
 def temporary_beside(target: Path) -> Path:
     """Give a name in the folder of a target that nobody can foresee.
 
-    Where others may write into that folder, too, a name known beforehand could be a link of
-    theirs to any file of this user. Whoever creates it does so exclusively all the same.
-
-    Raises
-    ------
-    InputError
-        The target has no name of its own, as ``.`` has not.
+    Where others may write into that folder, too, a name known beforehand could be a link of theirs
+    to any file of this user. Whoever creates it does so exclusively all the same.
     """
     if not target.name:
         raise InputError(
@@ -83,16 +78,12 @@ def temporary_beside(target: Path) -> Path:
 def remove_leftovers(folder: Path) -> list[int]:
     """Remove the temporary files that processes which were killed have left directly in a folder.
 
-    Only regular files of this user whose names are those of `temporary_beside` go, and of them
-    those whose process is no longer on this host or has the number of this one, which is then
-    another. Links, folders and all other names stay. The names tell no host: whoever calls this
-    holds the folder's lock, which keeps writers of other hosts out.
-
-    Returns
-    -------
-    list of int
-        Sizes in bytes of what was removed.
+    Returns: sizes in bytes of what was removed.
     """
+    # Only regular files of this user whose names are those of `temporary_beside` go, and of them
+    # those whose process is no longer on this host or has the number of this one, which is then
+    # another. Links, folders and all other names stay. The names tell no host: whoever calls this
+    # holds the folder's lock, which keeps writers of other hosts out.
     removed = []
     # What cannot be looked at or removed stays: it is in nobody's way.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -136,35 +127,11 @@ def _require_name(target: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Write a file under a temporary name and put it in place only when it is complete.
-
-    The body of the ``with`` statement writes the file at the path that it is given, where an
-    empty one lies, and closes it. The file is then synchronised with the disk, renamed over the
-    target, and the folder is synchronised. On any exception the temporary file is removed and the
-    target stays as it was.
-
-    Parameters
-    ----------
-    path : str or Path
-        The target, in a folder that exists. A file there is replaced; so is a symbolic link.
-        What is no file (``/dev/stdout``, a pipe) is written to once all is complete.
-
-    Yields
-    ------
-    Path
-        ``.<name>.<pid>-<random>.part`` in the folder of the target, or in that of temporary files
-        where the target is no file; a long name is cut short. It ends in ``.part``: a library that
-        tells the format from the suffix must be told the format.
-
-    Raises
-    ------
-    InputError
-        The folder does not exist, or the target is a folder, a disk, a socket, or a pipe that
-        nobody reads.
-    MachineError
-        The disk or quota is full, the file too large, or the place not writable for any other
-        reason, as told by an OSError or by the text of an HDF5 error.
-    """
+    """Write a file under a temporary name and put it in place only when it is complete."""
+    # The body of the ``with`` statement writes the file at the path that it is given, where an
+    # empty one lies, and closes it. The file is then synchronised with the disk, renamed over the
+    # target, and the folder is synchronised. On any exception the temporary file is removed and the
+    # target stays as it was.
     target = Path(path)
     _require_name(target)
     if os.path.isdir(target):  # Path.is_dir raises where a name is too long
@@ -203,25 +170,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Fill a folder under a temporary name and put it in place only when it is complete.
-
-    Parameters
-    ----------
-    path : str or Path
-        The target, in a folder that exists. A folder there is replaced.
-
-    Yields
-    ------
-    Path
-        The folder to fill, which is new and empty.
-
-    Raises
-    ------
-    OSError
-        The folder cannot be made or put in place; the folder of before is at the target.
-    MachineError
-        Nor can the folder of before be put back: names the place of both.
-    """
+    """Fill a folder under a temporary name and put it in place only when it is complete."""
     target = Path(path)
     _require_name(target)
     made, old = temporary_beside(target), temporary_beside(target)
@@ -270,13 +219,7 @@ def _replace_folder(made: Path, target: Path, old: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange two names of a folder in one call of the system; False where it has none.
-
-    Raises
-    ------
-    OSError
-        The system refuses.
-    """
+    """Exchange two names of a folder in one call of the system; False where it has none."""
     library = ctypes.CDLL(None, use_errno=True)
     call = getattr(library, "renameat2", None)
     if call is None:
@@ -292,30 +235,10 @@ def exchange(first: Path, second: Path) -> bool:
 
 @contextlib.contextmanager
 def atomic_hdf5(path: str | Path, *, library_version: str | None = None) -> Iterator[h5py.File]:
-    """Write an HDF5 file atomically; a disk that fills up on the way is an error, not a crash.
-
-    HDF5 holds metadata and chunks back, and the process dies of a segmentation fault when they
-    cannot be written as its objects close. Here HDF5 writes through a file that keeps the first
-    failure to itself and raises it once HDF5 has closed.
-
-    Parameters
-    ----------
-    path : str or Path
-        The target, as for `atomic_path`.
-    library_version : str, optional
-        Which version of the format is written, such as ``v110``; the oldest that will do if none
-        is given.
-
-    Yields
-    ------
-    h5py.File
-        An empty file, open for writing until the body of the ``with`` statement ends.
-
-    Raises
-    ------
-    InputError, MachineError
-        As for `atomic_path`, at the end of the body.
-    """
+    """Write an HDF5 file atomically; a disk that fills up on the way is an error, not a crash."""
+    # HDF5 holds metadata and chunks back, and the process dies of a segmentation fault when they
+    # cannot be written as its objects close. Here HDF5 writes through a file that keeps the first
+    # failure to itself and raises it once HDF5 has closed.
     import h5py
 
     with atomic_path(path) as temporary, contextlib.closing(_GuardedFile(temporary)) as guarded:
@@ -334,20 +257,7 @@ def atomic_hdf5(path: str | Path, *, library_version: str | None = None) -> Iter
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically, in UTF-8 and with line ends as given.
-
-    Parameters
-    ----------
-    path : str or Path
-        The target; replaced if it exists.
-    text : str
-        The whole content.
-
-    Raises
-    ------
-    InputError, MachineError
-        As for `atomic_path`.
-    """
+    """Write a text file atomically, in UTF-8 and with line ends as given."""
     with atomic_path(path) as temporary:
         # Names of files may hold what is no text: \udc.., which JSON reads as it was.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
@@ -358,22 +268,6 @@ def append_text(path: Path, text: str, *, afresh: bool = False, durable: bool = 
 
     The table holds complete rows whatever fails: half a row that a killed run has left is removed
     first, half a row of this call if it cannot be written whole.
-
-    Parameters
-    ----------
-    path
-        The file.
-    text
-        Whole lines.
-    afresh
-        Let them be the first ones, whatever the file holds.
-    durable
-        Return only when they are on the disk.
-
-    Raises
-    ------
-    MachineError
-        The file cannot be written.
     """
     _require_name(path)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if afresh else 0)
@@ -419,24 +313,7 @@ def complete_rows(descriptor: int, size: int) -> int:
 
 
 def write_json(path: str | Path, obj: object) -> None:
-    """Write an object as JSON atomically, indented by two spaces.
-
-    Parameters
-    ----------
-    path : str or Path
-        The target; replaced if it exists.
-    obj : object
-        Dictionaries, lists, texts, numbers and None; numpy numbers and arrays become numbers
-        and lists.
-
-    Raises
-    ------
-    InputError
-        The object holds something that JSON cannot (nan and inf among them), or as for
-        `atomic_path`.
-    MachineError
-        As for `atomic_path`.
-    """
+    """Write an object as JSON atomically, indented by two spaces."""
     try:
         text = json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
@@ -454,12 +331,11 @@ def _plain(value: object) -> Any:
 
 
 class _GuardedFile:
-    """A file for HDF5 that never lets HDF5 see a failed write.
+    """A file for HDF5 that never lets HDF5 see a failed write."""
 
-    The first failure is kept; from then on what is written is dropped and what is missing reads
-    as zeros, so that HDF5 can close. An interrupt from the keyboard is kept too: raised through
-    HDF5 it would look like a failed write. The methods are those that h5py calls.
-    """
+    # The first failure is kept; from then on what is written is dropped and what is missing reads
+    # as zeros, so that HDF5 can close. An interrupt from the keyboard is kept too: raised through
+    # HDF5 it would look like a failed write. The methods are those that h5py calls.
 
     def __init__(self, path: Path) -> None:
         self.failure: BaseException | None = None
@@ -550,12 +426,10 @@ def _synchronise_folder(folder: int) -> None:
 
 
 def _write_failure(error: BaseException, target: Path, temporary: Path) -> int | None:
-    """Find the errno of a failed write of this file, in the error or in those before it.
-
-    HDF5 reports a full disk as OSError or RuntimeError with errno only in the text, and closing
-    the file may raise a vaguer error on top of it: one that has its own words goes before others.
-    A reader that has closed a pipe is nothing of a file.
-    """
+    """Find the errno of a failed write of this file, in the error or in those before it."""
+    # HDF5 reports a full disk as OSError or RuntimeError with errno only in the text, and closing
+    # the file may raise a vaguer error on top of it: one that has its own words goes before others.
+    # A reader that has closed a pipe is nothing of a file.
     other = None
     ours = {os.fspath(name) for name in (target, temporary, target.parent)}
     cause: BaseException | None = error

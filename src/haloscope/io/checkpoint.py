@@ -63,25 +63,7 @@ def writing(
 ) -> Iterator[Callable[[str, np.dtype, Iterable[tuple[int, np.ndarray]]], None]]:
     """Write a checkpoint; yields ``write(name, dtype, slabs)`` to add a field.
 
-    Parameters
-    ----------
-    path
-        The file; it appears when all is written, or not at all.
-    solver
-        Name of the solver.
-    shape
-        Of each field, slowest axis first.
-    step
-        Steps taken.
-    content
-        What else a restart needs, as JSON.
-    extras
-        Arrays that it needs beside the fields, each with a value at least.
-
-    Raises
-    ------
-    MachineError
-        The file cannot be written; what was there before is intact.
+    `extras`: arrays that it needs beside the fields, each with a value at least.
     """
     with atomic_hdf5(path, library_version=_LIBRARY_VERSION) as file:
         file.attrs["format"] = np.bytes_(_FORMAT)
@@ -118,15 +100,7 @@ def _crc(values: np.ndarray) -> np.uint32:
 
 
 class _Checks:
-    """CRC-32 of each chunk of a field, whose rows come in order: Fletcher's sums take 0000 for ffff.
-
-    Parameters
-    ----------
-    rows
-        Of a chunk.
-    whole
-        Of the field.
-    """
+    """CRC-32 of each chunk of a field, whose rows come in order: Fletcher's sums take 0000 for ffff."""
 
     def __init__(self, rows: int, whole: int) -> None:
         self._rows, self._left = rows, whole
@@ -152,29 +126,7 @@ class _Checks:
 
 
 class Checkpoint:
-    """An opened checkpoint.
-
-    Parameters
-    ----------
-    path
-        The file.
-    solver
-        The solver that wants it.
-    shape
-        Of the fields that it is wanted for, slowest axis first.
-    fields
-        Names of the fields that must be there.
-    dtype
-        Their type.
-
-    Raises
-    ------
-    InputError
-        The file is cut short or damaged, is no checkpoint, or one of another solver, grid or
-        precision.
-    MachineError
-        It cannot be opened.
-    """
+    """An opened checkpoint."""
 
     def __init__(
         self, path: Path, *, solver: str, shape: Shape, fields: Iterable[str], dtype: np.dtype

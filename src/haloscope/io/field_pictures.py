@@ -64,23 +64,13 @@ _TO_RGB = np.array(
 
 
 class FieldPanel(TypedDict):
-    """A panel of `save_slices`.
+    """A panel of `save_slices`."""
 
-    Attributes
-    ----------
-    values
-        (ny, nx), the first row at the lowest y; nan where there is no field.
-    label
-        Name and unit, as ``Ex (V/m)``.
-    quantity
-        Panels of the same quantity share their scale; without it a panel has its own.
-    magnitude
-        Whether the values are never negative; by default they take both signs.
-    """
-
-    values: ArrayLike
-    label: str
+    values: ArrayLike  # (ny, nx), the first row at the lowest y; nan where there is no field
+    label: str  # Name and unit, as ``Ex (V/m)``
+    # Panels of the same quantity share their scale; without it a panel has its own.
     quantity: NotRequired[str]
+    # Whether the values are never negative; by default they take both signs.
     magnitude: NotRequired[bool]
 
 
@@ -109,28 +99,8 @@ def save_slices(
 ) -> None:
     """Draw fields on a plane, a panel each, with one scale along both axes.
 
-    Parameters
-    ----------
-    path : str or Path
-        The picture, ending in ``.png``.
-    x, y : array_like
-        (nx,) and (ny,) evenly spaced coordinates of the samples, at least 2 each.
-    x_label, y_label : str
-        Names and units, as ``x (m)``.
-    panels : sequence of FieldPanel
-        1 to 6.
-    title, subtitle : str
-        A line each, drawn as they are: a dollar sign starts no formula.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, coordinates are not even, there are no panels or more than 6, a
-        panel has no value at all, or the path does not end in ``.png``.
-    SolutionError
-        A field holds inf.
-    MachineError
-        The disk is full or the place not writable.
+    `x`, `y`: (nx,) and (ny,) evenly spaced coordinates of the samples, at least 2 each; `x_label`,
+    `y_label`: names and units, as ``x (m)``.
     """
     check_suffix(path)
     across, up = _checked_axis("x", x), _checked_axis("y", y)

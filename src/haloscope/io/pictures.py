@@ -102,35 +102,14 @@ def save_midplane(
 ) -> None:
     """Draw filled contours of a scalar on a plane with streamlines of the velocity over it.
 
-    A scalar of both signs, neither extreme below a tenth of the other, gets a diverging map
-    centred on zero; any other gets a sequential one.
-    Where the velocity is zero everywhere there are no streamlines. Both axes have the same scale
-    unless one side is more than 8 times the other; then the picture says so.
-
-    Parameters
-    ----------
-    path : str or Path
-        The picture, ending in ``.png``.
-    x, y : array_like
-        (nx,) and (ny,) strictly increasing coordinates, in m; the spacing may vary.
-    scalar : array_like
-        (ny, nx) values, finite.
-    scalar_label : str
-        Name and unit of the scalar, as ``temperature (K)``.
-    u, v : array_like
-        (ny, nx) velocity along x and y, in any one unit, finite.
-    title, subtitle : str
-        A line each, drawn as they are: a dollar sign starts no formula.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, coordinates do not increase, or the path does not end in ``.png``.
-    SolutionError
-        A field holds nan or inf.
-    MachineError
-        The disk is full or the place not writable.
+    `x`, `y`: (nx,) and (ny,) strictly increasing coordinates, in m; the spacing may vary; `scalar`:
+    (ny, nx) values, finite; `scalar_label`: name and unit of the scalar, as ``temperature (K)``.
     """
+    # A scalar of both signs, neither extreme below a tenth of the other, gets a diverging map
+    # centred on zero; any other gets a sequential one. Where the velocity is zero everywhere there
+    # are no streamlines. Both axes have the same scale unless one side is more than 8 times the
+    # other; then the picture says so.
+    # `u`, `v`: (ny, nx) velocity along x and y, in any one unit, finite.
     check_suffix(path)
     plane = _Plane.checked(x, y, scalar, u, v)
     inch = min(PLANE_AREA**0.5, LONGEST_SIDE / max(plane.sides()))
@@ -155,28 +134,8 @@ def save_history(
 ) -> None:
     """Draw residuals over steps on a logarithmic axis.
 
-    Parameters
-    ----------
-    path : str or Path
-        The picture, ending in ``.png``.
-    steps : array_like
-        (n,) step numbers.
-    series : mapping of str to array_like
-        At least one (n,) history by its name. A value that is not positive and finite has no
-        place on the axis and leaves a gap.
-    ylabel : str
-        What the values are, with their unit if they have one.
-    title : str
-        One line, drawn as it is.
-    tolerance : float, optional
-        Drawn as a level line; positive.
-
-    Raises
-    ------
-    InputError
-        Lengths do not agree, there is nothing to draw, or the path does not end in ``.png``.
-    MachineError
-        The disk is full or the place not writable.
+    `steps`: (n,) step numbers; `series`: at least one (n,) history by its name. A value that is not
+    positive and finite has no place on the axis and leaves a gap.
     """
     check_suffix(path)
     figure = new_figure(HISTORY_SIZE)
@@ -193,28 +152,7 @@ def save_overview(
     history: HistoryPicture,
     text_lines: Sequence[str],
 ) -> None:
-    """Draw a plane and a history side by side, 1600 x 800 pixels, with lines of text below.
-
-    Parameters
-    ----------
-    path : str or Path
-        The picture, ending in ``.png``.
-    plane : dict
-        The arguments of `save_midplane` but the path.
-    history : dict
-        The arguments of `save_history` but the path.
-    text_lines : sequence of str
-        Up to 3 lines, drawn as they are: a Nusselt number, a rate.
-
-    Raises
-    ------
-    InputError
-        As for `save_midplane` and `save_history`, or there are more lines.
-    SolutionError
-        A field of the plane holds nan or inf.
-    MachineError
-        The disk is full or the place not writable.
-    """
+    """Draw a plane and a history side by side, 1600 x 800 pixels, with lines of text below."""
     check_suffix(path)
     if len(text_lines) > 3:
         raise InputError(

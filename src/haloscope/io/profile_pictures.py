@@ -34,20 +34,12 @@ MOST_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class ProfilePanel:
-    """Lines and marks over the distance.
+    """Lines and marks over the distance."""
 
-    Attributes
-    ----------
-    label
-        What is drawn, with its unit.
-    marks
-        What was found, by name: marks joined by a line; nan leaves a gap.
-    lines
-        What it is compared with, by name: places (m,) and values (m,), thin and grey.
-    """
-
-    label: str
+    label: str  # What is drawn, with its unit
+    # What was found, by name: marks joined by a line; nan leaves a gap.
     marks: Mapping[str, ArrayLike]
+    # What it is compared with, by name: places (m,) and values (m,), thin and grey.
     lines: Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 
@@ -63,27 +55,7 @@ def save_profiles(
 ) -> None:
     """Draw profiles, a panel each.
 
-    Parameters
-    ----------
-    path
-        The picture, ending in ``.png``.
-    distances
-        (n,) places of the marks; nan where there is none.
-    label, span
-        Of the distance: name with unit, and from where to where it is shown.
-    panels
-        1 to 4.
-    title, subtitle
-        A line each, drawn as they are.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, or the path does not end in ``.png``.
-    SolutionError
-        No mark has a number.
-    MachineError
-        The disk is full or the place not writable.
+    `distances`: (n,) places of the marks; nan where there is none.
     """
     check_suffix(path)
     x = np.asarray(distances, np.float64)

@@ -35,42 +35,24 @@ _LIGHT = np.array([-0.35, 0.55, 0.76])
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A parallel projection onto pixels.
+    """A parallel projection onto pixels."""
 
-    Attributes
-    ----------
-    axes
-        (3, 3): unit vectors to the right, up and toward the viewer.
-    middle
-        (3,): what is seen at the middle.
-    scale
-        Pixels a unit of length.
-    width, height
-        In pixels.
-    reach
-        Distance from the middle up to which surfaces are seen.
-    """
-
-    axes: Floats
-    middle: Floats
-    scale: float
+    axes: Floats  # (3, 3): unit vectors to the right, up and toward the viewer
+    middle: Floats  # (3,): what is seen at the middle
+    scale: float  # Pixels a unit of length
+    # In pixels.
     width: int
     height: int
-    reach: float
+    reach: float  # Distance from the middle up to which surfaces are seen
 
     @classmethod
     def of_points(cls, points: Floats, most: tuple[int, int]) -> View:
         """Look at all of some points, turned a little.
 
         The longest side of the box around them runs to the right and the next one up.
-
-        Parameters
-        ----------
-        points : numpy.ndarray
-            (n, 3), not all of them on a line.
-        most : (int, int)
-            Pixels that the picture is at most wide and high.
+        `points`: (n, 3), not all of them on a line.
         """
+        # `most`: pixels that the picture is at most wide and high.
         sides = np.ptp(points, axis=0)
         # Of sides that are alike to rounding x runs to the right, and z up.
         along = int(np.flatnonzero(sides >= sides.max() * (1 - 1e-9))[0])
@@ -100,45 +82,25 @@ class View:
 
 
 class SurfaceImage:
-    """What is in front at each pixel.
-
-    Parameters
-    ----------
-    view
-        What is looked at.
-
-    Attributes
-    ----------
-    depth
-        (height, width) uint32, :data:`NOTHING` where there is nothing.
-    value, light
-        (height, width) float32: the value of the surface, and how much light it throws back, 0 to
-        1 (Lambert's cosine law).
-    body
-        (height, width) int64: to what the surface belongs.
-    """
+    """What is in front at each pixel."""
 
     def __init__(self, view: View) -> None:
         shape = view.height, view.width
         self.view = view
+        # (height, width) uint32, :data:`NOTHING` where there is nothing.
         self.depth = np.full(shape, NOTHING)
+        # (height, width) float32: the value of the surface, and how much light it throws back, 0 to
+        # 1 (Lambert's cosine law).
         self.value = np.zeros(shape, np.float32)
         self.light = np.zeros(shape, np.float32)
+        # (height, width) int64: to what the surface belongs.
         self.body = np.full(shape, -1, np.int64)
 
     def draw(self, points: Floats, triangles: Integers, values: Floats, bodies: Integers) -> None:
         """Draw closed surfaces; of their triangles only those that face the viewer are seen.
 
-        Parameters
-        ----------
-        points
-            (n, 3) positions.
-        triangles
-            (m, 3) corners, counter-clockwise seen from outside.
-        values
-            (n,) at the points.
-        bodies
-            (n,) to what points belong.
+        `points`: (n, 3) positions; `triangles`: (m, 3) corners, counter-clockwise seen from
+        outside; `values`: (n,) at the points; `bodies`: (n,) to what points belong.
         """
         view = self.view
         seen = view.project(points)
@@ -167,15 +129,7 @@ class SurfaceImage:
         self.body.ravel()[pixels] = bodies[chosen[which, 0]]
 
     def merge(self, top: int, left: int, part: NDArray[Any]) -> None:
-        """Put a part of another image of the same view in front where it is.
-
-        Parameters
-        ----------
-        top, left
-            Where the part begins.
-        part
-            As :meth:`part` gives it.
-        """
+        """Put a part of another image of the same view in front where it is."""
         height, width = part.shape
         region = np.s_[top : top + height, left : left + width]
         nearer = part["depth"] < self.depth[region]
@@ -203,19 +157,9 @@ class SurfaceImage:
 
         A sheet takes the share `plain` where it is seen straight on and `edge` more where it is
         seen along itself, in between by the square of the sine.
-
-        Parameters
-        ----------
-        points, triangles
-            (n, 3) and (m, 3); which way they face does not matter.
-        plain, edge
-            Shares.
-
-        Returns
-        -------
-        ndarray
-            (height, width).
         """
+        # `points`, `triangles`: (n, 3) and (m, 3); which way they face does not matter.
+        # Returns: (height, width).
         view = self.view
         seen = view.project(points)
         normals = point_normals(points, triangles) @ view.axes.T

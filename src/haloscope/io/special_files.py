@@ -29,15 +29,7 @@ def is_special(path: Path) -> bool:
 
 
 def copy_into(source: Path, target: Path) -> None:
-    """Write the content of a file to a special one.
-
-    Raises
-    ------
-    InputError
-        The target is a disk, a socket, or a pipe that nobody reads.
-    OSError
-        It cannot be written.
-    """
+    """Write the content of a file to a special one."""
     with source.open("rb") as content, os.fdopen(_open(target), "wb") as out:
         shutil.copyfileobj(content, out)
 

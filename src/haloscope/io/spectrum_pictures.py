@@ -68,32 +68,8 @@ def save_spectrum(
 ) -> None:
     """Draw magnitudes over frequency on a logarithmic axis, with marked peaks.
 
-    Parameters
-    ----------
-    path
-        The picture, ending in ``.png``.
-    frequencies
-        (n,) ascending.
-    series
-        At least one (n,) magnitude by its name; zeros have no place and leave a gap.
-    ylabel
-        What they are, with their unit: ``|Ez| (V/m/Hz)``.
-    title, subtitle
-        A line each, drawn as they are.
-    peaks
-        Frequency and text of each, such as ``Q = 1520``. Those outside the frequencies are left
-        out; the highest 8 are named.
-    unit
-        Of the frequencies; the axis gets a prefix such as G.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, or the path does not end in ``.png``.
-    SolutionError
-        A magnitude is nan or inf, or none is above 0.
-    MachineError
-        The disk is full or the place not writable.
+    `frequencies`: (n,) ascending; `series`: at least one (n,) magnitude by its name; zeros have no
+    place and leave a gap.
     """
     check_suffix(path)
     f = np.asarray(frequencies, np.float64)
@@ -140,35 +116,11 @@ def save_pattern(
 ) -> None:
     """Draw a cut through a radiation pattern, in dB.
 
-    Parameters
-    ----------
-    path
-        The picture, ending in ``.png``.
-    angles
-        (n,) ascending, in rad, over at most a full turn.
-    series
-        At least one (n,) pattern by its name, in units of power: a directivity, a cross section
-        in m^2. Values of 0 stand at the lowest level.
-    label
-        What the decibels are: ``directivity (dBi)``, ``cross section (dB m²)``.
-    title, subtitle
-        A line each, drawn as they are.
-    polar
-        With the angle 0 on top and running clockwise; False: over the angle in degrees.
-    angle_name
-        Of the axis in degrees.
-    levels_db
-        Shown below the largest value.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, or the path does not end in ``.png``.
-    SolutionError
-        A value is nan, inf or negative, or none is above 0.
-    MachineError
-        The disk is full or the place not writable.
+    `angles`: (n,) ascending, in rad, over at most a full turn; `label`: what the decibels are:
+    ``directivity (dBi)``, ``cross section (dB m²)``.
     """
+    # `series`: at least one (n,) pattern by its name, in units of power: a directivity, a cross
+    # section in m^2. Values of 0 stand at the lowest level.
     check_suffix(path)
     turns = np.asarray(angles, np.float64)
     lines = _checked("pattern", turns, series)

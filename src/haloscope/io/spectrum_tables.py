@@ -18,24 +18,9 @@ def write_columns(path: str | Path, columns: Mapping[str, ArrayLike], note: str 
     """Write columns of equal length, atomically.
 
     A complex column becomes two, with ``.real`` and ``.imag`` after its name.
-
-    Parameters
-    ----------
-    path
-        The table; replaced if it exists.
-    columns
-        By name, with the unit: ``frequency_Hz``. Arrays of any shape, each of the same; they are
-        written element after element, the last index fastest. Texts stay as they are.
-    note
-        Lines on what the table holds, each written after ``# ``.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree.
-    MachineError
-        The disk is full or the place not writable.
     """
+    # `columns`: by name, with the unit: ``frequency_Hz``. Arrays of any shape, each of the same;
+    # they are written element after element, the last index fastest. Texts stay as they are.
     arrays = {name: np.asarray(values) for name, values in columns.items()}
     shapes = {values.shape for values in arrays.values()}
     if len(shapes) != 1:

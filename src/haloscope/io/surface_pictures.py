@@ -49,19 +49,12 @@ SCALE_BAR = 0.2  # of the width, about
 
 @dataclass(frozen=True, eq=False)
 class Walls:
-    """What surrounds the bodies; in the unit of length of the view.
+    """What surrounds the bodies; in the unit of length of the view."""
 
-    Attributes
-    ----------
-    points, triangles
-        (n, 3) and (m, 3): drawn as glass.
-    segments
-        (k, 2, 3): drawn as lines.
-    """
-
+    # (n, 3) and (m, 3): drawn as glass.
     points: Floats
     triangles: NDArray[np.int64]
-    segments: Floats
+    segments: Floats  # (k, 2, 3): drawn as lines
 
 
 def picture_view(points: Floats) -> View:
@@ -80,32 +73,7 @@ def save_surfaces(
     title: str,
     subtitle: str = "",
 ) -> None:
-    """Draw bodies coloured by their values from 0 up, with walls, colour bar and scale bar.
-
-    Parameters
-    ----------
-    path : str or Path
-        The picture, ending in ``.png``.
-    image : SurfaceImage
-        The bodies, of a view by `picture_view`.
-    walls : Walls
-        What surrounds them.
-    label : str
-        Name and unit of the values, as ``speed (mm/s)``.
-    largest : float
-        Value at the upper end of the colours; 0 if there are none.
-    unit : str
-        Of length, for the scale bar.
-    title, subtitle : str
-        A line each, drawn as they are.
-
-    Raises
-    ------
-    InputError
-        The path does not end in ``.png``, or the largest value is negative or not finite.
-    MachineError
-        The disk is full or the place not writable.
-    """
+    """Draw bodies coloured by their values from 0 up, with walls, colour bar and scale bar."""
     check_suffix(path)
     if not 0.0 <= largest < math.inf:
         raise InputError(

@@ -28,30 +28,11 @@ FieldArray: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 class ImageWriter(VtkhdfFile):
     """Writes point arrays block by block, so that no array need be whole in memory.
 
-    Used as a context manager: the file appears at its path when the ``with`` statement ends
-    without an error and every array is complete. Blocks that are whole in x and y are written
-    fastest.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    shape : (int, int, int)
-        Points along z, y and x: at least 1, 2 and 2.
-    origin : sequence of 3 floats
-        Position (x, y, z) of the first point, in m.
-    spacing : sequence of 3 floats
-        Distance between points along x, y and z, in m; positive, also along an axis of one point.
-    time : float, optional
-        Time of the fields, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        A parameter is not as above, or the folder does not exist.
-    MachineError
-        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    Used as a context manager: the file appears at its path when the ``with`` statement ends without
+    an error and every array is complete. Blocks that are whole in x and y are written fastest.
     """
+
+    # `time`: time of the fields, in s; read back as the field data array ``TimeValue``.
 
     data_set = "ImageData"
 
@@ -65,8 +46,10 @@ class ImageWriter(VtkhdfFile):
         time: float | None = None,
     ) -> None:
         super().__init__(path, time)
-        self.shape = shape
+        self.shape = shape  # Points along z, y and x: at least 1, 2 and 2
+        # Position (x, y, z) of the first point, in m.
         self.origin = tuple(float(position) for position in origin)
+        # Distance between points along x, y and z, in m; positive, also along an axis of one point.
         self.spacing = tuple(float(distance) for distance in spacing)
         self._check()
         self._dropped_axes = 0 if shape[0] > 1 else 1
@@ -76,19 +59,7 @@ class ImageWriter(VtkhdfFile):
     def create(self, name: str, dtype: DTypeLike, components: int = 1) -> None:
         """Add a point array, to be filled by `write`.
 
-        Parameters
-        ----------
-        name : str
-            Its name in ParaView; new, and without ``/``.
-        dtype : numpy dtype
-            float32 or float64.
-        components : int
-            1 for a scalar, 3 for a vector (x, y, z).
-
-        Raises
-        ------
-        InputError
-            A parameter is not as above.
+        `dtype`: float32 or float64; `components`: 1 for a scalar, 3 for a vector (x, y, z).
         """
         self._require_name(name, taken=name in self._written)
         if np.dtype(dtype) not in [np.dtype(allowed) for allowed in VALUE_TYPES]:
@@ -111,21 +82,9 @@ class ImageWriter(VtkhdfFile):
         """Write one block of a point array.
 
         The blocks of an array cover the grid, each point once.
-
-        Parameters
-        ----------
-        name : str
-            An array made by `create`.
-        start : (int, int, int)
-            Index (z, y, x) in the grid of the first point of the block.
-        block : numpy.ndarray
-            (z, y, x) or (z, y, x, 3), of the type given to `create`.
-
-        Raises
-        ------
-        InputError
-            The array is unknown, or the block has another type or reaches outside the grid.
+        `start`: index (z, y, x) in the grid of the first point of the block.
         """
+        # `block`: (z, y, x) or (z, y, x, 3), of the type given to `create`.
         if name not in self._written:
             raise self._error(
                 f"array {name!r} does not exist; existing are {', '.join(self._written) or 'none'}",

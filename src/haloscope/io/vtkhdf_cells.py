@@ -35,32 +35,14 @@ Integers = NDArray[np.int64]
 class CellWriter(VtkhdfFile):
     """Writes elements and their fields in ranges, so that no array need be whole in memory.
 
-    Used as a context manager: the file appears at its path when the ``with`` statement ends
-    without an error, every element was placed and every array is complete. Elements may come in
-    any order, and the number of one in the file is the user's choice.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    elements : int
-        How many, at least 1.
-    interpolation : numpy.ndarray
-        (m, n): values at the m nodes of the file along each direction from those at the n nodes
-        that are given; at least 2 each.
-    node_order : numpy.ndarray or None
-        (m^3, 3): place (i, j, k) of each node of a Lagrange cell. None: each element is cut into
-        (m - 1)^3 linear hexahedra.
-    time : float, optional
-        Time of the fields, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        A parameter is not as above, or the folder does not exist.
-    MachineError
-        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    `node_order`: (m^3, 3): place (i, j, k) of each node of a Lagrange cell. None: each element is
+    cut into (m - 1)^3 linear hexahedra.
     """
+
+    # Used as a context manager: the file appears at its path when the ``with`` statement ends
+    # without an error, every element was placed and every array is complete. Elements may come in
+    # any order, and the number of one in the file is the user's choice.
+    # `time`: time of the fields, in s; read back as the field data array ``TimeValue``.
 
     data_set = "UnstructuredGrid"
 
@@ -74,7 +56,9 @@ class CellWriter(VtkhdfFile):
         time: float | None = None,
     ) -> None:
         super().__init__(path, time)
-        self.elements = elements
+        self.elements = elements  # How many, at least 1
+        # (m, n): values at the m nodes of the file along each direction from those at the n nodes
+        # that are given; at least 2 each.
         self.interpolation = np.asarray(interpolation, np.float64)
         self._check()
         self._nodes, self._given = self.interpolation.shape
@@ -94,21 +78,8 @@ class CellWriter(VtkhdfFile):
     ) -> None:
         """Add an array, to be filled by `write`.
 
-        Parameters
-        ----------
-        name : str
-            Its name in ParaView; new, and without ``/``.
-        dtype : numpy dtype
-            float32 or float64; for an array per element also int32 or int64.
-        components : int
-            1 for a scalar, 3 for a vector (x, y, z).
-        per_element : bool
-            One value an element, such as the number of its region, in place of one a node.
-
-        Raises
-        ------
-        InputError
-            A parameter is not as above.
+        `dtype`: float32 or float64; for an array per element also int32 or int64; `components`: 1
+        for a scalar, 3 for a vector (x, y, z).
         """
         self._require_name(name, taken=name in self._arrays)
         allowed = ELEMENT_TYPES if per_element else VALUE_TYPES
@@ -134,17 +105,8 @@ class CellWriter(VtkhdfFile):
     def place(self, first: int, coordinates: Floats) -> None:
         """Say where the nodes of a range of elements are.
 
-        Parameters
-        ----------
-        first : int
-            Number in the file of the first of them, from 0.
-        coordinates : numpy.ndarray
-            float64 (count, n, n, n, 3) at the nodes given, indexed [element, k, j, i, xyz], in m.
-
-        Raises
-        ------
-        InputError
-            They are not as above, not finite, or reach beyond the number of elements.
+        `first`: number in the file of the first of them, from 0; `coordinates`: float64 (count, n,
+        n, n, 3) at the nodes given, indexed [element, k, j, i, xyz], in m.
         """
         if coordinates.dtype != np.float64 or not np.isfinite(coordinates).all():
             raise self._error(
@@ -161,23 +123,9 @@ class CellWriter(VtkhdfFile):
         """Write an array for a range of elements.
 
         The ranges of an array cover the elements, each once.
-
-        Parameters
-        ----------
-        name : str
-            An array made by `create`.
-        first : int
-            Number in the file of the first element.
-        values : numpy.ndarray
-            At the nodes given, of the type given to `create`: (count, n, n, n), indexed
-            [element, k, j, i], or (count, 3, n, n, n) for a vector; (count,) per element.
-
-        Raises
-        ------
-        InputError
-            The array is unknown, or the values have another type or shape or reach beyond the
-            number of elements.
         """
+        # `values`: at the nodes given, of the type given to `create`: (count, n, n, n), indexed
+        # [element, k, j, i], or (count, 3, n, n, n) for a vector; (count,) per element.
         if name not in self._components:
             raise self._error(
                 f"array {name!r} does not exist; existing are "

@@ -24,25 +24,13 @@ COMPONENTS = (1, 3)
 
 
 class VtkhdfFile(ABC):
-    """Context manager of a file that is written to another name and then put in its place.
-
-    Parameters
-    ----------
-    path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    time
-        Of the fields, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        The ending is another one, or the time is not finite.
-    """
+    """Context manager of a file that is written to another name and then put in its place."""
 
     data_set: ClassVar[str]
     """What VTK calls what is in the file."""
 
     def __init__(self, path: str | Path, time: float | None) -> None:
+        # Of the fields, in s; read back as the field data array ``TimeValue``.
         self.path, self.time = Path(path), time
         self._stack = contextlib.ExitStack()
         if self.path.suffix != ".vtkhdf":

@@ -30,51 +30,26 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BodyKind:
-    """Bodies with one triangulation.
+    """Bodies with one triangulation."""
 
-    Attributes
-    ----------
-    triangles
-        (E, 3) vertices of each triangle of a body, counter-clockwise seen from outside.
-    vertices
-        Of a body.
-    count
-        Bodies; may be 0.
-    """
-
+    # (E, 3) vertices of each triangle of a body, counter-clockwise seen from outside.
     triangles: NDArray[np.integer[Any]]
-    vertices: int
-    count: int
+    vertices: int  # Of a body
+    count: int  # Bodies; may be 0
 
 
 class SurfaceWriter(VtkhdfFile):
     """Writes bodies in portions, so that no array need be whole in memory.
 
-    Used as a context manager: the file appears at its path when the ``with`` statement ends
-    without an error and every body was given. Bodies may come in any order; their places in the
-    file are the user's choice.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    kinds : sequence of BodyKind
-        What there is; the bodies of the first kind come first.
-    point_arrays : mapping of str to int
-        Names of the arrays at vertices and their components, 1 or 3; stored as float32.
-    body_arrays : mapping of str to str
-        Names of the arrays with one value a body, and their types: int32, int64, float32 or
-        float64.
-    time : float, optional
-        Time of the state, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        A parameter is not as above, or the folder does not exist.
-    MachineError
-        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    `point_arrays`: names of the arrays at vertices and their components, 1 or 3; stored as float32;
+    `time`: time of the state, in s; read back as the field data array ``TimeValue``.
     """
+
+    # Used as a context manager: the file appears at its path when the ``with`` statement ends
+    # without an error and every body was given. Bodies may come in any order; their places in the
+    # file are the user's choice.
+    # `body_arrays`: names of the arrays with one value a body, and their types: int32, int64,
+    # float32 or float64.
 
     data_set = "PolyData"
 
@@ -108,25 +83,10 @@ class SurfaceWriter(VtkhdfFile):
     ) -> None:
         """Write some bodies of a kind, with all their arrays.
 
-        Parameters
-        ----------
-        kind : int
-            Place in `kinds`.
-        places : array_like
-            (n,) numbers of the bodies among those of the kind, from 0, ascending.
-        positions : numpy.ndarray
-            (n, vertices, 3), in m.
-        point_values : mapping of str to numpy.ndarray
-            Each (n, vertices) or (n, vertices, 3).
-        body_values : mapping of str to numpy.ndarray
-            Each (n,).
-
-        Raises
-        ------
-        InputError
-            Shapes are not as above, an array is missing, a position is not finite, or a body was
-            given before or is beyond those of the kind.
+        `places`: (n,) numbers of the bodies among those of the kind, from 0, ascending;
+        `positions`: (n, vertices, 3), in m; `point_values`: each (n, vertices) or (n, vertices, 3).
         """
+        # `body_values`: each (n,).
         given = self.kinds[kind]
         at = np.asarray(places, np.int64)
         self._claim(kind, at)

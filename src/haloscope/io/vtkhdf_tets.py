@@ -24,25 +24,11 @@ _CHUNK = 1 << 14
 class TetWriter(VtkhdfFile):
     """Writes nodes, elements and fields in ranges, so that no array need be whole in memory.
 
-    Used as a context manager: the file appears at its path when the ``with`` statement ends
-    without an error and every array is complete. Ranges may come in any order.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    nodes, elements : int
-        How many, at least 4 and 1.
-    time : float, optional
-        Time of the fields, in s; read back as the field data array ``TimeValue``.
-
-    Raises
-    ------
-    InputError
-        A parameter is not as above, or the folder does not exist.
-    MachineError
-        The disk is full or the place not writable; raised when the ``with`` statement ends.
+    Used as a context manager: the file appears at its path when the ``with`` statement ends without
+    an error and every array is complete. Ranges may come in any order.
     """
+
+    # `time`: time of the fields, in s; read back as the field data array ``TimeValue``.
 
     data_set = "UnstructuredGrid"
 
@@ -50,6 +36,7 @@ class TetWriter(VtkhdfFile):
         self, path: str | Path, *, nodes: int, elements: int, time: float | None = None
     ) -> None:
         super().__init__(path, time)
+        # How many, at least 4 and 1.
         self.nodes, self.elements = nodes, elements
         if nodes < CORNERS or elements < 1:
             raise self._error(f"{nodes} nodes and {elements} elements make no mesh", "give more")
@@ -62,21 +49,7 @@ class TetWriter(VtkhdfFile):
     ) -> None:
         """Add an array, to be filled by `write`.
 
-        Parameters
-        ----------
-        name : str
-            Its name in ParaView; new, and without ``/``.
-        dtype : numpy dtype
-            float32, float64 or int32.
-        components : int
-            1 for a scalar, 3 for a vector (x, y, z).
-        per_element : bool
-            One value an element, such as the number of its zone, in place of one a node.
-
-        Raises
-        ------
-        InputError
-            A parameter is not as above.
+        `dtype`: float32, float64 or int32; `components`: 1 for a scalar, 3 for a vector (x, y, z).
         """
         self._require_name(name, taken=name in self._arrays)
         if np.dtype(dtype).name not in VALUE_TYPES or components not in COMPONENTS:
@@ -99,13 +72,7 @@ class TetWriter(VtkhdfFile):
         self._fill(CONNECTIVITY, first, np.asarray(nodes, np.int64))
 
     def write(self, name: str, first: int, values: NDArray[Any]) -> None:
-        """Write an array from row `first` on: (n,), or (n, 3) for vectors.
-
-        Raises
-        ------
-        InputError
-            The array is unknown, or the values have another type or do not fit.
-        """
+        """Write an array from row `first` on: (n,), or (n, 3) for vectors."""
         if name not in self._arrays or name in (COORDINATES, CONNECTIVITY):
             raise self._error(f"array {name!r} does not exist", "create it first")
         if values.dtype != self._arrays[name].dtype:

@@ -42,17 +42,8 @@ def _legendre(order: int, x: Extended) -> tuple[Extended, ...]:
 def legendre(order: int, points: ArrayLike) -> Floats:
     """Legendre polynomial P_order at points.
 
-    Parameters
-    ----------
-    order
-        Degree, from 0.
-    points
-        Any shape.
-
-    Returns
-    -------
-    array
-        The values, of the shape of `points`; P_order(1) = 1.
+    `order`: degree, from 0; `points`: any shape; Returns: the values, of the shape of `points`;
+    P_order(1) = 1.
     """
     if order < 0:
         raise ValueError(f"order {order} of a polynomial is negative")
@@ -82,15 +73,7 @@ def _extended_nodes(order: int) -> Extended:
 def gll_nodes(order: int) -> Floats:
     """Gauss-Lobatto-Legendre nodes, ascending from -1 to 1.
 
-    Parameters
-    ----------
-    order
-        Polynomial order N from 1.
-
-    Returns
-    -------
-    array of shape (N + 1,)
-        The zeros of (1 - x^2) P'_N(x); x[j] = -x[N - j] exactly.
+    Returns: the zeros of (1 - x^2) P'_N(x); x[j] = -x[N - j] exactly.
     """
     return _frozen(_extended_nodes(order))
 
@@ -99,10 +82,7 @@ def gll_nodes(order: int) -> Floats:
 def gll_weights(order: int) -> Floats:
     """Weights of the quadrature on GLL nodes, exact to degree 2 N - 1.
 
-    Returns
-    -------
-    array of shape (N + 1,)
-        2 / (N (N + 1) P_N(x)^2); their sum is 2.
+    Returns: 2 / (N (N + 1) P_N(x)^2); their sum is 2.
     """
     value = _legendre(order, _extended_nodes(order))[0]
     return _frozen(2 / (order * (order + 1) * value**2))
@@ -112,11 +92,8 @@ def gll_weights(order: int) -> Floats:
 def derivative_matrix(order: int) -> Floats:
     """Derivatives at the GLL nodes of the polynomial through values at them.
 
-    Returns
-    -------
-    array of shape (N + 1, N + 1)
-        P_N(x_i) / (P_N(x_j) (x_i - x_j)); the diagonal is the negative sum of the rest of its
-        row, so that the derivative of a constant vanishes.
+    Returns: P_N(x_i) / (P_N(x_j) (x_i - x_j)); the diagonal is the negative sum of the rest of its
+    row, so that the derivative of a constant vanishes.
     """
     x = _extended_nodes(order)
     value = _legendre(order, x)[0]
@@ -138,19 +115,10 @@ def interpolation_matrix(nodes: ArrayLike, points: ArrayLike) -> Floats:
     """Values at points of the polynomial through values at nodes.
 
     The second barycentric form (Berrut and Trefethen, SIAM Review 46, 2004, eq. 4.2).
-
-    Parameters
-    ----------
-    nodes
-        Distinct points where values are given, shape (n,).
-    points
-        Where they are wanted, shape (m,); a point that is a node takes that node's value as it is.
-
-    Returns
-    -------
-    array of shape (m, n)
-        Its rows sum to 1.
+    `nodes`: distinct points where values are given, shape (n,).
     """
+    # `points`: where they are wanted, shape (m,); a point that is a node takes that node's value as
+    # it is.
     x = np.asarray(nodes, np.longdouble)
     wanted = np.asarray(points, np.longdouble)
     if x.ndim != 1 or wanted.ndim != 1 or len(np.unique(x)) != len(x):

@@ -32,17 +32,8 @@ def _points_needed(order: int, x: Floats) -> int:
 def bessel(order: int, x: ArrayLike) -> Floats:
     """Bessel function of the first kind J_n by its integral, DLMF 10.9.2.
 
-    Parameters
-    ----------
-    order
-        n, from 0; -1 is allowed for recurrences.
-    x
-        Real arguments of any shape.
-
-    Returns
-    -------
-    array
-        Of the shape of `x`; good to 1e-14 absolutely.
+    `order`: n, from 0; -1 is allowed for recurrences; `x`: real arguments of any shape; Returns: of
+    the shape of `x`; good to 1e-14 absolutely.
     """
     x = np.asarray(x, np.float64)
     if order < 0:
@@ -65,17 +56,8 @@ def bessel_derivative(order: int, x: ArrayLike) -> Floats:
 def spherical_bessel(order: int, x: ArrayLike) -> Floats:
     """Spherical Bessel function of the first kind j_l by its integral, DLMF 10.54.2.
 
-    Parameters
-    ----------
-    order
-        l, from 0.
-    x
-        Real arguments of any shape.
-
-    Returns
-    -------
-    array
-        Of the shape of `x`; good to 1e-14 absolutely.
+    `order`: l, from 0; `x`: real arguments of any shape; Returns: of the shape of `x`; good to
+    1e-14 absolutely.
     """
     x = np.asarray(x, np.float64)
     count = _points_needed(order, x)

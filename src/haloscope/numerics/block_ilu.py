@@ -24,41 +24,17 @@ _SLICES = 2
 
 
 class BlockIlu:
-    """Block ILU(0) of the matrix restricted to the nodes of each rank.
+    """Block ILU(0) of the matrix restricted to the nodes of each rank."""
 
-    Its blocks are those of the whole matrix: what this rank's elements add to blocks between shared
-    nodes is summed with what others add. The ranks' domains so overlap by the shared nodes; each
-    solves for all of its nodes, and a shared node takes what its owner finds (restricted additive
-    Schwarz: Cai and Sarkis, SIAM J. Sci. Comput. 21, 1999, 792). Its quality depends on the ranks
-    and on the numbering of nodes.
-
-    Rows are eliminated from both ends of that numbering, and last the few between (a twisted
-    factorisation: van der Vorst, Parallel Comput. 5, 1987, 45), so that two cores have work,
-    and each step of the elimination is one of all rows: slices are no blocks of their own.
-
-    Parameters
-    ----------
-    rows
-        This rank's part of the matrix, on cores.
-    shared
-        Who shares which nodes; all ranks make one together.
-    single
-        Store the factors in single precision, which halves what an application reads; it computes
-        in double.
-    slices
-        Of the numbering, that are worked out side by side. Results depend on it, and not on the
-        number of threads.
-
-    Attributes
-    ----------
-    order
-        Nodes as they are eliminated, (nodes,).
-
-    Raises
-    ------
-    InputError
-        The matrix is not on cores.
-    """
+    # Its blocks are those of the whole matrix: what this rank's elements add to blocks between
+    # shared nodes is summed with what others add. The ranks' domains so overlap by the shared
+    # nodes; each solves for all of its nodes, and a shared node takes what its owner finds
+    # (restricted additive Schwarz: Cai and Sarkis, SIAM J. Sci. Comput. 21, 1999, 792). Its quality
+    # depends on the ranks and on the numbering of nodes.
+    #
+    # Rows are eliminated from both ends of that numbering, and last the few between (a twisted
+    # factorisation: van der Vorst, Parallel Comput. 5, 1987, 45), so that two cores have work, and
+    # each step of the elimination is one of all rows: slices are no blocks of their own.
 
     def __init__(
         self, rows: BlockRows, shared: SharedNodes, *, single: bool = True, slices: int = _SLICES
@@ -75,6 +51,7 @@ class BlockIlu:
         self._matrix = rows.values
         if self._sums is not None:
             self._matrix = device.empty(rows.values.shape, np.float64)
+        # Nodes as they are eliminated, (nodes,).
         self.order, bounds = _order_of_elimination(pattern, slices)
         positions = np.empty_like(self.order)
         positions[self.order] = np.arange(pattern.nodes)
@@ -109,13 +86,7 @@ class BlockIlu:
         )
 
     def update(self) -> None:
-        """Factorise the matrix as it is now.
-
-        Raises
-        ------
-        SolutionError
-            A diagonal block has no inverse.
-        """
+        """Factorise the matrix as it is now."""
         rows, lower, upper = self._rows, self._lower, self._upper
         if self._sums is not None:
             self._matrix[...] = rows.values

@@ -22,49 +22,33 @@ OFFSET_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 
 @dataclass(frozen=True)
 class BlockPattern:
-    """Rows of blocks, one for each node, and the lists by which they are assembled.
+    """Rows of blocks, one for each node, and the lists by which they are assembled."""
 
-    Node i's row holds a block for each node that it has an element with, itself included. A place
-    ``p = e * K + a`` stands for node a of element e. A kernel that computes elements goes row by
-    row: every row is written once, by one thread or team, without atomics and in a fixed order::
+    # Node i's row holds a block for each node that it has an element with, itself included. A place
+    # ``p = e * K + a`` stands for node a of element e. A kernel that computes elements goes row by
+    # row: every row is written once, by one thread or team, without atomics and in a fixed order::
+    #
+    #     for t in node_starts[i] .. node_starts[i + 1]:      # ascending elements
+    #         e, a = node_places[t] / K, node_places[t] % K
+    #         for b in 0 .. K:
+    #             row i's block number offsets[t, b] += block (a, b) of element e
+    #         node i's right-hand side += part a of element e
+    #
+    # Nothing but the matrix is stored. What the K blocks of a strip (e, a) share, such as gradients
+    # and tau, is then computed K times for each element. Stored element matrices would take 2,048
+    # bytes a tetrahedron for blocks of 4, six times the matrix, to be written and read again; lists
+    # block by block would compute the shared part K * K times and take 64 bytes a tetrahedron, these
+    # take 32 (4 for a place and K for its offsets, K times).
 
-        for t in node_starts[i] .. node_starts[i + 1]:      # ascending elements
-            e, a = node_places[t] / K, node_places[t] % K
-            for b in 0 .. K:
-                row i's block number offsets[t, b] += block (a, b) of element e
-            node i's right-hand side += part a of element e
-
-    Nothing but the matrix is stored. What the K blocks of a strip (e, a) share, such as gradients
-    and tau, is then computed K times for each element. Stored element matrices would take 2,048
-    bytes a tetrahedron for blocks of 4, six times the matrix, to be written and read again; lists
-    block by block would compute the shared part K * K times and take 64 bytes a tetrahedron, these
-    take 32 (4 for a place and K for its offsets, K times).
-
-    Attributes
-    ----------
-    nodes
-        Number of rows.
-    starts
-        Number of each row's first block, and at last of all blocks, (nodes + 1,).
-    columns
-        Node of each block, ascending in each row.
-    diagonal
-        Number of each row's own block, (nodes,).
-    element_nodes
-        Nodes of each element, (elements, K).
-    node_starts, node_places
-        Places of each node, ascending: see above.
-    offsets
-        Which block of the row each node of a place's element has, (K * elements, K).
-    """
-
-    nodes: int
-    starts: Integers
-    columns: Integers
-    diagonal: Integers
-    element_nodes: Integers
+    nodes: int  # Number of rows
+    starts: Integers  # Number of each row's first block, and at last of all blocks, (nodes + 1,)
+    columns: Integers  # Node of each block, ascending in each row
+    diagonal: Integers  # Number of each row's own block, (nodes,)
+    element_nodes: Integers  # Nodes of each element, (elements, K)
+    # Places of each node, ascending: see above.
     node_starts: Integers
     node_places: Integers
+    # Which block of the row each node of a place's element has, (K * elements, K).
     offsets: NDArray[np.unsignedinteger]
 
     @property
@@ -88,20 +72,7 @@ class BlockPattern:
 def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPattern:
     """Find the pattern of a mesh, or of one rank's elements.
 
-    Parameters
-    ----------
-    device
-        Its cores find the pattern; for a GPU all cores do.
-    element_nodes
-        Nodes of each element, (elements, K), numbers from 0.
-    nodes
-        How many there are.
-
-    Raises
-    ------
-    InputError
-        There are nodes of no element, node numbers out of range, or more entries than 32-bit
-        numbers count.
+    `element_nodes`: nodes of each element, (elements, K), numbers from 0.
     """
     given = np.asarray(element_nodes)
     if given.ndim != 2 or given.dtype.kind not in "iu":

@@ -29,36 +29,13 @@ class RowRange:
 
 
 class BlockRows:
-    """A sparse matrix of dense blocks, one row of blocks for each node of this rank.
+    """A sparse matrix of dense blocks, one row of blocks for each node of this rank."""
 
-    With several ranks each holds what its own elements add: rows of shared nodes are parts of the
-    matrix's, and so are products; see :class:`haloscope.numerics.shared_nodes.SharedProduct`.
-
-    Sums run in an order that neither threads nor the machine decide: the same bits on cores and
-    GPUs.
-
-    Parameters
-    ----------
-    device
-        Where the matrix lies.
-    pattern
-        Its blocks.
-    size
-        Unknowns of a node: 2, 4 or 8. Vectors hold those of a node side by side.
-
-    Attributes
-    ----------
-    values
-        Blocks, (blocks, size, size), each as [unknown, equation]: column by column. A kernel that
-        computes elements writes here.
-    starts, columns, diagonal, node_starts, node_places, offsets, element_nodes
-        Lists of the pattern on the device, for such a kernel.
-
-    Raises
-    ------
-    InputError
-        The size is not possible.
-    """
+    # With several ranks each holds what its own elements add: rows of shared nodes are parts of the
+    # matrix's, and so are products; see :class:`haloscope.numerics.shared_nodes.SharedProduct`.
+    #
+    # Sums run in an order that neither threads nor the machine decide: the same bits on cores and
+    # GPUs.
 
     def __init__(self, device: Device, pattern: BlockPattern, size: int) -> None:
         if size not in BLOCK_SIZES:
@@ -67,7 +44,10 @@ class BlockRows:
             )
         self.device, self.pattern, self.size = device, pattern, size
         self._kernels: dict[tuple[str, str], Kernel] = {}
+        # Blocks, (blocks, size, size), each as [unknown, equation]: column by column. A kernel that
+        # computes elements writes here.
         self.values = device.zeros((pattern.blocks, size, size), np.float64)
+        # Lists of the pattern on the device, for such a kernel.
         self.starts = device.from_host(pattern.starts)
         self.columns = device.from_host(pattern.columns)
         self.diagonal = device.from_host(pattern.diagonal)
@@ -138,11 +118,8 @@ class BlockRows:
     def assemble(self, matrices: Array) -> None:
         """Sum stored element matrices, in the order of elements.
 
-        Parameters
-        ----------
-        matrices
-            (elements, K, K, size, size): of the equations of the first node and the unknowns of the
-            second, [equation, unknown].
+        `matrices`: (elements, K, K, size, size): of the equations of the first node and the
+        unknowns of the second, [equation, unknown].
         """
         self.kernel("assemble").bind(
             *(self.node_starts, self.node_places, self.offsets, self.starts),
@@ -161,13 +138,8 @@ class BlockRows:
     def fix_rows(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> None:
         """Replace rows by those of the identity; columns stay.
 
-        Parameters
-        ----------
-        unknowns
-            Numbers ``node * size + unknown``, each once.
-        owned
-            Whether this rank owns each node, (nodes,): other ranks' parts of a fixed row are zero,
-            so that the sum is the identity's. By default it owns all.
+        `owned`: whether this rank owns each node, (nodes,): other ranks' parts of a fixed row are
+        zero, so that the sum is the identity's. By default it owns all.
         """
         if len(unknowns):
             self.fixing(unknowns, owned)()

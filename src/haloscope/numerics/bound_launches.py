@@ -11,11 +11,6 @@ class BoundLaunches:
     """Launches of one kernel on arrays that come again and again.
 
     Arrays are remembered by identity, and are kept: give the same objects each time.
-
-    Parameters
-    ----------
-    bind
-        Binds the kernel to arrays.
     """
 
     def __init__(self, bind: Callable[..., Launch]) -> None:

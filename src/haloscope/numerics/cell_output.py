@@ -26,28 +26,8 @@ def open_cells(
 ) -> CellWriter:
     """Open a VTKHDF file for fields at the GLL nodes of elements.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file, ending in ``.vtkhdf``; replaced if it exists.
-    elements : int
-        How many the file will hold.
-    order : int
-        Order N of the nodes.
-    linear : bool
-        Cut each element into N^3 linear hexahedra, for programs that do not know Lagrange cells.
-    time : float, optional
-        Time of the fields, in s.
-
-    Returns
-    -------
-    CellWriter
-        To be used in a ``with`` statement; takes coordinates and values at GLL nodes.
-
-    Raises
-    ------
-    InputError, MachineError
-        As for `CellWriter`.
+    `time`: time of the fields, in s; Returns: to be used in a ``with`` statement; takes coordinates
+    and values at GLL nodes.
     """
     return CellWriter(
         path,

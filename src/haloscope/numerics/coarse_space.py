@@ -22,30 +22,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CoarseSpace:
-    """Functions on the nodes of this rank, one for each group of nodes of all ranks.
+    """Functions on the nodes of this rank, one for each group of nodes of all ranks."""
 
-    Function k at node i is the share of group k among i and the nodes that i has an element with.
-    So functions are between 0 and 1, their sum is 1 everywhere, and they reach one layer of
-    elements beyond their groups: a constant is in their space, and steps between groups are
-    smoothed once (smoothed aggregation: Vanek, Mandel and Brezina, Computing 56, 1996, 179, with
-    the mean over neighbours as the smoother, which needs no matrix and so is found once a mesh).
+    # Function k at node i is the share of group k among i and the nodes that i has an element with.
+    # So functions are between 0 and 1, their sum is 1 everywhere, and they reach one layer of
+    # elements beyond their groups: a constant is in their space, and steps between groups are
+    # smoothed once (smoothed aggregation: Vanek, Mandel and Brezina, Computing 56, 1996, 179, with
+    # the mean over neighbours as the smoother, which needs no matrix and so is found once a mesh).
 
-    Attributes
-    ----------
-    starts
-        Where each node's functions begin, and at last their end, (nodes + 1,).
-    columns
-        Numbers of the functions that are not zero at each node, ascending.
-    weights
-        Their values there.
-    positions
-        Middle of each group in m, (groups, 3).
-    """
-
-    starts: Integers
-    columns: NDArray[np.int32]
-    weights: Floats
-    positions: Floats
+    starts: Integers  # Where each node's functions begin, and at last their end, (nodes + 1,)
+    columns: NDArray[np.int32]  # Numbers of the functions that are not zero at each node, ascending
+    weights: Floats  # Their values there
+    positions: Floats  # Middle of each group in m, (groups, 3)
 
     @property
     def groups(self) -> int:
@@ -58,18 +46,7 @@ def coarse_space(
 ) -> CoarseSpace:
     """Group nodes; all ranks call this.
 
-    Parameters
-    ----------
-    pattern
-        Which nodes of this rank have an element together.
-    shared
-        Who shares which nodes.
-    positions
-        Of each node of this rank in m, (nodes, 3).
-    size
-        Nodes of a group, about. Groups are boxes that hold equally many, found by halving; where
-        the nodes of a box do not hang together, as on both sides of a thin wall, each connected
-        part is a group of its own.
+    `positions`: of each node of this rank in m, (nodes, 3).
     """
     numbers, world = shared.numbers, shared.world
     count = int(world.largest(float(numbers.max(initial=-1)))) + 1

@@ -21,18 +21,13 @@ from haloscope.numerics.shared_nodes import SharedNodes
 class CoarseSums:
     """Sums in the order of ranks.
 
-    Between GPUs they go through what carries the sums over shared nodes, without the host. Most rows
-    of the matrix are one rank's alone, which gives them to the others: only the rest is added up.
-
-    Parameters
-    ----------
-    shared
-        The nodes of the finer level; all ranks make this together.
-    coarse, right
-        The coarse matrix, of which each rank has all rows, and a vector.
-    own
-        To which rows of the matrix this rank adds anything, (nodes,); it holds zeros in the others.
+    `own`: to which rows of the matrix this rank adds anything, (nodes,); it holds zeros in the
+    others.
     """
+
+    # Between GPUs they go through what carries the sums over shared nodes, without the host. Most
+    # rows of the matrix are one rank's alone, which gives them to the others: only the rest is
+    # added up.
 
     def __init__(
         self, shared: SharedNodes, coarse: BlockRows, right: Array, own: NDArray[np.bool_]

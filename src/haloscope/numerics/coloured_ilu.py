@@ -23,31 +23,16 @@ _GPU_BLOCK = 64
 
 
 class ColouredIlu:
-    """Block ILU(0) of the matrix restricted to the nodes of each rank, eliminated colour by colour.
+    """Block ILU(0) of the matrix restricted to the nodes of each rank, eliminated colour by colour."""
 
-    Nodes of one colour share no element, so that all of them are worked out side by side; there are
-    8 to 12 colours in a mesh of tetrahedra. It takes a third more iterations than :class:`BlockIlu`,
-    whose rows follow one another. Bits do not depend on threads, nor on whether cores or a GPU
-    compute. Ranks' domains overlap as in :class:`BlockIlu`: blocks between shared nodes are those of
-    the whole matrix, and a shared node takes what its owner finds.
-
-    Multicolour orderings: Y. Saad, Iterative Methods for Sparse Linear Systems, 2003, section 12.4.
-
-    Parameters
-    ----------
-    rows
-        This rank's part of the matrix.
-    shared
-        Who shares which nodes; all ranks make one together.
-    single
-        Store the factors in single precision, which halves what an application reads; it computes
-        in double.
-
-    Attributes
-    ----------
-    colours
-        Their number on this rank.
-    """
+    # Nodes of one colour share no element, so that all of them are worked out side by side; there
+    # are 8 to 12 colours in a mesh of tetrahedra. It takes a third more iterations than
+    # :class:`BlockIlu`, whose rows follow one another. Bits do not depend on threads, nor on
+    # whether cores or a GPU compute. Ranks' domains overlap as in :class:`BlockIlu`: blocks between
+    # shared nodes are those of the whole matrix, and a shared node takes what its owner finds.
+    #
+    # Multicolour orderings: Y. Saad, Iterative Methods for Sparse Linear Systems, 2003, section
+    # 12.4.
 
     def __init__(self, rows: BlockRows, shared: SharedNodes, *, single: bool = True) -> None:
         self._rows, self._shared = rows, shared
@@ -58,7 +43,7 @@ class ColouredIlu:
             "stored2": "float2" if single else "double2",
         }
         colours = colours_of(device, pattern)
-        self.colours = int(colours.max(initial=-1)) + 1
+        self.colours = int(colours.max(initial=-1)) + 1  # Their number on this rank
         order = np.argsort(colours, kind="stable").astype(np.int32)
         self._bounds = np.searchsorted(colours[order], np.arange(self.colours + 1)).tolist()
         of_row, of_column = colours[pattern.rows], colours[pattern.columns]
@@ -84,13 +69,7 @@ class ColouredIlu:
         return self._shared.capturable(self._rows.size)
 
     def update(self) -> None:
-        """Factorise the matrix as it is now.
-
-        Raises
-        ------
-        SolutionError
-            A diagonal block has no inverse; on all ranks alike.
-        """
+        """Factorise the matrix as it is now."""
         self._factors[...] = self._rows.values
         if self._sums is not None:
             self._sums.swap(self._factors)
@@ -211,10 +190,7 @@ class _Sweep:
 def colours_of(device: Device, pattern: BlockPattern) -> NDArray[np.int32]:
     """Give neighbours different colours, in the order of their numbers the lowest that is free.
 
-    Returns
-    -------
-    array of int32, (nodes,)
-        Colours from 0.
+    Returns: colours from 0.
     """
     colours = np.zeros(pattern.nodes, np.int32)
     # A second device of cores would change how many threads the first one has.

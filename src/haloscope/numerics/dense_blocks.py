@@ -22,11 +22,6 @@ class DenseBlocks:
 
     Blocks are eliminated in their order, by Gauss and Jordan, with row pivots within blocks only:
     as safe as block ILU(0), which it equals if all blocks are there.
-
-    Parameters
-    ----------
-    rows
-        The matrix.
     """
 
     capturable = True
@@ -76,13 +71,7 @@ class DenseBlocks:
         self._multiply = BoundLaunches(lambda x, y: inverse.product(x, y, inverse.all_rows))
 
     def update(self) -> None:
-        """Invert the matrix as it is now.
-
-        Raises
-        ------
-        SolutionError
-            A block that comes up as a pivot has no inverse.
-        """
+        """Invert the matrix as it is now."""
         self._singular[...] = 0
         if self._met and self._graph is None:
             self._graph = self._device.graph(self._invert)

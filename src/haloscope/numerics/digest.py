@@ -49,17 +49,7 @@ class Numbered(Protocol):
 def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
     """What some of a field's values add to the digest.
 
-    Parameters
-    ----------
-    values
-        Of 4 or 8 bytes each.
-    numbers
-        Their global numbers in the same order, as arrays one after the other.
-
-    Returns
-    -------
-    int
-        From 0 to 2^64 - 1.
+    `values`: of 4 or 8 bytes each.
     """
     unsigned = np.dtype(f"u{values.dtype.itemsize}")
     flat, total, begin = np.ascontiguousarray(values).reshape(-1).view(unsigned), 0, 0
@@ -74,20 +64,7 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
 
 
 def field_digest(world: World, fields: Numbered, owned: np.ndarray) -> str:
-    """Digest of a field; the same on every rank, however many there are.
-
-    Parameters
-    ----------
-    world, fields
-        The ranks, and where the fields' values lie on them.
-    owned
-        This rank's values.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-    """
+    """Digest of a field; the same on every rank, however many there are."""
     signed = np.array([part_of_digest(owned, fields.numbers())], np.uint64).view(np.int64)
     return f"{int(world.sum(signed).view(np.uint64)[0]):016x}"
 
@@ -97,18 +74,6 @@ def field_sketch(world: World, fields: Numbered, owned: np.ndarray) -> list[floa
 
     Each node has 64 signs, the bits of its mixed number: lengths that are worked out from a sketch
     are right to some 10 %.
-
-    Parameters
-    ----------
-    world, fields
-        The ranks, and where the field's values lie on them.
-    owned
-        This rank's values.
-
-    Returns
-    -------
-    list of float
-        64 sums.
     """
     flat, sums, begin = np.ascontiguousarray(owned).reshape(-1), np.zeros(_SIGNS), 0
     for numbered in fields.numbers():

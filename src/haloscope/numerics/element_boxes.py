@@ -28,10 +28,6 @@ def gll_to_bernstein(order: int) -> Floats:
 
     The polynomial stays between the least and the largest of them (Farouki, Computer Aided
     Geometric Design 29, 2012, section 5), which it does not between its values at nodes.
-
-    Returns
-    -------
-    array of shape (N + 1, N + 1)
     """
     x = (1 + gll_nodes(order)) / 2
     values = np.stack([comb(order, n) * x**n * (1 - x) ** (order - n) for n in range(order + 1)], 1)
@@ -42,26 +38,17 @@ def gll_to_bernstein(order: int) -> Floats:
 
 @dataclass(frozen=True)
 class ElementBoxes:
-    """Boxes that hold elements wholly: along the axes, and along each element's own directions.
+    """Boxes that hold elements wholly: along the axes, and along each element's own directions."""
 
-    Attributes
-    ----------
-    lower, upper
-        Corners of the boxes along the axes, each (elements, 3).
-    middles
-        Of the boxes along the elements' own directions, (elements, 3).
-    inverses
-        (elements, 3, 3): what takes a place less the middle to coordinates along those
-        directions, in which the box reaches from -1 to 1.
-    tolerance
-        (elements,): distance from an element at which a point is still taken to be in it. The
-        boxes are wider than the elements by this.
-    """
-
+    # Corners of the boxes along the axes, each (elements, 3).
     lower: Floats
     upper: Floats
-    middles: Floats
+    middles: Floats  # Of the boxes along the elements' own directions, (elements, 3)
+    # (elements, 3, 3): what takes a place less the middle to coordinates along those directions, in
+    # which the box reaches from -1 to 1.
     inverses: Floats
+    # (elements,): distance from an element at which a point is still taken to be in it. The boxes
+    # are wider than the elements by this.
     tolerance: Floats
 
     def depths(self, boxes: Integers, points: Floats) -> Floats:
@@ -73,15 +60,7 @@ class ElementBoxes:
 
 
 def element_boxes(mesh: HexMesh, order: int, elements: Integers) -> ElementBoxes:
-    """Boxes of elements.
-
-    Parameters
-    ----------
-    mesh, order
-        The elements' maps are the polynomials through their GLL nodes of this order.
-    elements
-        Which of them.
-    """
+    """Boxes of elements."""
     count = len(elements)
     lower, upper, middles = (np.empty((count, 3)) for _ in range(3))
     inverses, tolerance = np.empty((count, 3, 3)), np.empty(count)
@@ -137,10 +116,7 @@ def box_distances(lower: Floats, upper: Floats, points: Floats) -> Floats:
 class BoxBins:
     """Finds boxes by bins of equal size, each of which lists the boxes that reach into it.
 
-    Parameters
-    ----------
-    lower, upper
-        Corners of the boxes, each (boxes, 3); at least one.
+    `lower`, `upper`: corners of the boxes, each (boxes, 3); at least one.
     """
 
     def __init__(self, lower: Floats, upper: Floats) -> None:

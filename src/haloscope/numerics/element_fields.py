@@ -36,20 +36,11 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Found:
-    """Where points lie that elements of this rank hold.
+    """Where points lie that elements of this rank hold."""
 
-    Attributes
-    ----------
-    points
-        Numbers of the points that are in own elements.
-    rows
-        The element of each, in own numbers.
-    weights
-        (points, 3, N + 1): of nodes along i, j and k; see :class:`haloscope.numerics.locate.Located`.
-    """
-
-    points: Integers
-    rows: Integers
+    points: Integers  # Numbers of the points that are in own elements
+    rows: Integers  # The element of each, in own numbers
+    # (points, 3, N + 1): of nodes along i, j and k; see :class:`haloscope.numerics.locate.Located`.
     weights: Floats
 
 
@@ -58,15 +49,6 @@ class ElementFields:
 
     A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i]. No
     rank knows more than its own elements of it; all ranks make one.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    part
-        This rank's elements, in the order of its arrays.
-    order
-        N.
     """
 
     def __init__(self, world: World, part: MeshPart, order: int) -> None:
@@ -154,13 +136,7 @@ class ElementFields:
         return Found(points, located.rows[points], located.weights(self._order)[points])
 
     def require_inside(self, what: str, position: Position) -> None:
-        """Refuse a point outside the mesh.
-
-        Raises
-        ------
-        InputError
-            Says where it is and how far the mesh is.
-        """
+        """Refuse a point outside the mesh."""
         found = self.locate([position])
         if self._world.any(len(found.points) > 0):
             return
@@ -172,17 +148,8 @@ class ElementFields:
     ) -> tuple[PlaneRaster, Floats | None]:
         """Sample fields on a plane across an axis; the same raster for any number of ranks.
 
-        Parameters
-        ----------
-        axis, offset, points
-            As for :func:`haloscope.numerics.plane_samples.plane_raster`.
-        values
-            Gives (rows, components, N + 1, N + 1, N + 1) of some own elements.
-
-        Returns
-        -------
-        raster, samples
-            On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements; Returns: on
+        rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
         low, high = mesh_bounds(self._mesh, self._order)
         raster = raster_on_ranks(self._world, low, high, axis, offset, points)
@@ -197,19 +164,7 @@ class ElementFields:
         vectors: Mapping[str, Sequence[str]],
         time: float,
     ) -> None:
-        """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time.
-
-        Parameters
-        ----------
-        path
-            The file.
-        values
-            Gives this rank's own values of each field.
-        vectors
-            Three fields that become one vector, by its name.
-        time
-            Of the fields; goes into the file.
-        """
+        """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time."""
         with contextlib.ExitStack() as stack:
             writer, whole = None, self.shape[0]
             if self._world.is_root:

@@ -32,19 +32,6 @@ def nodes(mesh: HexMesh, order: int, elements: Integers | None = None) -> Floats
 
     By the mesh's own mapping where it has one, so that generated curved surfaces are met exactly;
     otherwise by isoparametric interpolation of its geometry nodes.
-
-    Parameters
-    ----------
-    mesh
-        Elements of any geometric order.
-    order
-        Order N of the nodes.
-    elements
-        Those that are wanted; None: all.
-
-    Returns
-    -------
-    array of shape (elements, N + 1, N + 1, N + 1, 3)
     """
     chosen = np.arange(mesh.count) if elements is None else elements
     if mesh.mapping is None:
@@ -78,13 +65,7 @@ def volume_weights(order: int) -> Floats:
 
 
 def face_normals(places: Floats) -> Floats:
-    """Outward normals times area per unit of reference area, at the nodes of each face.
-
-    Returns
-    -------
-    array of shape (elements, 6, (N + 1)^2, 3)
-        Nodes in the order of `face_nodes`.
-    """
+    """Outward normals times area per unit of reference area, at the nodes of each face."""
     order = places.shape[1] - 1
     turned = [part.reshape(len(places), (order + 1) ** 3, 3) for part in tangents(places)]
     result = np.empty((len(places), FACES, (order + 1) ** 2, 3))
@@ -98,12 +79,8 @@ def face_normals(places: Floats) -> Floats:
 def thickness(places: Floats) -> Floats:
     """Least thickness of elements along their directions i, j, k: an h for time steps.
 
-    Twice the reciprocal of the gradient of each reference coordinate, the least over the nodes;
-    on a brick its edge lengths. A skewed element is thinner than its edges are long.
-
-    Returns
-    -------
-    array of shape (elements, 3)
+    Twice the reciprocal of the gradient of each reference coordinate, the least over the nodes; on
+    a brick its edge lengths. A skewed element is thinner than its edges are long.
     """
     a = tangents(places)
     jacobian = np.abs(np.einsum("...x,...x->...", a[0], np.cross(a[1], a[2])))
@@ -140,20 +117,7 @@ def jacobian_ratios(mesh: HexMesh, order: int) -> NDArray[np.float64]:
 
 
 def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBIAN) -> None:
-    """Refuse a mesh with elements that are inside out or nearly flat.
-
-    Parameters
-    ----------
-    mesh, order
-        The Jacobian determinant is looked at in the GLL nodes of this order.
-    smallest
-        Least ratio to the element's mean.
-
-    Raises
-    ------
-    InputError
-        Names the first bad elements and their centres.
-    """
+    """Refuse a mesh with elements that are inside out or nearly flat."""
     ratios = jacobian_ratios(mesh, order)
     bad = np.flatnonzero(ratios < smallest)
     if not len(bad):

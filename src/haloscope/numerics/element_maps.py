@@ -48,19 +48,10 @@ def gll_basis(order: int, points: Floats) -> Floats:
 def blocks(rows: Integers, order: int) -> Iterator[tuple[Integers, Integers, NDArray[np.bool_]]]:
     """Points put together by elements, some blocks at a time.
 
-    Parameters
-    ----------
-    rows
-        (points,): the element that each is in, by its row.
-    order
-        Order of the nodes, which tells how many blocks fit in memory.
-
-    Yields
-    ------
-    rows, points, given
-        The element of each block (blocks,), the numbers of its points and whether each is given
-        there for the first time, (blocks, size): a block that is not full repeats its last.
+    `rows`: (points,): the element that each is in, by its row.
     """
+    # Returns: the element of each block (blocks,), the numbers of its points and whether each is
+    # given there for the first time, (blocks, size): a block that is not full repeats its last.
     if not len(rows):
         return
     sorting = np.argsort(rows, kind="stable")
@@ -83,16 +74,8 @@ def blocks(rows: Integers, order: int) -> Iterator[tuple[Integers, Integers, NDA
 def values_at(values: NDArray[Any], reference: Floats) -> Floats:
     """Values at reference points.
 
-    Parameters
-    ----------
-    values
-        (blocks, components, n, n, n) at the nodes of each block's element.
-    reference
-        (blocks, size, 3).
-
-    Returns
-    -------
-    array of shape (blocks, size, components)
+    `values`: (blocks, components, n, n, n) at the nodes of each block's element; `reference`:
+    (blocks, size, 3).
     """
     count, components, nodes = values.shape[:3]
     basis = gll_basis(nodes - 1, reference)
@@ -138,21 +121,12 @@ def closest(
 
     Least squares by damped Gauss-Newton steps (Levenberg and Marquardt) that end at the faces of
     the reference cube and go on along them. Within the element they are Newton's.
-
-    Parameters
-    ----------
-    places
-        (blocks, n, n, n, 3): each block's nodes.
-    targets, start
-        (blocks, size, 3): points, and reference coordinates to start from.
-    least_gain
-        A point is left once a step would lower its distance by less than this part of it.
-
-    Returns
-    -------
-    reference, distances
-        (blocks, size, 3) and (blocks, size); a distance may be a local least.
     """
+    # `places`: (blocks, n, n, n, 3): each block's nodes.
+    # `targets`, `start`: (blocks, size, 3): points, and reference coordinates to start from.
+    # `least_gain`: a point is left once a step would lower its distance by less than this part of
+    # it.
+    # Returns: (blocks, size, 3) and (blocks, size); a distance may be a local least.
     reference, distances = start.copy(), np.empty(start.shape[:2])
     live = np.arange(len(places))
     at = start

@@ -44,25 +44,15 @@ class Preconditioner(Protocol):
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """How the solution of a linear system went.
+    """How the solution of a linear system went."""
 
-    Attributes
-    ----------
-    reason
-        Why it ended: `converged`, `most iterations`, `stagnated` (a whole cycle gained nothing, or
-        the space of the preconditioned matrix holds no better solution) or `not finite`.
-    iterations
-        Products with the matrix inside cycles.
-    residual
-        Length of b - A x over that of b at the end, computed from x.
-    history
-        Relative residuals: of the start, then after each iteration. Those within a cycle are the
-        least squares problem's own; those that ended a cycle are replaced by the true ones.
-    """
-
+    # Why it ended: `converged`, `most iterations`, `stagnated` (a whole cycle gained nothing, or
+    # the space of the preconditioned matrix holds no better solution) or `not finite`.
     reason: str
-    iterations: int
-    residual: float
+    iterations: int  # Products with the matrix inside cycles
+    residual: float  # Length of b - A x over that of b at the end, computed from x
+    # Relative residuals: of the start, then after each iteration. Those within a cycle are the
+    # least squares problem's own; those that ended a cycle are replaced by the true ones.
     history: tuple[float, ...]
 
     @property
@@ -74,25 +64,7 @@ class LinearSolution:
 class FlexibleGmres:
     """FGMRES(m) of Saad (SIAM J. Sci. Comput. 14, 1993, 461), with room that is used again.
 
-    Parameters
-    ----------
-    device
-        Where vectors lie.
-    size
-        Unknowns of a node.
-    owned
-        Whether this rank owns each of its nodes, (nodes,): each node counts once in the world.
-    restart
-        Most iterations m of a cycle; 2 m + 1 vectors are kept.
-    world
-        The ranks; without it this is the only one.
-    transport
-        How sums travel between GPUs, as for :class:`NodeVectors`.
-
-    Raises
-    ------
-    InputError
-        The restart length is below 1.
+    `owned`: whether this rank owns each of its nodes, (nodes,): each node counts once in the world.
     """
 
     def __init__(
@@ -138,31 +110,7 @@ class FlexibleGmres:
         rounded: Product | None = None,
         length: float | None = None,
     ) -> LinearSolution:
-        """Solve A x = b.
-
-        Parameters
-        ----------
-        product
-            A.
-        preconditioner
-            Applied from the right.
-        b
-            Right-hand side, complete in all copies of a node.
-        x
-            Gets the solution, or the last good approximation.
-        tolerance
-            Wanted length of b - A x over that of b.
-        most_iterations
-            When to give up.
-        from_zero
-            Start from zero and not from what x holds.
-        rounded
-            Less exact than A and faster, for the products inside cycles. Where the true residual
-            at the end of a cycle is not as short as the cycle found, A takes over.
-        length
-            That of b, where :meth:`length` has found it and b is as it was; with `from_zero` it was
-            the last thing asked for. It is not found again then.
-        """
+        """Solve A x = b."""
         scale = self.length(b) if length is None else length
         history: list[float] = []
         if from_zero or scale == 0.0:

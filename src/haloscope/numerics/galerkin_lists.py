@@ -30,31 +30,20 @@ class Blocks:
 
 @dataclass(frozen=True)
 class GalerkinLists:
-    """The patterns of A P and P' A P, and where each product is added.
+    """The patterns of A P and P' A P, and where each product is added."""
 
-    Attributes
-    ----------
-    product
-        Rows of A P, complete: also those of nodes that other ranks have elements of.
-    product_slots, product_slot_starts
-        For each node, each of its row's blocks and each function at that block's column: which
-        block of the node's row in A P; where each node's begin.
-    function_starts, nodes, factors
-        For each function, where it is not zero among the nodes that this rank owns, and its values.
-    coarse
-        Rows of P' A P, the same on all ranks.
-    coarse_slots, coarse_slot_starts
-        For each entry of `nodes` and each block of that node's row in A P: which block of the
-        function's row in P' A P; where each entry's begin.
-    """
-
-    product: Blocks
+    product: Blocks  # Rows of A P, complete: also those of nodes that other ranks have elements of
+    # For each node, each of its row's blocks and each function at that block's column: which block
+    # of the node's row in A P; where each node's begin.
     product_slots: NDArray[np.unsignedinteger]
     product_slot_starts: Integers
+    # For each function, where it is not zero among the nodes that this rank owns, and its values.
     function_starts: Indices
     nodes: Indices
     factors: NDArray[np.float64]
-    coarse: Blocks
+    coarse: Blocks  # Rows of P' A P, the same on all ranks
+    # For each entry of `nodes` and each block of that node's row in A P: which block of the
+    # function's row in P' A P; where each entry's begin.
     coarse_slots: NDArray[np.unsignedinteger]
     coarse_slot_starts: Integers
 

@@ -17,21 +17,9 @@ def held_points(world: World, elements: Integers, whole: int) -> Integers:
     """Share out points to the ranks whose elements hold them; all ranks call this.
 
     Where elements of several ranks meet the lowest number has the point.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    elements
-        (points,): number in the whole mesh of this rank's element that holds each, -1: none does.
-    whole
-        Elements of the whole mesh.
-
-    Returns
-    -------
-    array of int64
-        Numbers of the points that are this rank's, ascending.
     """
+    # `elements`: (points,): number in the whole mesh of this rank's element that holds each, -1:
+    # none does.
     given = np.where(elements >= 0, elements, whole)
     lowest = np.array([-world.largest(-float(element)) for element in given])
     return np.flatnonzero((elements >= 0) & (elements == lowest))
@@ -42,23 +30,7 @@ def refuse_outside(
 ) -> NoReturn:
     """Refuse a point that no rank's elements hold; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    what
-        Of which key the point is.
-    position
-        In m.
-    distance
-        In m to the nearest of this rank.
-    nearest
-        What that is.
-
-    Raises
-    ------
-    InputError
-        Says where the point is and how far the mesh is.
+    `position`: in m; `distance`: in m to the nearest of this rank.
     """
     near = -world.largest(-distance)
     x, y, z = position

@@ -36,41 +36,23 @@ _MOST_TRIES = 100
 
 @dataclass(frozen=True)
 class RitzValues:
-    """Eigenvalues of a projection, which approach the outer ones of the operator.
+    """Eigenvalues of a projection, which approach the outer ones of the operator."""
 
-    Attributes
-    ----------
-    values
-        Complex, largest magnitude first.
-    residuals
-        Length of ``A x - value x`` for each one's vector x of length 1.
-    vectors
-        Coefficients of x in the vectors of the space, (m, m), a column each.
-    """
-
-    values: NDArray[np.complex128]
-    residuals: Floats
+    values: NDArray[np.complex128]  # Complex, largest magnitude first
+    residuals: Floats  # Length of ``A x - value x`` for each one's vector x of length 1
+    # Coefficients of x in the vectors of the space, (m, m), a column each.
     vectors: NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What the Arnoldi process has found: ``A V_m = V_m H + next e_m^T v_(m+1)``.
+    """What the Arnoldi process has found: ``A V_m = V_m H + next e_m^T v_(m+1)``."""
 
-    Attributes
-    ----------
-    matrix
-        H, upper Hessenberg, (m, m).
-    next
-        Length of what A adds to the space; 0 where the space holds all that A makes of the start
-        ("happy breakdown"): eigenvalues and exponential are then exact.
-    norm
-        Of the start.
-    """
-
-    matrix: Floats
+    matrix: Floats  # H, upper Hessenberg, (m, m)
+    # Length of what A adds to the space; 0 where the space holds all that A makes of the start
+    # ("happy breakdown"): eigenvalues and exponential are then exact.
     next: float
-    norm: float
+    norm: float  # Of the start
 
     @property
     def dimension(self) -> int:
@@ -91,21 +73,7 @@ class Projection:
 
 
 class KrylovSpace:
-    """Room for the vectors of an Arnoldi process, used again and again.
-
-    Parameters
-    ----------
-    device
-        Where the vectors lie.
-    size
-        Values of this rank in one of them.
-    dimension
-        Most vectors of a space; one more is stored.
-    dtype
-        float64 or float32; sums are made in double precision.
-    world
-        Ranks that the vectors are spread over; without it this is the only one.
-    """
+    """Room for the vectors of an Arnoldi process, used again and again."""
 
     def __init__(
         self,
@@ -118,6 +86,7 @@ class KrylovSpace:
         if dimension < 1:
             raise ValueError(f"a Krylov space of dimension {dimension}; at least 1 is needed")
         self.device, self.size, self.dimension = device, size, dimension
+        # float64 or float32; sums are made in double precision.
         self.dtype, self._world = np.dtype(dtype), world or World()
         self._rounding = _ROUNDINGS * float(np.finfo(self.dtype).eps)
         self._vectors = device.zeros((dimension + 1, size), self.dtype)
@@ -127,13 +96,7 @@ class KrylovSpace:
         self._combination = device.kernel(_SOURCE, "combination", constants)
 
     def products(self, vectors: Array, vector: Array) -> Floats:
-        """Inner products of vectors (count, size) with another one, over all ranks.
-
-        Raises
-        ------
-        SolutionError
-            One of them is not finite.
-        """
+        """Inner products of vectors (count, size) with another one, over all ranks."""
         count = len(vectors)
         self._products.bind(
             *(vectors, vector, self.size, count, self._parts, _BLOCKS),
@@ -165,21 +128,8 @@ class KrylovSpace:
 
         Classical Gram-Schmidt twice, which keeps orthogonality to rounding (Giraud, Langou and
         Rozloznik, Comput. Math. Appl. 50, 2005).
-
-        Parameters
-        ----------
-        operator
-            A.
-        start
-            First vector; not changed.
-        dimension
-            Most vectors; by default as many as there is room for.
-
-        Raises
-        ------
-        SolutionError
-            A vector holds values that are not finite.
         """
+        # `dimension`: most vectors; by default as many as there is room for.
         wanted = min(dimension or self.dimension, self.dimension)
         V = self._vectors
         V[0] = start
@@ -207,33 +157,11 @@ class KrylovSpace:
     def exponential(
         self, operator: Operator, state: Array, dt: float, tolerance: float = 1e-10
     ) -> tuple[int, float]:
-        """Replace a state u by exp(dt A) u.
-
-        ``u <- norm(u) V_m exp(dt H_m) e_1``, in as many substeps as the tolerance needs. The error
-        of a substep t is taken for ``h t norm(u) |e_m^T phi_1(t H_m) e_1|``, h = H_(m+1, m)
-        (Saad, SIAM J. Numer. Anal. 29, 1992, 209, section 5). Where the space is complete it is 0.
-
-        Parameters
-        ----------
-        operator
-            A, the same at all times.
-        state
-            Device array, changed in place.
-        dt
-            Time step.
-        tolerance
-            Largest sum of error estimates, over the norm of the state at the begin.
-
-        Returns
-        -------
-        substeps, error
-            How many spaces were built, and the sum of their estimates over the norm.
-
-        Raises
-        ------
-        SolutionError
-            The tolerance needs substeps that are too short, or values are not finite.
-        """
+        """Replace a state u by exp(dt A) u."""
+        # ``u <- norm(u) V_m exp(dt H_m) e_1``, in as many substeps as the tolerance needs. The
+        # error of a substep t is taken for ``h t norm(u) |e_m^T phi_1(t H_m) e_1|``, h = H_(m+1, m)
+        # (Saad, SIAM J. Numer. Anal. 29, 1992, 209, section 5). Where the space is complete it is
+        # 0.
         done, error, substeps, first = 0.0, 0.0, 0, 0.0
         while done < dt:
             found = self.build(operator, state)

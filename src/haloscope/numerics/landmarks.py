@@ -48,13 +48,7 @@ def grid_marks(world: World, grid: Grid) -> dict[str, Any]:
 
 
 def same_grid(marks: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether two grids are the same, by their marks.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        One of them is damaged.
-    """
+    """Whether two grids are the same, by their marks."""
     ours, theirs = (np.array([one["sums"], one["absolute"]], float) for one in (marks, others))
     if ours.shape != (2, 3) or theirs.shape != (2, 3):
         raise ValueError("marks of a grid are two rows of three numbers")

@@ -30,22 +30,13 @@ _OUTSIDE = -1
 
 @dataclass(frozen=True)
 class Located:
-    """Which elements hold points, and where in them.
+    """Which elements hold points, and where in them."""
 
-    Attributes
-    ----------
-    elements
-        int64 (points,): number of the element in the mesh, the lowest where several meet; -1
-        where none holds the point.
-    rows
-        int64 (points,): the element's place among those of the locator, or -1.
-    reference
-        (points, 3): coordinates along i, j, k in [-1, 1]; nan outside.
-    """
-
+    # int64 (points,): number of the element in the mesh, the lowest where several meet; -1 where
+    # none holds the point.
     elements: Integers
-    rows: Integers
-    reference: Floats
+    rows: Integers  # int64 (points,): the element's place among those of the locator, or -1
+    reference: Floats  # (points, 3): coordinates along i, j, k in [-1, 1]; nan outside
 
     @property
     def inside(self) -> NDArray[np.bool_]:
@@ -64,35 +55,15 @@ class Located:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The places of elements that are nearest to points.
+    """The places of elements that are nearest to points."""
 
-    Attributes
-    ----------
-    distances
-        (points,): 0 for a point in an element, inf where there are no elements.
-    places
-        (points, 3).
-    elements
-        int64 (points,): number in the mesh, or -1.
-    """
-
-    distances: Floats
-    places: Floats
-    elements: Integers
+    distances: Floats  # (points,): 0 for a point in an element, inf where there are no elements
+    places: Floats  # (points, 3)
+    elements: Integers  # int64 (points,): number in the mesh, or -1
 
 
 class Locator:
-    """Finds points in elements; it keeps a box of each and computes nodes when they are needed.
-
-    Parameters
-    ----------
-    mesh
-        Where the elements are.
-    order
-        Order N of their nodes.
-    elements
-        Those of this rank, in the order of its arrays; None: all.
-    """
+    """Finds points in elements; it keeps a box of each and computes nodes when they are needed."""
 
     def __init__(self, mesh: HexMesh, order: int, elements: Integers | None = None) -> None:
         self.mesh, self.order = mesh, order
@@ -243,18 +214,8 @@ class Locator:
 def evaluate(values: NDArray[Any], located: Located) -> Floats:
     """Values of fields at points that were found.
 
-    Parameters
-    ----------
-    values
-        (elements, ..., N + 1, N + 1, N + 1): the locator's elements, components, and nodes
-        k, j, i.
-    located
-        The points.
-
-    Returns
-    -------
-    array of shape (points, ...)
-        In double precision; nan for points in no element.
+    `values`: (elements, ..., N + 1, N + 1, N + 1): the locator's elements, components, and nodes k,
+    j, i.
     """
     components = values.shape[1:-3]
     flat = values.reshape(len(values), math.prod(components), *values.shape[-3:])

@@ -33,16 +33,8 @@ def matrix_exponential(matrix: NDArray[Any]) -> NDArray[Any]:
 
     Algorithm 2.3 of Higham, The scaling and squaring method for the matrix exponential revisited,
     SIAM J. Matrix Anal. Appl. 26 (2005) 1179, always with the approximant of degree 13.
-
-    Parameters
-    ----------
-    matrix
-        Real or complex, finite, (n, n).
-
-    Returns
-    -------
-    array of shape (n, n)
     """
+    # `matrix`: real or complex, finite, (n, n).
     norm = float(np.abs(matrix).sum(axis=0).max(initial=0.0))
     squarings = max(0, math.ceil(math.log2(norm / _LARGEST_NORM))) if norm > 0 else 0
     A = matrix * 0.5**squarings

@@ -36,38 +36,22 @@ _LEAST = -150.0
 
 @dataclass(frozen=True, eq=False)
 class Exponentials:
-    """Terms c exp(s q), q = 0, 1, ... counting samples.
+    """Terms c exp(s q), q = 0, 1, ... counting samples."""
 
-    Attributes
-    ----------
-    exponents
-        s, complex (terms,); imaginary parts from -pi to pi.
-    amplitudes
-        c, complex (terms,).
-    errors
-        Standard deviations of either part of s.
-    noise
-        Root of the mean square of what the terms do not explain.
-    """
-
-    exponents: Complexes
-    amplitudes: Complexes
-    errors: Floats
-    noise: float
+    exponents: Complexes  # s, complex (terms,); imaginary parts from -pi to pi
+    amplitudes: Complexes  # c, complex (terms,)
+    errors: Floats  # Standard deviations of either part of s
+    noise: float  # Root of the mean square of what the terms do not explain
 
 
 def fit_exponentials(series: Complexes) -> Exponentials:
     """Find the exponentials of a series, some 16 to 500 samples long.
 
-    Singular values that stand above the median say how many there may be (M. Gavish,
-    D. L. Donoho, IEEE Trans. Inf. Theory 60 (2014) 5040); those that explain no more than chance
-    would are left out again.
-
-    Parameters
-    ----------
-    series
-        (samples,) complex or real.
+    `series`: (samples,) complex or real.
     """
+    # Singular values that stand above the median say how many there may be (M. Gavish, D. L.
+    # Donoho, IEEE Trans. Inf. Theory 60 (2014) 5040); those that explain no more than chance would
+    # are left out again.
     scale = float(np.abs(series).max())
     if not scale > 0:
         none = np.zeros(0, complex)

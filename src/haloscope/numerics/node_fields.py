@@ -32,23 +32,12 @@ class NodeFields:
 
     A field as a whole has the shape (nodes,). A rank's own values are those of the nodes that it
     owns, ascending in their global numbers; all ranks make one.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    part
-        This rank's nodes and elements.
-
-    Attributes
-    ----------
-    own_nodes
-        int64: places of the own nodes in this rank's arrays.
     """
 
     def __init__(self, world: World, part: NodePart) -> None:
         self._world, self._part = world, part
         owned = np.flatnonzero(part.owned)
+        # int64: places of the own nodes in this rank's arrays.
         self.own_nodes: Integers = owned[np.argsort(part.node_numbers[owned])]
         self._numbers = part.node_numbers[self.own_nodes]
         self._tets = np.argsort(part.tet_numbers)
@@ -105,24 +94,12 @@ class NodeFields:
         return self._locator
 
     def locate(self, positions: Sequence[Position]) -> tuple[Integers, TetPoints]:
-        """Find points in elements of this rank; each is in one element of one rank.
-
-        Returns
-        -------
-        points, found
-            Numbers of the points that are this rank's; and where all lie, as far as it knows.
-        """
+        """Find points in elements of this rank; each is in one element of one rank."""
         found = self.locator.find(np.asarray(positions, np.float64))
         return held_points(self._world, found.elements, self._part.whole_tets), found
 
     def require_inside(self, what: str, position: Position) -> None:
-        """Refuse a point outside the mesh.
-
-        Raises
-        ------
-        InputError
-            Says where it is and how far the mesh is.
-        """
+        """Refuse a point outside the mesh."""
         mine, _ = self.locate([position])
         if self._world.any(len(mine) > 0):
             return
@@ -141,10 +118,7 @@ class NodeFields:
     ) -> tuple[PlaneRaster, Floats | None]:
         """Sample fields (nodes of this rank, components) on a plane across an axis.
 
-        Returns
-        -------
-        raster, samples
-            On rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        Returns: on rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
         lower, upper = self._part.nodes.min(axis=0), self._part.nodes.max(axis=0)
         raster = raster_on_ranks(self._world, lower, upper, axis, offset, points)
@@ -160,19 +134,7 @@ class NodeFields:
         vectors: Mapping[str, Sequence[str]],
         time: float,
     ) -> None:
-        """Write fields as VTKHDF tetrahedra, gathered on rank 0 piece by piece.
-
-        Parameters
-        ----------
-        path
-            The file.
-        values
-            Gives this rank's own values of each field.
-        vectors
-            Three fields that become one vector, by its name.
-        time
-            Of the fields; goes into the file.
-        """
+        """Write fields as VTKHDF tetrahedra, gathered on rank 0 piece by piece."""
         part = self._part
         with contextlib.ExitStack() as stack:
             writer = None

@@ -36,40 +36,23 @@ _UNDER_WAY = 2
 class NodeVectors:
     """Room for vectors of numbers at nodes, and what makes them orthonormal one after the other.
 
-    Vectors hold the same bits in all copies of a node that ranks share; inner products count the
-    owner's. They are computed as if in twice the working precision and rounded once, on all ranks
-    together, so that but for a rare last bit they depend neither on the number of ranks nor on who
-    holds which node. Every rank gets the same bits.
-
-    Orthogonalisation is classical Gram-Schmidt (Giraud, Langou and Rozloznik, Comput. Math. Appl. 50,
-    2005), with a second turn where after the first the vectors might not be orthonormal to the root
-    of a rounding; see node_vectors.cpp. All products of a turn are one reduction, and the length of
-    what is left comes from the last one by Pythagoras (as in Swirydowicz, Langou, Ananthan, Yang and
-    Thomas, Numer. Linear Algebra Appl. 28, 2021).
-
-    Ranks on GPUs reduce there, without the host: each gives its sums to all others, and all add them
-    in the same order. Where they can write into each other's memory one launch does all of it.
-
-    Parameters
-    ----------
-    device
-        Where vectors lie.
-    count
-        Most vectors.
-    size
-        Numbers at each node.
-    owned
-        Whether this rank counts each of its nodes, (nodes,).
-    world
-        The ranks; without it this is the only one.
-    transport
-        How sums travel between GPUs, as for :func:`haloscope.exchange.lists.open_lists`.
-
-    Attributes
-    ----------
-    vectors
-        The vectors, (nodes * size,) each: the same objects as long as this lives.
+    `owned`: whether this rank counts each of its nodes, (nodes,).
     """
+
+    # Vectors hold the same bits in all copies of a node that ranks share; inner products count the
+    # owner's. They are computed as if in twice the working precision and rounded once, on all ranks
+    # together, so that but for a rare last bit they depend neither on the number of ranks nor on
+    # who holds which node. Every rank gets the same bits.
+    #
+    # Orthogonalisation is classical Gram-Schmidt (Giraud, Langou and Rozloznik, Comput. Math. Appl.
+    # 50, 2005), with a second turn where after the first the vectors might not be orthonormal to
+    # the root of a rounding; see node_vectors.cpp. All products of a turn are one reduction, and
+    # the length of what is left comes from the last one by Pythagoras (as in Swirydowicz, Langou,
+    # Ananthan, Yang and Thomas, Numer. Linear Algebra Appl. 28, 2021).
+    #
+    # Ranks on GPUs reduce there, without the host: each gives its sums to all others, and all add
+    # them in the same order. Where they can write into each other's memory one launch does all of
+    # it.
 
     def __init__(
         self,
@@ -89,6 +72,7 @@ class NodeVectors:
         self._stride = self._chunks * _CHUNK
         self._flat = device.zeros((count * self._stride,), np.float64)
         begins = [row * self._stride for row in range(count)]
+        # The vectors, (nodes * size,) each: the same objects as long as this lives.
         self.vectors = [self._flat[begin : begin + self._values] for begin in begins]
         padded = np.zeros(self._stride // size + 1, np.uint8)
         padded[: len(owned)] = owned
@@ -131,24 +115,11 @@ class NodeVectors:
         return math.sqrt(square) if square >= 0 else math.nan
 
     def orthonormalise(self, count: int) -> Floats:
-        """Make vector `count` orthogonal to the `count` before it, and 1 long.
-
-        Returns
-        -------
-        array, (count + 1,)
-            How much it held of each of the others, and last the length of the rest: 0 where that
-            was rounding, and not finite where the vector was not. A rest of 0 leaves zeros.
-        """
+        """Make vector `count` orthogonal to the `count` before it, and 1 long."""
         return self.extend(count)()
 
     def extend(self, count: int) -> Callable[[], Floats]:
-        """As :meth:`orthonormalise`, but a GPU goes on meanwhile; two of these may be under way.
-
-        Returns
-        -------
-        function
-            Waits for the result, and returns it.
-        """
+        """As :meth:`orthonormalise`, but a GPU goes on meanwhile; two of these may be under way."""
         self.launch(count)
         return self.fetch(count)
 

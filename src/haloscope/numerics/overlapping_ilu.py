@@ -19,27 +19,12 @@ from haloscope.numerics.shared_nodes import SharedNodes
 
 
 class OverlappingIlu:
-    """Block ILU(0) of the matrix restricted to a rank's nodes and those next to them.
+    """Block ILU(0) of the matrix restricted to a rank's nodes and those next to them."""
 
-    One layer of nodes more than :class:`haloscope.numerics.block_ilu.BlockIlu`, which is used for
-    the factors: a rank's own nodes then all have their whole rows, and counts of iterations hardly
-    grow with ranks beside a coarse space. It costs one more message to each neighbour an
-    application. On one rank both are the same.
-
-    Parameters
-    ----------
-    rows
-        This rank's part of the matrix, on cores.
-    shared
-        Who shares which nodes; all ranks make one together.
-    single
-        As for :class:`haloscope.numerics.block_ilu.BlockIlu`.
-
-    Raises
-    ------
-    InputError
-        The matrix is not on cores.
-    """
+    # One layer of nodes more than :class:`haloscope.numerics.block_ilu.BlockIlu`, which is used for
+    # the factors: a rank's own nodes then all have their whole rows, and counts of iterations
+    # hardly grow with ranks beside a coarse space. It costs one more message to each neighbour an
+    # application. On one rank both are the same.
 
     def __init__(self, rows: BlockRows, shared: SharedNodes, *, single: bool = True) -> None:
         self._rows, self._shared = rows, shared
@@ -53,13 +38,7 @@ class OverlappingIlu:
         self._right, self._left = wide.rows.vector(), wide.rows.vector()
 
     def update(self) -> None:
-        """Factorise the matrix as it is now.
-
-        Raises
-        ------
-        SolutionError
-            A diagonal block has no inverse; on all ranks alike.
-        """
+        """Factorise the matrix as it is now."""
         if self._wide is not None:
             self._wide.update()
         fault = ""

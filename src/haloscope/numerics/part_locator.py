@@ -13,19 +13,7 @@ from haloscope.numerics.locate import Located, Locator, Nearest
 
 
 class PartLocator(Locator):
-    """Finds points in a rank's elements; where several meet the one with the lowest number has it.
-
-    Parameters
-    ----------
-    mesh
-        The rank's elements.
-    order
-        Order N of their nodes.
-    numbers
-        Of these elements in the whole mesh.
-    some
-        Those of `mesh` that may hold points; None: all.
-    """
+    """Finds points in a rank's elements; where several meet the one with the lowest number has it."""
 
     def __init__(
         self, mesh: HexMesh, order: int, numbers: Integers, some: Integers | None = None

@@ -23,20 +23,11 @@ _ACROSS = 32
 
 @dataclass(frozen=True)
 class PlaneRaster:
-    """Points on a plane across an axis: the middles of equal cells that fill a rectangle.
+    """Points on a plane across an axis: the middles of equal cells that fill a rectangle."""
 
-    Attributes
-    ----------
-    axis
-        ``x``, ``y`` or ``z``: the plane's normal.
-    offset
-        Where on it the plane is, in m.
-    first, second
-        Coordinates along the other two axes, in the order x, y, z, in m; evenly spaced.
-    """
-
-    axis: str
-    offset: float
+    axis: str  # ``x``, ``y`` or ``z``: the plane's normal
+    offset: float  # Where on it the plane is, in m
+    # Coordinates along the other two axes, in the order x, y, z, in m; evenly spaced.
     first: Floats
     second: Floats
 
@@ -79,21 +70,8 @@ def plane_raster(
 ) -> PlaneRaster:
     """Lay a raster across a box.
 
-    Parameters
-    ----------
-    lower, upper
-        Corners of the box (3,), as `mesh_bounds` gives them.
-    axis
-        ``x``, ``y`` or ``z``: the plane's normal.
-    offset
-        Where on it the plane is; None: in the middle of the box.
-    points
-        Along the longer side, at least 2; the cells are about square, but a short side has 32.
-
-    Raises
-    ------
-    InputError
-        The axis is no axis, the plane is outside the box, or there are too few points.
+    `lower`, `upper`: corners of the box (3,), as `mesh_bounds` gives them; `points`: along the
+    longer side, at least 2; the cells are about square, but a short side has 32.
     """
     if axis not in ("x", "y", "z"):
         raise InputError(f"axis = {axis!r} of a plane is not known; allowed are x, y and z")
@@ -124,14 +102,7 @@ def raster_on_ranks(
 ) -> PlaneRaster:
     """Lay a raster across all ranks' boxes together; all ranks call this, and get the same.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    lower, upper
-        Corners (3,) of the box around this rank's elements.
-    axis, offset, points
-        As for :func:`plane_raster`.
+    `lower`, `upper`: corners (3,) of the box around this rank's elements.
     """
     least = -np.array([world.largest(-float(at)) for at in lower])
     most = np.array([world.largest(float(at)) for at in upper])
@@ -139,27 +110,13 @@ def raster_on_ranks(
 
 
 class PlaneSamples:
-    """Samples fields of this rank's elements on a raster.
-
-    Parameters
-    ----------
-    locator
-        This rank's elements.
-    raster
-        Where.
-
-    Attributes
-    ----------
-    raster
-        As given.
-    rows
-        int64: the elements of the locator that hold points, ascending. Only their values are
-        needed.
-    """
+    """Samples fields of this rank's elements on a raster."""
 
     def __init__(self, locator: Locator, raster: PlaneRaster) -> None:
         self.raster = raster
         found = locator.find(raster.points)
+        # int64: the elements of the locator that hold points, ascending. Only their values are
+        # needed.
         self.rows: Integers = np.unique(found.rows[found.inside])
         places = np.where(found.inside, np.searchsorted(self.rows, found.rows), -1)
         self._located = Located(found.elements, places, found.reference)
@@ -167,15 +124,7 @@ class PlaneSamples:
     def values(self, values: NDArray[Any]) -> Floats:
         """Values on the raster.
 
-        Parameters
-        ----------
-        values
-            (rows, ..., N + 1, N + 1, N + 1): elements `rows`, components, and nodes k, j, i.
-
-        Returns
-        -------
-        array of shape (..., second, first)
-            In double precision; nan where none of the elements is.
+        `values`: (rows, ..., N + 1, N + 1, N + 1): elements `rows`, components, and nodes k, j, i.
         """
         components = values.shape[1:-3]
         flat = evaluate(values, self._located)
@@ -183,15 +132,7 @@ class PlaneSamples:
 
 
 def joined_on_root(world: World, own: Floats) -> Floats | None:
-    """One array out of those of all ranks, on rank 0; None elsewhere. All ranks call this.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    own
-        What this rank has on the raster, nan where it has nothing; as long on every rank.
-    """
+    """One array out of those of all ranks, on rank 0; None elsewhere. All ranks call this."""
     if not world.is_root:
         world.send(own, 0)
         return None

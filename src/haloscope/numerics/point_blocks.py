@@ -12,24 +12,11 @@ from haloscope.numerics.shared_nodes import SharedNodes
 
 
 class PointBlocks:
-    """The inverse of the matrix's diagonal blocks.
+    """The inverse of the matrix's diagonal blocks."""
 
-    Blocks of shared nodes are summed over the sharers before they are inverted, so that it does
-    not depend on the ranks but for rounding. It holds copies: call :meth:`update` whenever the
-    matrix has changed. Applying it takes no message.
-
-    Parameters
-    ----------
-    rows
-        This rank's part of the matrix.
-    shared
-        Who shares which nodes.
-
-    Attributes
-    ----------
-    inverse
-        The inverses, (nodes, size, size), each as [unknown, equation].
-    """
+    # Blocks of shared nodes are summed over the sharers before they are inverted, so that it does
+    # not depend on the ranks but for rounding. It holds copies: call :meth:`update` whenever the
+    # matrix has changed. Applying it takes no message.
 
     capturable = True
 
@@ -37,17 +24,12 @@ class PointBlocks:
         self._rows, self._world = rows, shared.world
         self._sums = None if shared.alone else shared.sums(rows.size**2)
         self._inverse = BlockRows(rows.device, _diagonal(rows.nodes), rows.size)
+        # The inverses, (nodes, size, size), each as [unknown, equation].
         self.inverse = self._inverse.values
         self._bound: dict[tuple[int, int], tuple[Array, Array, Launch]] = {}
 
     def update(self) -> None:
-        """Take the blocks of the matrix as they are now.
-
-        Raises
-        ------
-        SolutionError
-            Some have no inverse; on all ranks alike.
-        """
+        """Take the blocks of the matrix as they are now."""
         blocks = self._inverse.values
         self._rows.take_diagonal(blocks)
         if self._sums is not None:

@@ -21,15 +21,7 @@ NOT_FINITE = 1e300
 
 
 class Largest:
-    """Largest value of an array of float64 on a device.
-
-    Parameters
-    ----------
-    device
-        Where the array lies; a GPU sends back one number.
-    values
-        One-dimensional.
-    """
+    """Largest value of an array of float64 on a device."""
 
     def __init__(self, device: Device, values: Array) -> None:
         self._device = device
@@ -58,25 +50,11 @@ class Largest:
 
 
 class ChangeNorm:
-    """Root mean square of the difference of two arrays over boxes that the ranks own.
+    """Root mean square of the difference of two arrays over boxes that the ranks own."""
 
-    The squares are added as integers after scaling by a power of two that the largest of them
-    decides; the largest and integer sums do not depend on any order (the idea of reproducible
-    summation by pre-rounding: Demmel and Nguyen, IEEE Trans. Comput. 64, 2015).
-
-    Parameters
-    ----------
-    device, world
-        Where the arrays lie, and the ranks to reduce over.
-    dtype
-        Type of the arrays.
-    first
-        Index of the box's first value in the flat arrays.
-    shape
-        Values of this rank's box along x, y, z; may hold zeros.
-    strides
-        Distances along y and z.
-    """
+    # The squares are added as integers after scaling by a power of two that the largest of them
+    # decides; the largest and integer sums do not depend on any order (the idea of reproducible
+    # summation by pre-rounding: Demmel and Nguyen, IEEE Trans. Comput. 64, 2015).
 
     def __init__(
         self,

@@ -10,19 +10,14 @@ class LowStorage:
     """An explicit Runge-Kutta scheme that keeps one increment beside the state.
 
     Each stage computes ``k = a k + dt f(u, t + c dt)`` and then ``u = u + b k``.
-
-    Attributes
-    ----------
-    a, b, c
-        Coefficients by stage.
-    real_limit, imaginary_limit
-        The scheme is stable for eigenvalues times the step from -real_limit on the real axis to 0,
-        and up to +-imaginary_limit on the imaginary one.
     """
 
+    # Coefficients by stage.
     a: tuple[float, ...]
     b: tuple[float, ...]
     c: tuple[float, ...]
+    # The scheme is stable for eigenvalues times the step from -real_limit on the real axis to 0,
+    # and up to +-imaginary_limit on the imaginary one.
     real_limit: float
     imaginary_limit: float
 

@@ -25,24 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class RunningTransform:
-    """Transforms of a set of values at some frequencies.
-
-    Parameters
-    ----------
-    device
-        Where the values are.
-    count
-        Values a sample: points times components.
-    angular_frequencies
-        w, in rad per unit of time, each positive.
-    interval
-        Time between samples, the longest if it varies.
-
-    Raises
-    ------
-    InputError
-        There is no frequency, one is not positive, or the samples are too far apart for it.
-    """
+    """Transforms of a set of values at some frequencies."""
 
     def __init__(
         self,
@@ -77,15 +60,8 @@ class RunningTransform:
     def accumulate(self, values: Array, t: float, weight: float | None = None) -> None:
         """Add a sample.
 
-        Parameters
-        ----------
-        values
-            The device's array with `count` numbers, in any shape. It is read by the main stream
-            in order, so the caller may change it right after.
-        t
-            Its time.
-        weight
-            Time that it stands for; None: the interval.
+        `values`: the device's array with `count` numbers, in any shape. It is read by the main
+        stream in order, so the caller may change it right after.
         """
         xp = self._device.xp
         weight = self.interval if weight is None else weight
@@ -106,11 +82,6 @@ class RunningTransform:
         """Complex amplitudes V of a steady oscillation: the transforms times 2 / duration.
 
         Exact if the weights span whole periods of every frequency of the oscillation.
-
-        Raises
-        ------
-        InputError
-            Nothing was accumulated.
         """
         if not self.duration > 0:
             raise InputError(
@@ -125,13 +96,7 @@ class RunningTransform:
         return {"sums": self._device.to_host(self._sums), "taken": taken}
 
     def restore(self, state: dict[str, NDArray[np.float64]]) -> None:
-        """Go on from what `state` gave.
-
-        Raises
-        ------
-        InputError
-            It is of other frequencies or points.
-        """
+        """Go on from what `state` gave."""
         given = state["sums"].shape
         if given != self._sums.shape:
             raise InputError(

@@ -55,20 +55,7 @@ _SCATTER, _GATHER = _phases("scatter"), _phases("gather")
 
 
 def transport_of(messages: Messages, transport: str = "auto") -> str:
-    """Name of the transport that sends messages so.
-
-    Parameters
-    ----------
-    messages
-        Who gets messages.
-    transport
-        What carries those of ``neighbours``.
-
-    Raises
-    ------
-    InputError
-        `messages` is not known, or has no choice of a transport.
-    """
+    """Name of the transport that sends messages so."""
     if messages not in get_args(Messages):
         raise InputError(
             f"flow.messages = {messages!r} is not known; give one of "
@@ -132,24 +119,7 @@ def open_node_sums(
     transport: str = "auto",
     dtype: Any = np.float64,
 ) -> NodeSums:
-    """Open the sums of vectors with some numbers a node; all ranks call this.
-
-    Parameters
-    ----------
-    world, device, transport
-        As for :func:`haloscope.exchange.choice.open_exchange`; see :func:`transport_of`.
-    sharing
-        Who shares which nodes.
-    size
-        Numbers of a node, which lie beside each other.
-    dtype
-        Of the vectors.
-
-    Raises
-    ------
-    InputError, MachineError
-        The transport does not suit the device, or cannot be used here.
-    """
+    """Open the sums of vectors with some numbers a node; all ranks call this."""
     placement = Placement(0, size, 1)
     order = message_order(world, sharing, by_position=True)
     state = None

@@ -22,39 +22,22 @@ _PRODUCT = Region("matrix-vector product")
 
 
 class SharedNodes:
-    """The nodes of this rank, of which some are on others too; all ranks make one together.
-
-    Parameters
-    ----------
-    world, device
-        The ranks, and where vectors lie.
-    numbers
-        Global number of each node of this rank, from 0, (nodes,).
-    transport
-        As for :func:`haloscope.numerics.shared_node_messages.open_node_sums`.
-
-    Attributes
-    ----------
-    numbers, transport
-        As given.
-    alone
-        Whether there is one rank only.
-    shared
-        Whether another rank has the node too, (nodes,).
-    owned
-        Whether this rank owns the node: the lowest one that has it does, (nodes,).
-    """
+    """The nodes of this rank, of which some are on others too; all ranks make one together."""
 
     def __init__(
         self, world: World, device: Device, numbers: np.ndarray, transport: str = "auto"
     ) -> None:
         self.world, self.device, self.transport = world, device, transport
-        self.alone = world.size == 1
+        self.alone = world.size == 1  # Whether there is one rank only
+        # As given.
+        # Global number of each node of this rank, from 0, (nodes,).
         self.numbers = np.asarray(numbers, np.int64)
         self._sharing = find_sharing(world, self.numbers + 1)
         at = self._sharing.first_positions[self._sharing.groups]
+        # Whether another rank has the node too, (nodes,).
         self.shared = np.zeros(len(self.numbers), bool)
         self.shared[at] = True
+        # Whether this rank owns the node: the lowest one that has it does, (nodes,).
         self.owned = np.ones(len(self.numbers), bool)
         self.owned[at[self._sharing.ranks < world.rank]] = False
         self._sums: dict[int, NodeSums] = {}
@@ -104,23 +87,8 @@ def sums_between_shared(rows: BlockRows, shared: SharedNodes) -> NodeSums:
 class SharedProduct:
     """``y = A x`` of a matrix whose rows are parts of sums on the ranks that share a node.
 
-    Parameters
-    ----------
-    rows
-        This rank's part.
-    shared
-        Who shares which nodes.
-    overlap
-        Multiply the rows from the first shared node on, send their results, and multiply the rest
-        while messages travel. It pays where shared nodes are numbered last. Results are the same.
-    single
-        Multiply with a copy of the blocks in single precision, which :meth:`update` takes: half as
-        many bytes move. Cores only.
-
-    Raises
-    ------
-    InputError
-        Single precision is wanted elsewhere.
+    `single`: multiply with a copy of the blocks in single precision, which :meth:`update` takes:
+    half as many bytes move. Cores only.
     """
 
     def __init__(

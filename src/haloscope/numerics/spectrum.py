@@ -49,19 +49,12 @@ _SAME, _SAME_AT_MOST = 0.05, 0.5
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Fourier transform of a series.
+    """Fourier transform of a series."""
 
-    Attributes
-    ----------
-    frequencies
-        From 0 to half the sampling rate, evenly.
-    values
-        Complex: the integral of window(t) v(t) exp(+2 pi i f t) dt over the mean of the window,
-        t from the first sample. For v in V/m and t in s it is in V/m/Hz. A negative frequency
-        has the complex conjugate; nothing is doubled to account for it.
-    """
-
-    frequencies: Floats
+    frequencies: Floats  # From 0 to half the sampling rate, evenly
+    # Complex: the integral of window(t) v(t) exp(+2 pi i f t) dt over the mean of the window, t
+    # from the first sample. For v in V/m and t in s it is in V/m/Hz. A negative frequency has the
+    # complex conjugate; nothing is doubled to account for it.
     values: Complexes
 
     @property
@@ -72,26 +65,13 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class Resonance:
-    """A damped oscillation A exp(-a t) cos(2 pi f t + phase), t from the first sample.
+    """A damped oscillation A exp(-a t) cos(2 pi f t + phase), t from the first sample."""
 
-    Attributes
-    ----------
-    frequency
-        f.
-    decay_rate
-        a; negative where the oscillation grows.
-    amplitude
-        A > 0, at the first sample.
-    phase
-        In rad, from -pi to pi.
-    frequency_error, decay_rate_error
-        Standard deviations as the misfit of the fit tells them; a rough measure.
-    """
-
-    frequency: float
-    decay_rate: float
-    amplitude: float
-    phase: float
+    frequency: float  # f
+    decay_rate: float  # a; negative where the oscillation grows
+    amplitude: float  # A > 0, at the first sample
+    phase: float  # In rad, from -pi to pi
+    # Standard deviations as the misfit of the fit tells them; a rough measure.
     frequency_error: float
     decay_rate_error: float
 
@@ -114,23 +94,7 @@ def spectrum(
 ) -> Spectrum:
     """Fourier transform of a series.
 
-    Parameters
-    ----------
-    values
-        (samples,) real.
-    interval
-        Time between samples.
-    window
-        ``none``: right for a pulse that has died away; ``hann``: for a steady oscillation;
-        ``fade``: 1 at the first sample and down to 0 at the last as cos^2, for ringing that has
-        not yet died away.
-    padding
-        The series is continued by zeros to this many times its length: a finer spectrum.
-
-    Raises
-    ------
-    InputError
-        The series is no list of finite numbers, or the window has no such name.
+    `values`: (samples,) real.
     """
     series = _checked(values, interval, 2)
     if window not in WINDOWS:
@@ -161,36 +125,16 @@ def resonances(
 ) -> list[Resonance]:
     """Damped oscillations in a band, by harmonic inversion of the filtered series.
 
-    The band is cut into such parts that each, filtered and thinned out, has some 250 samples; a
-    filter leaves a sum of exponentials one, with known factors. Each is inverted by
-    `haloscope.numerics.matrix_pencil.fit_exponentials`. To cut the band is the idea of
-    M. R. Wall, D. Neuhauser, J. Chem. Phys. 102 (1995) 8011. Modes that die early are looked for
-    in shorter beginnings of the series.
-
-    Give the series from where the source has ended.
-
-    Parameters
-    ----------
-    values
-        (samples,) real.
-    interval
-        Time between samples.
-    band
-        Lowest and highest frequency.
-    least
-        Oscillations of less than this part of the largest absolute value are left out.
-
-    Returns
-    -------
-    list of Resonance
-        By frequency.
-
-    Raises
-    ------
-    InputError
-        The series is too short or no list of finite numbers, or the band is empty or beyond half
-        the sampling rate.
+    `values`: (samples,) real; `least`: oscillations of less than this part of the largest absolute
+    value are left out.
     """
+    # The band is cut into such parts that each, filtered and thinned out, has some 250 samples; a
+    # filter leaves a sum of exponentials one, with known factors. Each is inverted by
+    # `haloscope.numerics.matrix_pencil.fit_exponentials`. To cut the band is the idea of M. R.
+    # Wall, D. Neuhauser, J. Chem. Phys. 102 (1995) 8011. Modes that die early are looked for in
+    # shorter beginnings of the series.
+    #
+    # Give the series from where the source has ended.
     series = _checked(values, interval, SHORTEST)
     low, high = band
     if not 0 <= low < high <= 0.5 / interval:

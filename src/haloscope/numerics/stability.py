@@ -40,18 +40,8 @@ def is_stable(scheme: LowStorage, z: ArrayLike) -> NDArray[np.bool_]:
 def step_limits(scheme: LowStorage, eigenvalues: ArrayLike) -> Floats:
     """Longest time step that each eigenvalue allows.
 
-    Parameters
-    ----------
-    scheme
-        The Runge-Kutta scheme.
-    eigenvalues
-        Of the right-hand side, (n,), complex.
-
-    Returns
-    -------
-    array of shape (n,)
-        The step with which the ray from 0 through the eigenvalue first leaves the region of
-        stability; infinite for the eigenvalue 0.
+    `eigenvalues`: of the right-hand side, (n,), complex; Returns: the step with which the ray from
+    0 through the eigenvalue first leaves the region of stability; infinite for the eigenvalue 0.
     """
     values = np.atleast_1d(np.asarray(eigenvalues, np.complex128))
     parts = np.array_split(values, -(-len(values) // _AT_ONCE) or 1)

@@ -19,22 +19,13 @@ _CORNERS = 4
 
 @dataclass(frozen=True)
 class TetPoints:
-    """Where points lie.
+    """Where points lie."""
 
-    Attributes
-    ----------
-    elements
-        int64 (points,): number in the whole mesh of the element that holds the point, the lowest
-        where several meet; -1 where none does.
-    nodes
-        (points, 4): its corners.
-    weights
-        (points, 4): values of the corners' linear functions; 0 outside.
-    """
-
+    # int64 (points,): number in the whole mesh of the element that holds the point, the lowest
+    # where several meet; -1 where none does.
     elements: Integers
-    nodes: Integers
-    weights: Floats
+    nodes: Integers  # (points, 4): its corners
+    weights: Floats  # (points, 4): values of the corners' linear functions; 0 outside
 
     @property
     def inside(self) -> NDArray[np.bool_]:
@@ -49,14 +40,8 @@ class TetPoints:
 class TetLocator:
     """Finds points in tetrahedra.
 
-    Parameters
-    ----------
-    nodes
-        Places (nodes, 3).
-    tets
-        (elements, 4): nodes of their corners.
-    numbers
-        Of the elements in the whole mesh; by default they are the whole.
+    `nodes`: places (nodes, 3); `tets`: (elements, 4): nodes of their corners; `numbers`: of the
+    elements in the whole mesh; by default they are the whole.
     """
 
     def __init__(

@@ -66,53 +66,26 @@ def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
 class TwoLevel:
     """A correction on a coarse space of functions, and then a smoother for what it leaves.
 
-    With the functions P of :class:`haloscope.numerics.coarse_space.CoarseSpace`, one set for each
-    unknown of a node, and a smoother M it applies ::
-
-        z = C^-1 P' x,   C = P' A P
-        y = P z + M (x - A P z)
-
-    (the multiplicative combination "coarse first", A-DEF2 without its last part: Tang, Nabben,
-    Vuik and Erlangga, J. Sci. Comput. 39, 2009, 340). A P is kept, which has fewer blocks than A,
-    so that an application costs less than a product with A beside the smoother's. Unknowns whose
-    row is the identity's are left to the smoother, which must solve for those exactly.
-
-    C is the same on all ranks, and each solves for it alone: by a two-level preconditioner of C,
-    and so on until at most `most` nodes are left, which a dense inverse takes. A rank's own C
-    costs about 1/`size` of the whole matrix, whatever the number of ranks.
-
-    The coarse space does not depend on the ranks. With a smoother that does not either, such as
-    point blocks, nothing does but for rounding.
-
-    Parameters
-    ----------
-    rows
-        This rank's part of the matrix.
-    shared
-        Who shares which nodes; all ranks make one together.
-    positions
-        Of each node in m, (nodes, 3).
-    size
-        Nodes of a group, about. Smaller groups take fewer iterations and a larger C.
-    make_smoother
-        Makes the smoother of each level.
-    single
-        Store A P in single precision.
-    most
-        Nodes of a coarse matrix that is inverted.
-
-    Attributes
-    ----------
-    space
-        The coarse functions.
-    coarse_rows
-        The matrix C, of which each rank has all.
-
-    Raises
-    ------
-    InputError
-        A group has fewer than 2 nodes.
+    `positions`: of each node in m, (nodes, 3).
     """
+
+    # With the functions P of :class:`haloscope.numerics.coarse_space.CoarseSpace`, one set for each
+    # unknown of a node, and a smoother M it applies ::
+    #
+    #     z = C^-1 P' x,   C = P' A P
+    #     y = P z + M (x - A P z)
+    #
+    # (the multiplicative combination "coarse first", A-DEF2 without its last part: Tang, Nabben,
+    # Vuik and Erlangga, J. Sci. Comput. 39, 2009, 340). A P is kept, which has fewer blocks than A,
+    # so that an application costs less than a product with A beside the smoother's. Unknowns whose
+    # row is the identity's are left to the smoother, which must solve for those exactly.
+    #
+    # C is the same on all ranks, and each solves for it alone: by a two-level preconditioner of C,
+    # and so on until at most `most` nodes are left, which a dense inverse takes. A rank's own C
+    # costs about 1/`size` of the whole matrix, whatever the number of ranks.
+    #
+    # The coarse space does not depend on the ranks. With a smoother that does not either, such as
+    # point blocks, nothing does but for rounding.
 
     def __init__(
         self,
@@ -134,6 +107,7 @@ class TwoLevel:
         self._stored = np.dtype(np.float32 if single else np.float64)
 
         lists = galerkin_lists(pattern, shared, space)
+        # The matrix C, of which each rank has all.
         self.coarse_rows = BlockRows(device, _pattern(lists.coarse), rows.size)
         alone = SharedNodes(World(), device, np.arange(space.groups))
         self._coarse: Smoother
@@ -173,13 +147,7 @@ class TwoLevel:
         )
 
     def update(self) -> None:
-        """Take the matrix as it is now.
-
-        Raises
-        ------
-        SolutionError
-            The smoother or the last coarse matrix meets singular blocks.
-        """
+        """Take the matrix as it is now."""
         self._couplings()
         if self._sums is not None:
             self._shared.sums(self._rows.size).swap(self._free)

@@ -63,13 +63,7 @@ def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
 
 
 def newest(out: Path) -> Path:
-    """The newest checkpoint of a folder.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """The newest checkpoint of a folder."""
     found = checkpoints.list_checkpoints(out)
     if not found:
         raise InputError(

@@ -15,19 +15,7 @@ SMALL_RESIDUAL = 0.01
 def not_final(
     state: RunState, end: int, *, converged: bool, stopped_by: str | None = None
 ) -> list[str]:
-    """Warnings about results that are not final, one a reason; the same on every rank.
-
-    Parameters
-    ----------
-    state
-        The run, after its last step.
-    end
-        The step that it was to reach.
-    converged
-        Whether it ended at the steady state.
-    stopped_by
-        Signal that ended it before `end`.
-    """
+    """Warnings about results that are not final, one a reason; the same on every rank."""
     if state.step == 0:
         return ["warning: no step was taken: all numbers are of the initial fields"]
     warnings = []
@@ -56,13 +44,6 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
     """The failure of a steady run whose residual ends far above its first value.
 
     A flow that never becomes steady, as with a pulsating inflow, may change ever so much.
-
-    Parameters
-    ----------
-    state
-        The run, after its last step.
-    place
-        Where its results lie, for the message.
     """
     residual = _residual(state)
     if residual is None or state.step == 0 or not state.solver.followed.warn_unsteady:

@@ -20,21 +20,7 @@ _POLL_SECONDS = 0.5
 
 
 class TimeLoop:
-    """Takes the steps of one run, and does what is due between them.
-
-    Parameters
-    ----------
-    state
-        What is run, and where all that is recorded goes.
-    out
-        Folder for outputs; without one nothing is written.
-    stop
-        Whether somebody wants the run to end.
-    tally
-        Is told when steps begin and end.
-    progress
-        Who is told how far the run is.
-    """
+    """Takes the steps of one run, and does what is due between them."""
 
     def __init__(
         self,

@@ -13,44 +13,31 @@ from haloscope.solvers.interface import Solver
 
 
 class RunState:
-    """A case on its device and ranks, and what its runs have recorded so far.
-
-    Attributes
-    ----------
-    case, name
-        The checked case, and its name in summaries.
-    device, world, solver
-        Where it is computed, the ranks, and the solver with its fields.
-    history
-        Rows (step, what the solver has followed), one a diagnostic interval.
-    seconds, steps_timed
-        Time of this rank's steps in s, and how many steps it is of.
-    averages, samples
-        Sums of owned values by field, in arrays of the device, and over how many states.
-    probe_rows
-        Rows of each probe's table.
-    notices
-        What users should know of how a restart went, beside what the solver has to tell.
-    last_checkpoint
-        The newest checkpoint that was written or read.
-    """
+    """A case on its device and ranks, and what its runs have recorded so far."""
 
     def __init__(
         self, case: CaseTable, name: str, device: Device, world: World, solver: Solver
     ) -> None:
+        # The checked case, and its name in summaries.
         self.case = case
         self.name = name
+        # Where it is computed, the ranks, and the solver with its fields.
         self.device = device
         self.world = world
         self.solver = solver
+        # Rows (step, what the solver has followed), one a diagnostic interval.
         self.history: list[tuple[int, dict[str, float]]] = []
+        # Time of this rank's steps in s, and how many steps it is of.
         self.seconds = 0.0
         self.steps_timed = 0
+        # Sums of owned values by field, in arrays of the device, and over how many states.
         self.averages: dict[str, Any] = {}
         self.samples = 0
+        # Rows of each probe's table.
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
+        # What users should know of how a restart went, beside what the solver has to tell.
         self.notices: list[str] = []
-        self.last_checkpoint: Path | None = None
+        self.last_checkpoint: Path | None = None  # The newest checkpoint that was written or read
         self._marks: dict[str, Any] | None = None
 
     def grid_marks(self) -> dict[str, Any]:

@@ -18,13 +18,7 @@ class StopRequest:
         self._since = 0.0
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one.
-
-        Raises
-        ------
-        Interrupted
-            By a second Ctrl-C.
-        """
+        """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one."""
         now = time.monotonic()
         if self._number is None:
             self._number, self._since = number, now

@@ -53,35 +53,7 @@ def analyze(
 ) -> Analysis:
     """Analyse a measurement folder and write the result into it.
 
-    Parameters
-    ----------
-    folder
-        What ``haloscope measure`` or ``haloscope run --measure`` has left, or the folder of a run
-        that holds such a folder as ``measurement``.
-    what_if
-        Changes to predict the time of, as ``NAME`` or ``NAME=VALUE``; traces only.
-    threads
-        Threads to use; 0 for one a core.
-    against
-        An earlier measurement to compare with, analysed or not.
-    out
-        Folder for the report and all else that is written; by default `folder`.
-    progress
-        Called now and then with the number of events done.
-    processes
-        Those that replay a trace together, of which this is the first; the others :func:`assist`.
-
-    Returns
-    -------
-    Analysis
-        All that was found; ``files`` names what was written.
-
-    Raises
-    ------
-    InputError
-        There is no measurement in the folder, or a change is not known.
-    MachineError
-        The folder cannot be written.
+    `out`: folder for the report and all else that is written; by default `folder`.
     """
     folder = measurement_in(Path(folder))
     measurement = open_measurement(folder)
@@ -139,20 +111,7 @@ def result_of(
 
 
 def assist(folder: Path | str, processes: Processes, threads: int = 0) -> None:
-    """Take part in the replay of a trace, as a process other than the first.
-
-    Parameters
-    ----------
-    folder, threads
-        As the first process gives them to :func:`analyze`.
-    processes
-        All processes.
-
-    Raises
-    ------
-    InputError
-        There is no measurement in the folder.
-    """
+    """Take part in the replay of a trace, as a process other than the first."""
     measurement = open_measurement(measurement_in(Path(folder)))
     if measurement.mode == "trace":
         from haloscope.scope import replay

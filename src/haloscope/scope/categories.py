@@ -77,34 +77,14 @@ _STREAM = {"kernel": "gpu_kernels", "copy": "gpu_copies"}
 
 
 def gpu_role(paradigm: str, name: str, role: str) -> str:
-    """The role of a host's call of CUDA or NCCL: that of its record, unless its name says more.
-
-    Parameters
-    ----------
-    paradigm, name, role
-        Of the region, as in a definitions file.
-    """
+    """The role of a host's call of CUDA or NCCL: that of its record, unless its name says more."""
     if paradigm not in ("cuda", "nccl") or role in ("copy", "sync", "kernel"):
         return role
     return next((told for pattern, told in _GPU_ROLES if pattern.fullmatch(name)), role)
 
 
 def metric_of_role(paradigm: str, role: str, *, stream: bool = False) -> str:
-    """Name the metric that a region's own time counts to.
-
-    Parameters
-    ----------
-    paradigm, role
-        Of the region, as in a definitions file. What is not known counts as computation, an MPI
-        call of an unknown role as management.
-    stream
-        True where the time was spent on a stream of a GPU, False on the host.
-
-    Returns
-    -------
-    str
-        A name in :data:`haloscope.scope.metrics.BY_NAME`.
-    """
+    """Name the metric that a region's own time counts to."""
     if stream:
         return _STREAM.get(role, "gpu_kernels")
     match paradigm:

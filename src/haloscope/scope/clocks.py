@@ -26,68 +26,37 @@ _CONTRADICTION = 2  # among the counts of the library
 
 @dataclass(frozen=True)
 class Correction:
-    """What the controlled logical clock does to the clocks of a run.
+    """What the controlled logical clock does to the clocks of a run."""
 
-    Attributes
-    ----------
-    knots
-        By index of location arrays (n, 2) of tick and shift in ticks, as
-        :func:`haloscope.scope.replay.inputs.make_inputs` takes them: linear between knots,
-        constant outside. Locations that keep their times are left out.
-    before, after
-        Receives and collectives that end before what they wait for, as measured and corrected.
-    largest
-        Largest shift, in seconds.
-    contradictory
-        True where ranks wait for each other in a circle, as in a trace that is broken.
-    """
-
+    # By index of location arrays (n, 2) of tick and shift in ticks, as
+    # :func:`haloscope.scope.replay.inputs.make_inputs` takes them: linear between knots, constant
+    # outside. Locations that keep their times are left out.
     knots: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    # Receives and collectives that end before what they wait for, as measured and corrected.
     before: int = 0
     after: int = 0
-    largest: float = 0.0
+    largest: float = 0.0  # Largest shift, in seconds
+    # True where ranks wait for each other in a circle, as in a trace that is broken.
     contradictory: bool = False
 
 
 def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
-    """Shift events so that nothing comes before its cause: the controlled logical clock.
-
-    A receive is put to ``max(own time, time of the send + latency)``. From there on the shift
-    shrinks by a hundredth of the time that goes by (forward amplification), so that later
-    intervals keep their lengths and the clock comes back to the measured one. The events before
-    are shifted along a ramp of a fiftieth (backward amortisation), less where a send would
-    overtake its receive. In a collective whoever gets data leaves after all those that give them
-    have entered: all of them in a barrier or an all-to-all, the root of a broadcast, the senders of
-    a reduction, the lower ranks in a scan. Operations of which a trace does not say which rank
-    needs which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left
-    out. Threads and streams of a rank share its clock.
-
-    Parameters
-    ----------
-    measurement
-        A folder with events.
-    latency
-        Least time from the begin of a send to the end of its receive in seconds; 0 is taken
-        between ranks of one host, whose clock is the same. Where messages went to and fro between
-        two hosts in less than twice that, it is half of what the fastest took.
-
-    Returns
-    -------
-    Correction
-        Without knots where nothing is wrong. Where all ranks name the same host and none has an
-        offset, there is one clock for all and the events are not looked at.
-
-    Raises
-    ------
-    MachineError
-        No compiler, or too little memory.
-
-    Notes
-    -----
-    Rabenseifner, Euromicro PDP 1997, 477-484; Becker, Rabenseifner, Wolf and Linford, Parallel
-    Computing 35 (2009) 595, for collectives and the replay; Becker, Geimer, Rabenseifner and Wolf,
-    Cluster Computing 16 (2013) 3, for threads.
-    """
+    """Shift events so that nothing comes before its cause: the controlled logical clock."""
+    # A receive is put to ``max(own time, time of the send + latency)``. From there on the shift
+    # shrinks by a hundredth of the time that goes by (forward amplification), so that later
+    # intervals keep their lengths and the clock comes back to the measured one. The events before
+    # are shifted along a ramp of a fiftieth (backward amortisation), less where a send would
+    # overtake its receive. In a collective whoever gets data leaves after all those that give them
+    # have entered: all of them in a barrier or an all-to-all, the root of a broadcast, the senders
+    # of a reduction, the lower ranks in a scan. Operations of which a trace does not say which rank
+    # needs which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left
+    # out. Threads and streams of a rank share its clock.
+    # Rabenseifner, Euromicro PDP 1997, 477-484; Becker, Rabenseifner, Wolf and Linford, Parallel
+    # Computing 35 (2009) 595, for collectives and the replay; Becker, Geimer, Rabenseifner and
+    # Wolf, Cluster Computing 16 (2013) 3, for threads.
+    # `latency`: least time from the begin of a send to the end of its receive in seconds; 0 is
+    # taken between ranks of one host, whose clock is the same. Where messages went to and fro
+    # between two hosts in less than twice that, it is half of what the fastest took.
     if _is_one_clock(measurement) or not any(place.events for place in measurement.locations):
         return Correction()
     from haloscope.scope.replay.inputs import make_inputs
@@ -174,22 +143,11 @@ def _load() -> Any:
 def line_through(
     measurement: Measurement, rank: int, begin: float | None = None
 ) -> tuple[float, float]:
-    """Rate and zero of a rank's clock: seconds on the run's clock = ticks * rate + zero.
-
-    The run's clock begins at the earliest epoch of all ranks that are on this machine's clock,
-    so that seconds stay small and keep their digits. Offsets were measured while only the rate of
-    the first line was known; where a better one was told at the end, that of rank 0 corrects the
-    run's clock, and a rank without offsets is corrected by its own.
-
-    Parameters
-    ----------
-    measurement
-        The folder's definitions.
-    rank
-        A rank that it holds.
-    begin
-        What :func:`run_begin` gives; who asks for all ranks works it out once.
-    """
+    """Rate and zero of a rank's clock: seconds on the run's clock = ticks * rate + zero."""
+    # The run's clock begins at the earliest epoch of all ranks that are on this machine's clock, so
+    # that seconds stay small and keep their digits. Offsets were measured while only the rate of
+    # the first line was known; where a better one was told at the end, that of rank 0 corrects the
+    # run's clock, and a rank without offsets is corrected by its own.
     rate, zero = _line_of(measurement, measurement.ranks[rank])
     return rate, zero - (run_begin(measurement) if begin is None else begin)
 

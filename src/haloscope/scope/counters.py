@@ -14,14 +14,7 @@ _MOST_BYTES = 64 << 20
 
 
 def totals(measurement: Measurement, result: Result) -> dict[str, dict[str, Any]]:
-    """Each counter's increase over the run.
-
-    Returns
-    -------
-    dict
-        By name: ``unit``, ``total`` (None where the trace is too large to be searched) and, for
-        traces, ``by_rank``.
-    """
+    """Each counter's increase over the run."""
     of_profile = result.about.get("counters")
     if isinstance(of_profile, dict):
         return {str(name): {"unit": "#", "total": int(count)} for name, count in of_profile.items()}

@@ -9,20 +9,13 @@ from haloscope.scope.result import Result
 
 
 def efficiencies(result: Result) -> dict[str, float]:
-    """Efficiencies of a run as the POP project defines them, from 0 to 1.
-
-    Parallel efficiency is load balance times communication efficiency, which is serialisation
-    times transfer (POP Centre of Excellence, standard metrics). They are about the time outside
-    of ``MPI_Init`` and ``MPI_Finalize``; the run's time is the longest such time of a rank. What
-    the run would take on an ideal network is taken as the time on the critical path outside of
-    MPI. Where a rank waits while a kernel of its GPUs runs, that is work. Of a rank its first
-    thread counts; ranks without data are left out.
-
-    Parameters
-    ----------
-    result
-        With `time`, `computation`, `gpu_wait_kernels` and, for the last two, `critical_path`.
-    """
+    """Efficiencies of a run as the POP project defines them, from 0 to 1."""
+    # Parallel efficiency is load balance times communication efficiency, which is serialisation
+    # times transfer (POP Centre of Excellence, standard metrics). They are about the time outside
+    # of ``MPI_Init`` and ``MPI_Finalize``; the run's time is the longest such time of a rank. What
+    # the run would take on an ideal network is taken as the time on the critical path outside of
+    # MPI. Where a rank waits while a kernel of its GPUs runs, that is work. Of a rank its first
+    # thread counts; ranks without data are left out.
     left_out = _starts_and_ends(result)
     time = _of_ranks(result, "time", left_out)
     useful = _of_ranks(result, "computation", left_out)

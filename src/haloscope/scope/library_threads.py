@@ -17,17 +17,10 @@ _OF_NOBODY = ("program", "measurement", "unwound")
 
 
 def leave_helpers_out(result: Result) -> None:
-    """Move the time of libraries' threads from `time` and all below it to ``helper_threads``.
-
-    A thread is one where it is not its rank's first, its rank has a GPU, and all that it entered
-    are calls of CUDA that start no kernel: those of NCCL allocate, copy and wait. A second call
-    changes nothing.
-
-    Parameters
-    ----------
-    result
-        With times and visits; ``about["helper_threads"]`` gets their number.
-    """
+    """Move the time of libraries' threads from `time` and all below it to ``helper_threads``."""
+    # A thread is one where it is not its rank's first, its rank has a GPU, and all that it entered
+    # are calls of CUDA that start no kernel: those of NCCL allocate, copy and wait. A second call
+    # changes nothing.
     if HELPERS in result.values:
         return
     with_gpu = {place.rank for place in result.locations if place.kind == "stream"}

@@ -84,30 +84,16 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be recorded.
+    """What is to be recorded."""
 
-    Attributes
-    ----------
-    mode
-        ``profile`` (sums for each call path) or ``trace`` (every event).
-    buffer
-        MiB of memory for the events of a thread; None for the recorder's own choice.
-    filter
-        Patterns of names that are not recorded, one a line; ``!pattern`` for names that are.
-    phase
-        Record only within this region: ``NAME``, or ``NAME:N`` for its N-th visit.
-    unwind
-        Frames of the stack to look at in MPI calls.
-    counters
-        Hardware counters to read.
-    """
-
-    mode: str = "profile"
+    mode: str = "profile"  # ``profile`` (sums for each call path) or ``trace`` (every event)
+    # MiB of memory for the events of a thread; None for the recorder's own choice.
     buffer: int | None = None
+    # Patterns of names that are not recorded, one a line; ``!pattern`` for names that are.
     filter: str = ""
-    phase: str = ""
-    unwind: int = 0
-    counters: tuple[str, ...] = ()
+    phase: str = ""  # Record only within this region: ``NAME``, or ``NAME:N`` for its N-th visit
+    unwind: int = 0  # Frames of the stack to look at in MPI calls
+    counters: tuple[str, ...] = ()  # Hardware counters to read
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -141,51 +127,25 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What came of a measured command.
+    """What came of a measured command."""
 
-    Attributes
-    ----------
-    folder
-        Where the measurement lies.
-    exit_code
-        Of the command; 128 and the signal's number where a signal ended it.
-    seconds
-        Wall time of the command.
-    ranks, events, bytes
-        Ranks that were measured, events that they counted, bytes in the folder.
-    kept
-        Ranks that have left a profile or events.
-    whole
-        Whether all ranks ended in order, and so have counted their events.
-    warnings
-        What was lost or left out, one line each.
-    reason
-        Why nothing was measured; empty where something was.
-    missing
-        Ranks that left nothing, each with a key of ``carriers.REASONS``, or empty.
-    """
-
-    folder: Path
-    exit_code: int
-    seconds: float
+    folder: Path  # Where the measurement lies
+    exit_code: int  # Of the command; 128 and the signal's number where a signal ended it
+    seconds: float  # Wall time of the command
+    # Ranks that were measured, events that they counted, bytes in the folder.
     ranks: int = 0
     events: int = 0
     bytes: int = 0
-    kept: int = 0
-    whole: bool = True
-    warnings: list[str] = field(default_factory=list)
-    reason: str = ""
+    kept: int = 0  # Ranks that have left a profile or events
+    whole: bool = True  # Whether all ranks ended in order, and so have counted their events
+    warnings: list[str] = field(default_factory=list)  # What was lost or left out, one line each
+    reason: str = ""  # Why nothing was measured; empty where something was
+    # Ranks that left nothing, each with a key of ``carriers.REASONS``, or empty.
     missing: dict[int, str] = field(default_factory=dict)
 
 
 def read_filter(path: Path) -> str:
-    """Patterns of a filter file.
-
-    Raises
-    ------
-    InputError
-        It cannot be read or is no text.
-    """
+    """Patterns of a filter file."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_FILTER_BYTES + 1).decode()
@@ -197,22 +157,7 @@ def read_filter(path: Path) -> str:
 
 
 def environment(folder: Path, options: Options, base: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that have a program and its children measured.
-
-    Parameters
-    ----------
-    folder
-        Where the measurement goes.
-    options
-        What is recorded.
-    base
-        The environment as it is: other libraries that it preloads stay, ahead of this one.
-
-    Raises
-    ------
-    MachineError
-        The library to preload cannot be built.
-    """
+    """Give the variables that have a program and its children measured."""
     library = str(preload_library())
     others = [part for part in base.get("LD_PRELOAD", "").split(":") if part and part != library]
     variables = {
@@ -245,13 +190,7 @@ def _package_folders() -> str:
 
 
 def new_measurement_folder(root: Path) -> Path:
-    """Make the next free folder ``measurement-<n>``.
-
-    Raises
-    ------
-    InputError
-        It cannot be made.
-    """
+    """Make the next free folder ``measurement-<n>``."""
     number = 1
     while True:
         path = root / f"measurement-{number}"
@@ -267,13 +206,7 @@ def new_measurement_folder(root: Path) -> Path:
 
 
 def given_measurement_folder(path: Path) -> Path:
-    """Use a folder that the user named, made where it is absent.
-
-    Raises
-    ------
-    InputError
-        It holds files already, is none, or cannot be made.
-    """
+    """Use a folder that the user named, made where it is absent."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -294,24 +227,6 @@ def measure(
     """Run a command measured, and wait for it.
 
     Signals are passed on to the command. Afterwards ``measurement.json`` is in the folder.
-
-    Parameters
-    ----------
-    command
-        A program and its arguments, as for the system: no shell reads them.
-    folder
-        Where the measurement goes: an empty folder.
-    options
-        What is recorded.
-    output_to_stderr
-        Send the command's standard output to standard error.
-
-    Raises
-    ------
-    InputError
-        The command cannot be started, or has removed the folder.
-    MachineError
-        The library to preload cannot be built.
     """
     variables = environment(folder, options, os.environ)
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -331,21 +246,7 @@ def write_about(
     started: str,
     blocks: Sequence[int] = (),
 ) -> None:
-    """Write ``measurement.json``: what was measured, and how.
-
-    Parameters
-    ----------
-    outcome
-        What came of the command.
-    command
-        A program and its arguments.
-    options
-        What was recorded.
-    started
-        When, as text.
-    blocks
-        Along x, y, z, where each rank has one block of a grid, ranks numbered with x fastest.
-    """
+    """Write ``measurement.json``: what was measured, and how."""
     about: dict[str, Any] = {
         "command": [str(word) for word in command],
         "mode": options.mode,
@@ -380,20 +281,7 @@ def haloscope_version() -> str:
 
 
 def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
-    """Count what a measured command has left, and clear away what only the running needed.
-
-    Parameters
-    ----------
-    folder
-        Of the measurement.
-    exit_code, seconds
-        Of the command.
-
-    Raises
-    ------
-    InputError
-        The folder is no longer there.
-    """
+    """Count what a measured command has left, and clear away what only the running needed."""
     if not folder.is_dir():
         raise InputError(
             f"the folder {folder} has gone while the command ran, and what was measured with it; "
@@ -471,15 +359,7 @@ def _look_at_rank(path: Path, outcome: Outcome) -> None:
 
 
 def phase_missed(folder: Path, phase: str) -> str | None:
-    """Tell what is wrong with a phase that was never entered, so that nothing is recorded.
-
-    Parameters
-    ----------
-    folder
-        Of the measurement.
-    phase
-        ``NAME`` or ``NAME:N``.
-    """
+    """Tell what is wrong with a phase that was never entered, so that nothing is recorded."""
     found = _VISIT.fullmatch(phase)
     name, visit = (found[1], int(found[2])) if found else (phase, 0)
     measured = open_measurement(folder)

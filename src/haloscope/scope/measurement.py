@@ -115,38 +115,21 @@ class RankDefinitions:
 
 @dataclass
 class Measurement:
-    """A measurement folder's definitions, put together over the ranks.
+    """A measurement folder's definitions, put together over the ranks."""
 
-    Attributes
-    ----------
-    folder
-        Where it lies.
-    about
-        Content of ``measurement.json``, empty where there is none.
-    size
-        Ranks of the run, of which some may be missing here.
-    regions, nodes, comms
-        Of the whole run. Nodes are in an order in which parents come before their children;
-        node 0 is the root.
-    locations
-        By rank, then number.
-    ranks
-        Definitions of each rank that is there.
-    warnings
-        What is missing or broken, one line each; not empty makes the analysis partial.
-    shifts
-        What replays put into the events (:mod:`haloscope.scope.replay.shifts`), once known.
-    """
-
-    folder: Path
-    about: dict[str, Any]
-    size: int
+    folder: Path  # Where it lies
+    about: dict[str, Any]  # Content of ``measurement.json``, empty where there is none
+    size: int  # Ranks of the run, of which some may be missing here
+    # Of the whole run. Nodes are in an order in which parents come before their children; node 0 is
+    # the root.
     regions: list[Region]
     nodes: list[Node]
     comms: list[Communicator]
-    locations: list[Location]
-    ranks: dict[int, RankDefinitions]
+    locations: list[Location]  # By rank, then number
+    ranks: dict[int, RankDefinitions]  # Definitions of each rank that is there
+    # What is missing or broken, one line each; not empty makes the analysis partial.
     warnings: list[str]
+    # What replays put into the events (:mod:`haloscope.scope.replay.shifts`), once known.
     shifts: Any = None
 
     @property
@@ -425,13 +408,7 @@ def _reasons(about: Mapping[str, Any]) -> dict[int, str]:
 
 
 def open_measurement(folder: Path) -> Measurement:
-    """Read the definitions of a measurement folder.
-
-    Raises
-    ------
-    InputError
-        The folder is not there or holds no measurement.
-    """
+    """Read the definitions of a measurement folder."""
     if not folder.is_dir():
         raise InputError(
             f"{folder} is not a folder; give one that haloscope measure has written (--out)"

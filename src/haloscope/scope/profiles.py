@@ -40,21 +40,8 @@ def profile_of(folder: Path, rank: int) -> Path:
 def analyse_profile(measurement: Measurement) -> Result:
     """Sum the profiles of all ranks into a result.
 
-    Parameters
-    ----------
-    measurement
-        The folder's definitions.
-
-    Returns
-    -------
-    Result
-        Time by call path, location and category, visits, messages, pairs and sizes of messages.
-        Pairs carry no seconds. What is missing or broken is in ``about["warnings"]``.
-
-    Raises
-    ------
-    InputError
-        No rank has left a profile.
+    Returns: time by call path, location and category, visits, messages, pairs and sizes of
+    messages. Pairs carry no seconds. What is missing or broken is in ``about["warnings"]``.
     """
     result = Result.empty(measurement)
     result.locations = [replace(place) for place in measurement.locations]

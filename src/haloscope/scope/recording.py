@@ -33,21 +33,8 @@ def costs_of_recording(measurement: Measurement) -> NDArray[np.float64] | None:
 def seconds_of_recording(measurement: Measurement, result: Result) -> tuple[float, bool]:
     """Estimate the time that went into recording what a run has done, all threads together.
 
-    Parameters
-    ----------
-    measurement
-        Whose ranks may have told what recording costs them.
-    result
-        With visits and messages.
-
-    Returns
-    -------
-    float
-        Seconds: visits and messages by what the ranks have tried out, or visits by what is usual;
-        0 for a trace that another tool has recorded.
-    bool
-        Whether it may well be more: another tool has recorded, hardware counters were read, or
-        work of GPUs was, of which CUPTI does not tell what it costs a call.
+    float: seconds: visits and messages by what the ranks have tried out, or visits by what is
+    usual; 0 for a trace that another tool has recorded.
     """
     ranks = measurement.ranks.values()
     if all(one.opening.get("clock") == "otf2" for one in ranks):

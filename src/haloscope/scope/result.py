@@ -73,42 +73,29 @@ WAITS = np.dtype(
 
 @dataclass
 class Result:
-    """What an analysis found.
+    """What an analysis found."""
 
-    Attributes
-    ----------
-    about
-        Command, mode, seconds, versions and the like, as in ``measurement.json``, and what the
-        analysis says of itself: ``partial``, ``warnings``, ``span`` (seconds on the run's
-        clock from the first event to the last), ``begin``, ``violations`` of clocks before and
-        after correction, ``critical_path`` in seconds, ``pop`` efficiencies.
-    regions, nodes, comms, locations
-        As in :class:`haloscope.scope.measurement.Measurement`; parents before children.
-    size
-        Ranks of the run.
-    values
-        By metric name, shape (nodes, locations): exclusive along the call tree, inclusive along
-        the tree of metrics. Metrics that are zero everywhere may be left out.
-    pairs
-        Messages by sender, receiver and call path of the send; dtype :data:`PAIRS`.
-    sizes
-        Messages by size, shape (nodes, 66): none, 1 byte, up to 2, up to 4, ...
-    waits
-        Wait states, dtype :data:`WAITS`, by begin.
-    left_out
-        What was left out of a file because it does not fit, one line each.
-    """
-
+    # Command, mode, seconds, versions and the like, as in ``measurement.json``, and what the
+    # analysis says of itself: ``partial``, ``warnings``, ``span`` (seconds on the run's clock from
+    # the first event to the last), ``begin``, ``violations`` of clocks before and after correction,
+    # ``critical_path`` in seconds, ``pop`` efficiencies.
     about: dict[str, Any]
-    size: int
+    size: int  # Ranks of the run
+    # As in :class:`haloscope.scope.measurement.Measurement`; parents before children.
     regions: list[Region]
     nodes: list[Node]
     comms: list[Communicator]
     locations: list[Location]
+    # By metric name, shape (nodes, locations): exclusive along the call tree, inclusive along the
+    # tree of metrics. Metrics that are zero everywhere may be left out.
     values: dict[str, NDArray[np.float64]]
+    # Messages by sender, receiver and call path of the send; dtype :data:`PAIRS`.
     pairs: NDArray[Any] = field(default_factory=lambda: np.zeros(0, PAIRS))
+    # Messages by size, shape (nodes, 66): none, 1 byte, up to 2, up to 4, ...
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 66), np.int64))
+    # Wait states, dtype :data:`WAITS`, by begin.
     waits: NDArray[Any] = field(default_factory=lambda: np.zeros(0, WAITS))
+    # What was left out of a file because it does not fit, one line each.
     left_out: list[str] = field(default_factory=list)
 
     @classmethod
@@ -125,13 +112,7 @@ class Result:
         )
 
     def value(self, metric: str) -> NDArray[np.float64]:
-        """Values of a metric, shape (nodes, locations); zeros where there are none.
-
-        Raises
-        ------
-        KeyError
-            There is no such metric.
-        """
+        """Values of a metric, shape (nodes, locations); zeros where there are none."""
         if metric not in BY_NAME:
             raise KeyError(metric)
         found = self.values.get(metric)
@@ -179,13 +160,7 @@ class Result:
         return self.regions[self.nodes[node].region].role
 
     def save(self, path: Path) -> None:
-        """Write the result, under a temporary name first.
-
-        Raises
-        ------
-        MachineError
-            The file cannot be written.
-        """
+        """Write the result, under a temporary name first."""
         names = {
             "format": _FORMAT,
             "about": self.about,
@@ -246,21 +221,7 @@ class Result:
 
     @classmethod
     def load(cls, path: Path, *, values: bool = True) -> Result:
-        """Read a result.
-
-        Parameters
-        ----------
-        path
-            The file.
-        values
-            False leaves `values` empty: they are most of a large file, and who shows one metric
-            at a time reads them from the file's groups ``values`` and ``sums``.
-
-        Raises
-        ------
-        InputError
-            The file is not there, or is no result.
-        """
+        """Read a result."""
         if not path.is_file():
             raise InputError(f"{path} is not there; run haloscope analyze {path.parent} first")
         try:

@@ -21,13 +21,7 @@ _GROUPS = re.compile(r"/(values|sums|sums/[^/]+|subtrees|subtrees/values)?")
 
 
 def check_file(file: h5py.File) -> None:
-    """Refuse what is no plain file of tables of the size that it takes.
-
-    Raises
-    ------
-    ValueError
-        With what is wrong.
-    """
+    """Refuse what is no plain file of tables of the size that it takes."""
     _check_group(file)
     for name in ("names", "pairs", "sizes", "waits"):
         if not isinstance(file[name], h5py.Dataset):
@@ -57,13 +51,7 @@ def _check_group(group: h5py.Group) -> None:
 
 
 def check_names(names: Any) -> None:
-    """Refuse names of another kind, and numbers of regions, parents and ranks that lead nowhere.
-
-    Raises
-    ------
-    ValueError
-        With what is wrong.
-    """
+    """Refuse names of another kind, and numbers of regions, parents and ranks that lead nowhere."""
     about, size = names["about"], names["size"]
     if not isinstance(about, dict) or not _is_time(about.get("span", 0.0)):
         raise ValueError("what it says of the run does not fit")

@@ -40,55 +40,30 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class RegionScore:
-    """One region: how often, how long, and what it would take in a trace.
+    """One region: how often, how long, and what it would take in a trace."""
 
-    Attributes
-    ----------
-    name, paradigm
-        The region.
-    visits
-        Of all ranks.
-    seconds
-        Without inner regions, of all ranks.
-    bytes
-        In traces of all ranks.
-    leads_to_mpi
-        Somewhere below it MPI, OpenMP or a GPU is called.
-    filtered
-        Suggested to be left out.
-    """
-
+    # The region.
     name: str
     paradigm: str
-    visits: int
-    seconds: float
-    bytes: int
-    leads_to_mpi: bool
-    filtered: bool = False
+    visits: int  # Of all ranks
+    seconds: float  # Without inner regions, of all ranks
+    bytes: int  # In traces of all ranks
+    leads_to_mpi: bool  # Somewhere below it MPI, OpenMP or a GPU is called
+    filtered: bool = False  # Suggested to be left out
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a trace of a profiled run would take, whole and with the suggested filter.
+    """What a trace of a profiled run would take, whole and with the suggested filter."""
 
-    Attributes
-    ----------
-    regions
-        By bytes, most first.
-    bytes_by_rank
-        Estimated bytes of each rank's trace, and `filtered_bytes_by_rank` with the filter.
-    buffer, filtered_buffer
-        MiB of a location's buffer that hold everything, so that nothing is written on the way.
-    warnings
-        What is missing in the profile.
-    """
-
-    regions: tuple[RegionScore, ...]
+    regions: tuple[RegionScore, ...]  # By bytes, most first
+    # Estimated bytes of each rank's trace, and `filtered_bytes_by_rank` with the filter.
     bytes_by_rank: dict[int, int]
     filtered_bytes_by_rank: dict[int, int]
+    # MiB of a location's buffer that hold everything, so that nothing is written on the way.
     buffer: int
     filtered_buffer: int
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # What is missing in the profile
 
     @property
     def filtered(self) -> tuple[str, ...]:
@@ -96,13 +71,7 @@ class Score:
         return tuple(region.name for region in self.regions if region.filtered)
 
     def table(self, most: int = 30) -> str:
-        """The regions that take most, and what follows for buffers and filters.
-
-        Parameters
-        ----------
-        most
-            Regions to list.
-        """
+        """The regions that take most, and what follows for buffers and filters."""
         total = max(sum(self.bytes_by_rank.values()), 1)
         lines = [
             f"{'':2}{'region':<40}{'kind':<13}{'visits':>14}{'seconds':>12}{'a visit':>12}"
@@ -174,18 +143,7 @@ def _pattern(name: str) -> str:
 
 
 def score(folder: Path) -> Score:
-    """Estimate what a trace of a profiled run takes, and what to leave out of it.
-
-    Parameters
-    ----------
-    folder
-        A measurement in profile mode.
-
-    Raises
-    ------
-    InputError
-        The folder holds no profile.
-    """
+    """Estimate what a trace of a profiled run takes, and what to leave out of it."""
     measurement = open_measurement(folder)
     result = analyse_profile(measurement)
     sizes = _bytes(result)

@@ -15,18 +15,7 @@ MANY = 64
 
 
 class Subtrees:
-    """Which call paths have a sum.
-
-    Parameters
-    ----------
-    parents
-        Of each node, -1 for a root; a parent that does not come before its node counts as none.
-
-    Attributes
-    ----------
-    nodes
-        Those that have one, ascending, shape (k,).
-    """
+    """Which call paths have a sum."""
 
     def __init__(self, parents: Sequence[int]) -> None:
         up = [parent if 0 <= parent < node else -1 for node, parent in enumerate(parents)]
@@ -37,7 +26,7 @@ class Subtrees:
                 found.append(node)
             elif up[node] >= 0:
                 alone[up[node]] += alone[node]
-        self.nodes = np.array(found[::-1], np.int64)
+        self.nodes = np.array(found[::-1], np.int64)  # Those that have one, ascending, shape (k,)
         place = {node: number for number, node in enumerate(found[::-1])}
         self._parents = np.array(up, np.int64)
         # Of each node the innermost sum that it belongs to, and of each sum the one around it.
@@ -63,15 +52,8 @@ class Subtrees:
     def parts(self, nodes: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Which sums, and which rows beside them, make up a set of nodes.
 
-        Parameters
-        ----------
-        nodes
-            Which nodes, shape (nodes,). Sums are used where all below a node of it is in it.
-
-        Returns
-        -------
-        (array, array)
-            Numbers of the sums; rows, shape (nodes,).
+        `nodes`: which nodes, shape (nodes,). Sums are used where all below a node of it is in it;
+        Returns: numbers of the sums; rows, shape (nodes,).
         """
         below = self._parents >= 0
         if not len(self.nodes) or np.any(nodes[self._parents[below]] & ~nodes[below]):

@@ -55,25 +55,17 @@ _CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Expected:
-    """What the analysis of a synthetic trace has to find.
+    """What the analysis of a synthetic trace has to find."""
 
-    Attributes
-    ----------
-    events, bytes
-        Events in all files (absolute times left out), and bytes of the files.
-    values
-        By metric name the value of each rank, shape (ranks,), in the metric's unit.
-        ``late_sender`` and ``late_receiver`` hold waits of calls with content, of the two in one
-        call the longer one; with ``_empty`` those of calls whose messages are all empty.
-        ``p2p_synchronisation`` is there for the style ``sendrecv`` only.
-    seconds
-        From the first event to the last.
-    """
-
+    # Events in all files (absolute times left out), and bytes of the files.
     events: int
     bytes: int
+    # By metric name the value of each rank, shape (ranks,), in the metric's unit. ``late_sender``
+    # and ``late_receiver`` hold waits of calls with content, of the two in one call the longer one;
+    # with ``_empty`` those of calls whose messages are all empty. ``p2p_synchronisation`` is there
+    # for the style ``sendrecv`` only.
     values: dict[str, NDArray[np.float64]]
-    seconds: float
+    seconds: float  # From the first event to the last
 
     def total(self, metric: str) -> float:
         """Sum of a metric over all ranks."""
@@ -164,47 +156,10 @@ def write_synthetic(
 ) -> Expected:
     """Write the trace of an iterating program, and say what its analysis has to find.
 
-    Parameters
-    ----------
-    folder
-        Where; made if absent.
-    ranks, iterations
-        Size of the run.
-    pattern
-        ``ring`` (one neighbour), ``halo`` (periodic grid of ranks, :func:`grid_of`), or
-        ``all-pairs`` (every rank with every other, with content for neighbours alone).
-    style
-        ``sendrecv``, or ``nonblocking`` (Irecv, Isend, Waitall).
-    message_bytes
-        Content of a message; 0 makes all of them empty.
-    collective, collective_every
-        ``allreduce`` or ``barrier``, after every so many iterations; 0: never.
-    work
-        Ticks (nanoseconds) of work in an iteration.
-    imbalance
-        The last rank works this fraction longer than the first, those between in proportion.
-    jitter
-        Each work takes longer by up to this fraction at random.
-    functions
-        Calls of a small function within each work.
-    skew
-        Seconds by which each rank's clock is ahead of the rank before; the definitions tell.
-    seed
-        Of the random numbers.
-    chunk_bytes
-        Memory for the words that are prepared at a time, all ranks together.
-    progress
-        Told the part that is done, 0 to 1.
-
-    Returns
-    -------
-    Expected
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range.
+    `style`: ``sendrecv``, or ``nonblocking`` (Irecv, Isend, Waitall); `work`: ticks (nanoseconds)
+    of work in an iteration.
     """
+    # `skew`: seconds by which each rank's clock is ahead of the rank before; the definitions tell.
     _check(
         ranks,
         iterations,

@@ -28,34 +28,10 @@ def compile_library(
 ) -> Path:
     """Compile C (``.c``, ``.S``) or C++ (``.cpp``) files into one shared library, cached.
 
-    Parameters
-    ----------
-    sources, headers
-        Files of the package. Headers are found by their plain names; all texts are part of the
-        cache's key.
-    generated
-        Further files as (name, text): sources by their ending, else headers.
-    flags
-        Options of the compiler after the usual ones, libraries to link included.
-    compiler
-        Command of the compiler, such as that of an MPI; the one that compiles kernels by default.
-    identity
-        What else decides about the result, such as the version of that MPI.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Returns
-    -------
-    Path
-        The shared library.
-
-    Raises
-    ------
-    MachineError
-        No compiler, or a cache that cannot be trusted or written.
-    CompileError
-        The compiler refuses a source.
+    `generated`: further files as (name, text): sources by their ending, else headers; `compiler`:
+    command of the compiler, such as that of an MPI; the one that compiles kernels by default.
     """
+    # `cache`: where compiled files are kept; the user's own by default.
     found = find_compiler() if compiler is None else None
     command = found.command if found is not None else tuple(compiler or ())
     identity = f"{found.identity}\n{identity}" if found is not None else identity

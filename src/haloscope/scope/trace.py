@@ -124,27 +124,13 @@ for _kind, _further in {
 
 @dataclass(frozen=True)
 class Events:
-    """Events of one location, in order.
+    """Events of one location, in order."""
 
-    Attributes
-    ----------
-    ticks
-        When, absolute (the epoch is added), shape (n,).
-    kinds
-        :class:`Kind` of each, shape (n,).
-    payloads
-        Shape (n,), unsigned.
-    words
-        The further words, shape (n, 4), zero where an event has fewer.
-    whole
-        False where the file ends within an event or holds a kind that is not known.
-    """
-
-    ticks: NDArray[np.int64]
-    kinds: NDArray[np.int64]
-    payloads: NDArray[np.int64]
-    words: NDArray[np.uint64]
-    whole: bool
+    ticks: NDArray[np.int64]  # When, absolute (the epoch is added), shape (n,)
+    kinds: NDArray[np.int64]  # :class:`Kind` of each, shape (n,)
+    payloads: NDArray[np.int64]  # Shape (n,), unsigned
+    words: NDArray[np.uint64]  # The further words, shape (n, 4), zero where an event has fewer
+    whole: bool  # False where the file ends within an event or holds a kind that is not known
 
     def __len__(self) -> int:
         return len(self.ticks)
@@ -241,17 +227,7 @@ def _events(
 
 
 class EventsWriter:
-    """Writes the events of one location; use as a context manager.
-
-    Parameters
-    ----------
-    folder, rank, location
-        Where, and whose.
-    epoch
-        Tick from which times are counted.
-    ticks_per_second
-        Rate of the clock.
-    """
+    """Writes the events of one location; use as a context manager."""
 
     def __init__(
         self,
@@ -284,13 +260,7 @@ class EventsWriter:
         self._words.clear()
 
     def write(self, tick: int, kind: Kind, payload: int = 0, words: Sequence[int] = ()) -> None:
-        """Append an event at an absolute tick, not before the last one.
-
-        Raises
-        ------
-        ValueError
-            Time runs backwards, or the number of words is not that of the kind.
-        """
+        """Append an event at an absolute tick, not before the last one."""
         if tick < self._last or len(words) != WORDS_OF_KIND[kind]:
             raise ValueError(f"event {kind!r} at {tick} with {len(words)} words does not fit")
         delta = tick - self._last

@@ -51,38 +51,21 @@ _WORTH_TELLING = 0.02  # of the gain
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a change would bring.
+    """What a change would bring."""
 
-    Attributes
-    ----------
-    name
-        The change as given, ``NAME`` or ``NAME=VALUE``.
-    measured
-        Seconds from the first event of the run to the last.
-    baseline
-        Seconds that the replay takes with nothing changed.
-    predicted
-        Seconds with the change: what the replay takes, times ``measured / baseline``.
-    model_error
-        ``baseline / measured - 1``; what is far from zero is not to be believed.
-    gain_unmeasured
-        Seconds that the change would bring to a run that is not measured, without the time that
-        recording takes, as the trace tells it. NaN where it does not.
-    by_rank
-        Seconds from the run's begin to each rank's end with the change, shape (ranks,); NaN for
-        a rank without events.
-    notes
-        What to know about the figure, one line each.
-    """
-
-    name: str
-    measured: float
-    baseline: float
+    name: str  # The change as given, ``NAME`` or ``NAME=VALUE``
+    measured: float  # Seconds from the first event of the run to the last
+    baseline: float  # Seconds that the replay takes with nothing changed
+    # Seconds with the change: what the replay takes, times ``measured / baseline``.
     predicted: float
-    model_error: float
+    model_error: float  # ``baseline / measured - 1``; what is far from zero is not to be believed
+    # Seconds that the change would bring to a run that is not measured, without the time that
+    # recording takes, as the trace tells it. NaN where it does not.
     gain_unmeasured: float
+    # Seconds from the run's begin to each rank's end with the change, shape (ranks,); NaN for a
+    # rank without events.
     by_rank: NDArray[np.float64]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # What to know about the figure, one line each
 
 
 class _Settings(ctypes.Structure):
@@ -125,64 +108,46 @@ class _Found(ctypes.Structure):
 def predict(
     measurement: Measurement, name: str, value: str | None = None, threads: int = 0
 ) -> Prediction:
-    """Predict the run time of the same program with one thing changed.
-
-    Each rank's events are replayed: what it computes takes as long as measured, and a call of MPI
-    ends when what it depends on has happened, plus what the call itself and the transfer took.
-    A receive depends on its send; a send that is too large to go away before its receive is
-    posted (as learnt from the trace, by size) on that; a barrier or all-to-all on all that give
-    data, a broadcast on its root, the root of a reduction on the others, a scan on the lower
-    ranks; where a trace does not say which rank needs which (MPI_Alltoallv, neighbourhood
-    collectives, the making of communicators), on those that had entered before the call ended.
-    Messages are matched as they were measured, also where a receive could have taken
-    another. With nothing changed this gives the measured times again.
-
-    Where ranks share cores, a rank in an MPI call is often not running: its partner, or a rank
-    that only waits itself, has the core. This time lies in the trace between the moment in which
-    the call could have gone on and its end, so it is taken as part of that call: it goes with the
-    call where that is left out, and another call that waited keeps it. Thus removing empty messages
-    removes the turns on the core that they cost. Cores are not modelled as such: where computing
-    alone fills them, the time for which a rank waits for a core does not go away with a
-    message, and the gain that is predicted is too large.
-
-    Changes
-    -------
-    ``no-empty-messages``
-        Messages of zero bytes, and the calls that send, receive or complete nothing else, take no
-        time and nobody waits for them. An MPI_Sendrecv vanishes where both of its messages are
-        empty; of one that is empty on one side, the other side is left: a send then takes what the
-        fastest tenth of such calls did. A program that means something by the arrival of an
-        empty message would need another signal.
-    ``balanced=REGION``
-        The time in the outermost visits of REGION and below, outside of MPI, is the mean over the
-        ranks: that of the first visits on all ranks, of the second ones, and so on.
-    ``faster=REGION,FACTOR``
-        The time in REGION and below, outside of MPI, is divided by FACTOR.
-    ``ideal-network``
-        Calls that communicate end at once when what they depend on has happened; standard sends
-        wait for nobody. MPI_Init, MPI_Finalize, file I/O and the making of communicators stay.
-    ``network=LATENCY,BANDWIDTH``
-        As ``ideal-network``, but a message arrives LATENCY and its bytes / BANDWIDTH after it was
-        sent, the messages of a rank one after another; a collective of n ranks ends
-        ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
-        bytes that the rank gives or gets, whichever are more.
-
-    Parameters
-    ----------
-    measurement
-        A folder with events.
-    name, value
-        The change and what belongs to it, as in :data:`CHANGES`.
-    threads
-        Threads to use; 0 for one a core. The prediction does not depend on it.
-
-    Raises
-    ------
-    InputError
-        There are no events, or the change, its value or its region is not known.
-    MachineError
-        No compiler, too little memory, or too few threads.
-    """
+    """Predict the run time of the same program with one thing changed."""
+    # Each rank's events are replayed: what it computes takes as long as measured, and a call of MPI
+    # ends when what it depends on has happened, plus what the call itself and the transfer took.
+    # A receive depends on its send; a send that is too large to go away before its receive is
+    # posted (as learnt from the trace, by size) on that; a barrier or all-to-all on all that give
+    # data, a broadcast on its root, the root of a reduction on the others, a scan on the lower
+    # ranks; where a trace does not say which rank needs which (MPI_Alltoallv, neighbourhood
+    # collectives, the making of communicators), on those that had entered before the call ended.
+    # Messages are matched as they were measured, also where a receive could have taken
+    # another. With nothing changed this gives the measured times again.
+    #
+    # Where ranks share cores, a rank in an MPI call is often not running: its partner, or a rank
+    # that only waits itself, has the core. This time lies in the trace between the moment in which
+    # the call could have gone on and its end, so it is taken as part of that call: it goes with the
+    # call where that is left out, and another call that waited keeps it. Thus removing empty messages
+    # removes the turns on the core that they cost. Cores are not modelled as such: where computing
+    # alone fills them, the time for which a rank waits for a core does not go away with a
+    # message, and the gain that is predicted is too large.
+    #
+    # Changes
+    # -------
+    # ``no-empty-messages``
+    #     Messages of zero bytes, and the calls that send, receive or complete nothing else, take no
+    #     time and nobody waits for them. An MPI_Sendrecv vanishes where both of its messages are
+    #     empty; of one that is empty on one side, the other side is left: a send then takes what the
+    #     fastest tenth of such calls did. A program that means something by the arrival of an
+    #     empty message would need another signal.
+    # ``balanced=REGION``
+    #     The time in the outermost visits of REGION and below, outside of MPI, is the mean over the
+    #     ranks: that of the first visits on all ranks, of the second ones, and so on.
+    # ``faster=REGION,FACTOR``
+    #     The time in REGION and below, outside of MPI, is divided by FACTOR.
+    # ``ideal-network``
+    #     Calls that communicate end at once when what they depend on has happened; standard sends
+    #     wait for nobody. MPI_Init, MPI_Finalize, file I/O and the making of communicators stay.
+    # ``network=LATENCY,BANDWIDTH``
+    #     As ``ideal-network``, but a message arrives LATENCY and its bytes / BANDWIDTH after it was
+    #     sent, the messages of a rank one after another; a collective of n ranks ends
+    #     ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
+    #     bytes that the rank gives or gets, whichever are more.
     settings, flags = check(measurement, name, value)
     correction = clocks.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)

@@ -33,13 +33,7 @@ def _part(solver: str, module: str, index: int) -> Any:
 
 
 def check_name(name: str) -> str:
-    """A solver's name, if there is such a solver.
-
-    Raises
-    ------
-    InputError
-        There is none; names the nearest.
-    """
+    """A solver's name, if there is such a solver."""
     if name not in _PARTS:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"; the nearest is {near[0]}" if near else ""

@@ -23,26 +23,7 @@ def saved_numbers(
     most: float = math.inf,
     finite: bool = True,
 ) -> NDArray[np.float64]:
-    """Numbers that a checkpoint holds under a name.
-
-    Parameters
-    ----------
-    saved
-        Arrays beside the fields, as :meth:`haloscope.solvers.interface.Solver.extras` gave them.
-    name
-        Of the array.
-    shape
-        That it must have; None: any length.
-    least, most
-        Between which its values must be.
-    finite
-        Whether they must be finite.
-
-    Raises
-    ------
-    InputError
-        It is not there, or is something else.
-    """
+    """Numbers that a checkpoint holds under a name."""
     found = saved.get(name)
     if found is None:
         raise _damaged(name, "is not there")

@@ -19,107 +19,57 @@ TRANSPORTS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a study's table.
+    """A column of a study's table."""
 
-    Attributes
-    ----------
-    name, kind
-        Key and type in the table.
-    head
-        Heading in the report; the name where empty.
-    """
-
+    # Key and type in the table.
     name: str
     kind: type
-    head: str = ""
+    head: str = ""  # Heading in the report; the name where empty
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What tables of a solver have beside what all have.
+    """What tables of a solver have beside what all have."""
 
-    Attributes
-    ----------
-    problem
-        What is computed and how it is cut.
-    options
-        Keys of a case that differ from row to row.
-    rates
-        From the time of a step.
-    energy
-        Joules of a step over what :class:`haloscope.solvers.interface.Work` calls cells.
-    panel
-        The rate that is drawn over ranks: a column, or ``ssspnt``; and what it is.
-    meaning
-        What the rates are, in sentences.
-    size
-        The column that tells how large a problem is, where tables can be read for the size at
-        which half of the peak rate is reached; empty: they cannot.
-    peak
-        The rate that this is about.
-    nearness
-        From a case's data: how near fields on several ranks must come to those of one, as the length
-        of their difference over that of the fields of a unit; left out, all bits must be the same.
-    """
-
-    problem: tuple[Column, ...]
-    options: tuple[Column, ...]
-    rates: tuple[Column, ...]
+    problem: tuple[Column, ...]  # What is computed and how it is cut
+    options: tuple[Column, ...]  # Keys of a case that differ from row to row
+    rates: tuple[Column, ...]  # From the time of a step
+    # Joules of a step over what :class:`haloscope.solvers.interface.Work` calls cells.
     energy: Column
+    # The rate that is drawn over ranks: a column, or ``ssspnt``; and what it is.
     panel: tuple[str, str]
-    meaning: str
+    meaning: str  # What the rates are, in sentences
+    # The column that tells how large a problem is, where tables can be read for the size at which
+    # half of the peak rate is reached; empty: they cannot.
     size: str = ""
-    peak: str = ""
+    peak: str = ""  # The rate that this is about
+    # From a case's data: how near fields on several ranks must come to those of one, as the length
+    # of their difference over that of the fields of a unit; left out, all bits must be the same.
     nearness: Callable[[Mapping[str, Any]], float] | None = None
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The problem of a point of a study, and how its ranks share it.
+    """The problem of a point of a study, and how its ranks share it."""
 
-    Attributes
-    ----------
-    nodes
-        Along x, y, z: nodes of a grid, elements of a box; or elements of a mesh of another kind.
-    parts
-        Blocks along x, y, z; or the number of parts.
-    columns
-        Values of :attr:`Columns.problem`.
-    description
-        In a few words.
-    """
-
+    # Along x, y, z: nodes of a grid, elements of a box; or elements of a mesh of another kind.
     nodes: tuple[int, ...]
-    parts: tuple[int, ...]
-    columns: Mapping[str, Any]
-    description: str
+    parts: tuple[int, ...]  # Blocks along x, y, z; or the number of parts
+    columns: Mapping[str, Any]  # Values of :attr:`Columns.problem`
+    description: str  # In a few words
 
 
 class Sweeping(Protocol):
-    """A solver's module ``sweeping``.
+    """A solver's module ``sweeping``."""
 
-    Attributes
-    ----------
-    OWN_AXES
-        Axes of a series that set keys of the solver's table.
-    MACHINE_AXES
-        Axes that set keys of the table machine, beside those that every solver heeds.
-    GROWTHS
-        Ways in which its problems grow with the ranks.
-    ALONE
-        What one rank has in the table machine beside device and threads.
-    SAME_BITS
-        Keys of the solver's table that say how it computes, and change no bit of what.
-    COLUMNS
-        Of its tables.
-    """
-
-    OWN_AXES: Sequence[str]
+    OWN_AXES: Sequence[str]  # Axes of a series that set keys of the solver's table
+    # Axes that set keys of the table machine, beside those that every solver heeds.
     MACHINE_AXES: Sequence[str]
-    GROWTHS: Sequence[str]
-    ALONE: Mapping[str, Any]
+    GROWTHS: Sequence[str]  # Ways in which its problems grow with the ranks
+    ALONE: Mapping[str, Any]  # What one rank has in the table machine beside device and threads
+    # Keys of the solver's table that say how it computes, and change no bit of what.
     SAME_BITS: Sequence[str]
-    COLUMNS: Columns
+    COLUMNS: Columns  # Of its tables
 
     def put(self, table: dict[str, Any], axis: str, value: Any) -> None:
         """Set an own axis in the solver's table of a case's data."""
@@ -138,20 +88,7 @@ class Sweeping(Protocol):
 
 
 def doublings(ranks: int, axes: Sequence[int]) -> tuple[int, int, int]:
-    """By what a problem grows along x, y, z when axes double in turn.
-
-    Parameters
-    ----------
-    ranks
-        A power of two.
-    axes
-        The turns, beginning with the first.
-
-    Raises
-    ------
-    InputError
-        The ranks are no power of two.
-    """
+    """By what a problem grows along x, y, z when axes double in turn."""
     if ranks & (ranks - 1):
         raise InputError(
             f"growth = type1 doubles the grid and needs ranks that are a power of two, not {ranks}"
@@ -166,17 +103,6 @@ def double_box(table: dict[str, Any], counts: str, box: Any, ranks: int) -> None
     """Let a box of a case grow with its ranks: axes double in turn, z first.
 
     Its sides grow with its cells or elements, which so keep their size.
-
-    Parameters
-    ----------
-    table
-        The table of the box, which is changed.
-    counts
-        The key that says how many there are along x, y, z.
-    box
-        The same as it was checked, with the corners `lower` and `upper`.
-    ranks
-        A power of two.
     """
     factors = doublings(ranks, (2, 1, 0))
     table[counts] = [n * f for n, f in zip(getattr(box, counts), factors, strict=True)]
@@ -200,13 +126,7 @@ def plain(value: Any) -> Any:
 
 
 def require_transport(name: str, allowed: Sequence[str], where: str) -> None:
-    """Refuse a transport that is not one of those allowed `where`.
-
-    Raises
-    ------
-    InputError
-        Names those that are.
-    """
+    """Refuse a transport that is not one of those allowed `where`."""
     if name not in allowed:
         raise InputError(
             f"transport = {name} does not work with {where}; give one of {', '.join(allowed)}"
@@ -214,13 +134,7 @@ def require_transport(name: str, allowed: Sequence[str], where: str) -> None:
 
 
 def transport_check(*further: str) -> Callable[[Machine, Layout], None]:
-    """Make :meth:`Sweeping.check_transport` of a solver that takes every transport of its device.
-
-    Parameters
-    ----------
-    further
-        Transports that the solver has beside these.
-    """
+    """Make :meth:`Sweeping.check_transport` of a solver that takes every transport of its device."""
 
     def check_transport(machine: Machine, layout: Layout) -> None:
         if layout.parts != (1,):

@@ -37,27 +37,13 @@ _POINTS = "points.jsonl"
 
 @dataclass(frozen=True)
 class Plan:
-    """A study on a machine.
+    """A study on a machine."""
 
-    Attributes
-    ----------
-    path
-        The study file.
-    sweep
-        All its rows.
-    rows
-        Those of the series that were chosen.
-    machine
-        What there is to run on.
-    left_out
-        Why points do not fit on the machine, by id.
-    """
-
-    path: Path
-    sweep: Sweep
-    rows: tuple[Row, ...]
-    machine: Machine
-    left_out: dict[str, str]
+    path: Path  # The study file
+    sweep: Sweep  # All its rows
+    rows: tuple[Row, ...]  # Those of the series that were chosen
+    machine: Machine  # What there is to run on
+    left_out: dict[str, str]  # Why points do not fit on the machine, by id
 
     @property
     def study(self) -> Study:
@@ -83,28 +69,7 @@ def plan(
     hosts: str = "",
     world: World | None = None,
 ) -> Plan:
-    """Read a study and see what of it fits this machine.
-
-    Parameters
-    ----------
-    path
-        The study file.
-    device
-        In place of the device of all points.
-    only
-        Take the series alone whose names contain this.
-    ranks
-        Only points for this many ranks will be run: others may fit elsewhere.
-    hosts
-        Hosts and slots to start ranks on, ``a:4,b:4``; empty: this host.
-    world
-        The ranks that a launcher has started, of which this is one.
-
-    Raises
-    ------
-    InputError
-        The study is wrong, a point of it is impossible, or nothing of it was chosen.
-    """
+    """Read a study and see what of it fits this machine."""
     study = read_study(path)
     if study.published is not None:
         table.read_published(path.parent / study.published.file)
@@ -164,40 +129,7 @@ def scale(
     world: World | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Run a study, or what is left of it, and write its table and pictures.
-
-    Parameters
-    ----------
-    path, device, only, hosts
-        As for :func:`plan`.
-    ranks
-        Run the points for this many ranks alone.
-    out
-        Folder for results; one that holds this study already is gone on with. By default a new
-        one, ``runs/<study>-<n>``.
-    merge
-        Folders of other machines that ran this study, whose rows are added to the table and the
-        pictures.
-    world
-        The ranks that a launcher has started, all of which call this: they run the points for
-        as many ranks as they are. By default the ranks of each point are started here.
-    tell
-        Called with lines on what goes on.
-
-    Returns
-    -------
-    dict
-        ``study``, ``points`` (rows of the table), ``left_out``, ``failed``, ``checks``,
-        ``files``, ``ok`` (nothing failed and no check missed) and ``stopped_by`` (a signal, or
-        None); empty on all ranks but the first.
-
-    Raises
-    ------
-    InputError
-        The study is wrong, or a folder is that of another.
-    MachineError
-        Nothing of the study fits this machine, or its results cannot be written.
-    """
+    """Run a study, or what is left of it, and write its table and pictures."""
     tell = tell or _say_nothing
     path = Path(path)
     if world is not None and not world.is_root:
@@ -267,20 +199,7 @@ def listing(
     hosts: str = "",
     world: World | None = None,
 ) -> dict[str, Any]:
-    """What :func:`scale` would do, of which nothing is done: nothing is run or written.
-
-    Parameters
-    ----------
-    path, out, device, only, ranks, hosts, world
-        As for :func:`scale`; of a world rank 0 alone calls this.
-
-    Returns
-    -------
-    dict
-        ``points``, rows of the table: of status ``waiting`` are those that would be run, with what
-        became of them before as the reason; ``skipped`` are those that would not be run now.
-        ``to_run``, how many points would be run, with those of one rank to compare with.
-    """
+    """What :func:`scale` would do, of which nothing is done: nothing is run or written."""
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     records: dict[str, Record] = {}

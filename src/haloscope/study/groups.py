@@ -38,16 +38,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Stop:
-    """Notes SIGINT and SIGTERM and passes them on to the ranks; a second Ctrl-C kills them.
-
-    Attributes
-    ----------
-    signal
-        What was received first; None so far.
-    """
+    """Notes SIGINT and SIGTERM and passes them on to the ranks; a second Ctrl-C kills them."""
 
     def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
+        self.signal: signal.Signals | None = None  # What was received first; None so far
         self._at = 0.0
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -88,38 +82,16 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 @dataclasses.dataclass
 class Runner:
-    """Runs groups of points.
+    """Runs groups of points."""
 
-    Attributes
-    ----------
-    ledger
-        Where the ranks note results; failures that they cannot note are noted here.
-    hosts
-        Where to start; empty: this host.
-    point_seconds
-        Longest time of a point.
-    stop
-        Ends the ranks when asked to.
-    on_record
-        Called with the record of each point that has ended.
-    """
-
-    ledger: Ledger
-    hosts: Hosts
-    point_seconds: float
-    stop: Stop
-    on_record: Callable[[Record], None]
+    ledger: Ledger  # Where the ranks note results; failures that they cannot note are noted here
+    hosts: Hosts  # Where to start; empty: this host
+    point_seconds: float  # Longest time of a point
+    stop: Stop  # Ends the ranks when asked to
+    on_record: Callable[[Record], None]  # Called with the record of each point that has ended
 
     def run(self, points: Sequence[Point], python: str) -> None:
-        """Run points of one group, in one start of ranks or, where a point ends them, in several.
-
-        Parameters
-        ----------
-        points
-            All of one group.
-        python
-            The Python of the MPI to use.
-        """
+        """Run points of one group, in one start of ranks or, where a point ends them, in several."""
         left = list(points)
         log = self.ledger.path.with_name("ranks.log")
         while left:
@@ -196,20 +168,7 @@ class Runner:
 
 
 def serve(task: Path, open_world: Callable[[], World]) -> int:
-    """Do the task that a :class:`Runner` has written: start its ranks or, as one of them, run.
-
-    Parameters
-    ----------
-    task
-        The file.
-    open_world
-        Opens the world of this rank.
-
-    Returns
-    -------
-    int
-        Exit code.
-    """
+    """Do the task that a :class:`Runner` has written: start its ranks or, as one of them, run."""
     data = json.loads(task.read_text())
     points = [Point(**point) for point in data["points"]]
     first = points[0]

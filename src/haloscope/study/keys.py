@@ -211,13 +211,7 @@ class Study(Table):
 
 
 def read_study(path: Path) -> Study:
-    """Read and check a study file.
-
-    Raises
-    ------
-    InputError
-        Names the key, the file, what was given and what is allowed, or tells that it is a case.
-    """
+    """Read and check a study file."""
     data = read_toml(path, "study")
     of_a_case = [key for key in _ONLY_OF_CASES if key in data]
     if of_a_case and "series" not in data:

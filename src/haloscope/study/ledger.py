@@ -20,34 +20,16 @@ class Ledger:
 
     A point that begins adds a line of status ``started``; when it ends, one of status ``done``,
     ``failed`` or ``left out``. The last line of a point counts.
-
-    Parameters
-    ----------
-    path
-        The file; need not exist.
-
-    Attributes
-    ----------
-    records
-        Last line of each point that has ended, by id.
-    started
-        Lines of points that have begun and not ended.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records: dict[str, Record] = {}
-        self.started: dict[str, Record] = {}
+        self.records: dict[str, Record] = {}  # Last line of each point that has ended, by id
+        self.started: dict[str, Record] = {}  # Lines of points that have begun and not ended
         self._read = 0
 
     def repair(self) -> None:
-        """Drop a last line that was cut short when its writer was killed.
-
-        Raises
-        ------
-        MachineError
-            The file cannot be written.
-        """
+        """Drop a last line that was cut short when its writer was killed."""
         try:
             content = self.path.read_bytes()
             whole = content.rfind(b"\n") + 1
@@ -59,13 +41,7 @@ class Ledger:
             raise self._unwritable(error) from error
 
     def follow(self) -> Iterator[Record]:
-        """Take in the lines that were added since the last call, and yield them.
-
-        Raises
-        ------
-        InputError
-            A line is damaged.
-        """
+        """Take in the lines that were added since the last call, and yield them."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)
@@ -96,13 +72,7 @@ class Ledger:
             pass
 
     def add(self, record: Record) -> None:
-        """Add a line; it is on the disk when this returns.
-
-        Raises
-        ------
-        MachineError
-            The file cannot be written.
-        """
+        """Add a line; it is on the disk when this returns."""
         line = json.dumps({**record, "time": time.time()}, allow_nan=False) + "\n"
         # Half a line of ranks that were killed goes, and half of this one where the disk is full.
         append_text(self.path, line, durable=True)

@@ -37,24 +37,14 @@ _ASK_FOR_MPI = "import haloscope.study.point, mpi4py"
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on.
+    """What there is to run on."""
 
-    Attributes
-    ----------
-    cores, gpus
-        Of one host.
-    no_gpu
-        Why there is no GPU.
-    hosts
-        Names and slots; empty: this host alone.
-    no_mpi
-        Why several ranks cannot be started, by the name of the MPI; None is that of this Python.
-    """
-
+    # Of one host.
     cores: int
     gpus: int = 0
-    no_gpu: str = ""
-    hosts: Hosts = ()
+    no_gpu: str = ""  # Why there is no GPU
+    hosts: Hosts = ()  # Names and slots; empty: this host alone
+    # Why several ranks cannot be started, by the name of the MPI; None is that of this Python.
     no_mpi: Mapping[str | None, str] = field(default_factory=dict)
 
     def lacks(self, point: Point, limits: Limits) -> str:
@@ -120,21 +110,7 @@ class Machine:
 def find_machine(
     mpis: Mapping[str, Mpi], folder: Path, hosts: Hosts = (), *, gpus: bool, inside: bool = False
 ) -> Machine:
-    """Look at this machine.
-
-    Parameters
-    ----------
-    mpis
-        The study's MPI libraries.
-    folder
-        What their paths are relative to.
-    hosts
-        As in :class:`Machine`.
-    gpus
-        Look for GPUs.
-    inside
-        Ask for GPUs in this process, which is a rank and must not start others.
-    """
+    """Look at this machine."""
     count, no_gpu = _find_gpus(inside) if gpus else (0, "the study runs on cores")
     no_mpi: dict[str | None, str] = {}
     if not inside:
@@ -150,13 +126,7 @@ def python_of(mpi: Mpi, folder: Path) -> Path:
 
 
 def parse_hosts(text: str) -> Hosts:
-    """Names and slots of ``a:4,b:4``; one slot where none are given.
-
-    Raises
-    ------
-    InputError
-        The text is of another form, or names a host twice.
-    """
+    """Names and slots of ``a:4,b:4``; one slot where none are given."""
     found = []
     for part in text.split(","):
         match = _HOST.fullmatch(part.strip())

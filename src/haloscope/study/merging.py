@@ -24,31 +24,11 @@ _MACHINES = ((None, 0), (None, 1), ("cpu", 0), ("cuda", 1))
 def read_others(
     folders: Sequence[str | Path], path: Path, tell: Callable[[str], None]
 ) -> dict[str, list[Values]]:
-    """The tables of other folders that hold results of the same study.
-
-    A row is of the study if it has the series and the id of one of its points, on cores or on GPUs.
-    Ids may differ between versions of Haloscope: a folder whose copy of the study file asks for the
-    same measurements is then taken where its rows have series, ranks, steps and repeats of the study.
-
-    Parameters
-    ----------
-    folders
-        Where the tables are.
-    path
-        The study file.
-    tell
-        Called with a line where rows are taken whose ids differ.
-
-    Returns
-    -------
-    dict
-        Rows by folder.
-
-    Raises
-    ------
-    InputError
-        A folder holds no table, or rows of another study.
-    """
+    """The tables of other folders that hold results of the same study."""
+    # A row is of the study if it has the series and the id of one of its points, on cores or on
+    # GPUs. Ids may differ between versions of Haloscope: a folder whose copy of the study file asks
+    # for the same measurements is then taken where its rows have series, ranks, steps and repeats
+    # of the study.
     study = read_study(path)
     found = {}
     for folder in map(Path, folders):
@@ -155,13 +135,6 @@ def merged(rows: Sequence[Values], others: Mapping[str, Sequence[Values]]) -> li
 
     A host of the same name and device as one before, as containers have, gets its folder's name:
     without it two machines would be one line.
-
-    Parameters
-    ----------
-    rows
-        Of this machine.
-    others
-        The rows of other tables, by folder.
     """
     found = list(rows)
     known = {_measurement(row) for row in rows}

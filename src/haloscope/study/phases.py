@@ -50,22 +50,8 @@ def measure(
 ) -> dict[str, float]:
     """Take steps whose phases wait for the device, one after the other; all ranks call this.
 
-    Parameters
-    ----------
-    world
-        The ranks.
-    synchronise
-        Waits for the device.
-    advance
-        Takes steps.
-    steps
-        How many.
-
-    Returns
-    -------
-    dict
-        Seconds a step of each phase without those inside it, the mean of all ranks; what is left of
-        the step is :data:`REST`. The sum is the mean time of a step.
+    Returns: seconds a step of each phase without those inside it, the mean of all ranks; what is
+    left of the step is :data:`REST`. The sum is the mean time of a step.
     """
     world.barrier()
     begin = time.perf_counter()

@@ -48,26 +48,7 @@ def draw(
     paper: str,
     rate: tuple[str, str],
 ) -> list[Path]:
-    """Draw what was measured on several ranks.
-
-    Parameters
-    ----------
-    folder
-        Where to.
-    title
-        Heading.
-    rows
-        Of the table; those that are not done are left out.
-    numbers, paper
-        Published rows and what to call them.
-    rate
-        The column of the third panel, and what it is.
-
-    Returns
-    -------
-    list of Path
-        The PNG files; none where nothing was measured on several ranks.
-    """
+    """Draw what was measured on several ranks."""
     done = [row for row in rows if row["status"] == "done"]
     counts = {row["ranks"] for row in done if row["ranks"] > 1}
     if not counts:

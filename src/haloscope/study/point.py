@@ -42,25 +42,10 @@ def run_points(
     point_seconds: float,
     on_done: Callable[[Point, Record], None] | None = None,
 ) -> None:
-    """Run points on the ranks of a world; rank 0 notes each in the ledger as it ends.
-
-    A point that fails is noted, too. What the other ranks are doing then is not known: where
-    there are others all are ended, with exit code 1, and who started them can go on with the
-    points that are left.
-
-    Parameters
-    ----------
-    points
-        For as many ranks as there are.
-    ledger
-        Where results go.
-    world
-        The ranks.
-    point_seconds
-        Longest time of a point; then the process ends, wherever it hangs, and says where.
-    on_done
-        Called on rank 0 after each point.
-    """
+    """Run points on the ranks of a world; rank 0 notes each in the ledger as it ends."""
+    # A point that fails is noted, too. What the other ranks are doing then is not known: where
+    # there are others all are ended, with exit code 1, and who started them can go on with the
+    # points that are left.
     for point in points:
         if world.is_root:
             ledger.add({"id": point.id, "status": "started"})
@@ -86,20 +71,7 @@ def run_points(
 
 
 def run_point(point: Point, world: World) -> Record:
-    """Run one point; all ranks call this.
-
-    Returns
-    -------
-    dict
-        The point's record: status ``done``, or ``left out`` where the memory does not suffice.
-
-    Raises
-    ------
-    SolutionError
-        The solution broke.
-    HaloscopeError
-        As from :class:`haloscope.run.Simulation`.
-    """
+    """Run one point; all ranks call this."""
     model = registry.case_model(point.case["solver"])
     case = check(point.case, model, f"point {point.id}")
     threads = case.machine.threads or threads_of_rank(world)

@@ -59,24 +59,7 @@ def progress(row: Row | None, record: Record, base: Record | None) -> str:
 def write(
     folder: Path, study: Study, path: Path, rows: Sequence[Values], phases: str = ""
 ) -> Values:
-    """Write table, pictures and report; give the result of the study.
-
-    Parameters
-    ----------
-    folder
-        Where to.
-    study, path
-        The study and its file.
-    rows
-        Of this machine and of others.
-    phases
-        What :func:`haloscope.study.phases.describe` says of this machine.
-
-    Returns
-    -------
-    dict
-        See :func:`haloscope.study.campaign.scale`.
-    """
+    """Write table, pictures and report; give the result of the study."""
     numbers = read_published(path.parent / study.published.file) if study.published else []
     files = {"table": str(folder / TABLE), "points": str(folder / "points.jsonl")}
     write_text(folder / TABLE, csv_text(rows, study.solver))

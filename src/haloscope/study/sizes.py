@@ -87,13 +87,7 @@ def describe_peaks(rows: Sequence[Values], own: Columns) -> str:
 
 
 def draw_sizes(folder: Path, title: str, rows: Sequence[Values], own: Columns) -> list[Path]:
-    """Draw time and rate over sizes; no picture where no series has several.
-
-    Returns
-    -------
-    list of Path
-        The PNG file.
-    """
+    """Draw time and rate over sizes; no picture where no series has several."""
     lines = lines_over_sizes(rows, own)
     if not lines:
         return []

@@ -32,42 +32,22 @@ _KEYS_OF_SEVERAL_RANKS = ("transport", "packing", "widths", "overlap", "progress
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement, with all that matters for its result.
+    """One measurement, with all that matters for its result."""
 
-    Attributes
-    ----------
-    id
-        Hash of all the rest.
-    kind
-        ``timed``, or ``reference``: one rank that only takes the steps of the check.
-    mpi
-        Name of the MPI; None for the one of this Python.
-    ranks_per_node
-        None: as many as fit.
-    threads
-        Of each rank; 0: its share of the cores.
-    case
-        Data of the case, checked and complete.
-    phases
-        Tell the time of a step by phase, too.
-    energy
-        And what it takes, where there is a meter.
-    """
-
-    id: str
-    kind: str
+    id: str  # Hash of all the rest
+    kind: str  # ``timed``, or ``reference``: one rank that only takes the steps of the check
     ranks: int
-    mpi: str | None
-    ranks_per_node: int | None
+    mpi: str | None  # Name of the MPI; None for the one of this Python
+    ranks_per_node: int | None  # None: as many as fit
     device: str
-    threads: int
-    case: dict[str, Any]
+    threads: int  # Of each rank; 0: its share of the cores
+    case: dict[str, Any]  # Data of the case, checked and complete
     check_steps: int
     warmup: int
     steps: int
     repeats: int
-    phases: bool = False
-    energy: bool = True
+    phases: bool = False  # Tell the time of a step by phase, too
+    energy: bool = True  # And what it takes, where there is a meter
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -77,31 +57,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Row:
-    """A point as a series sees it.
+    """A point as a series sees it."""
 
-    Attributes
-    ----------
-    series
-        Name of the series.
-    asked
-        Its value on each axis that the series names.
-    varied
-        Axes but ranks on which the series has several values.
-    shown
-        Keys of the case that tables may show, whether they matter to one rank or not.
-    layout
-        Its problem, and how ranks share it.
-    base
-        Id of the point of one rank on the problem that has not grown.
-    """
-
-    series: str
-    asked: dict[str, Any]
-    varied: tuple[str, ...]
+    series: str  # Name of the series
+    asked: dict[str, Any]  # Its value on each axis that the series names
+    varied: tuple[str, ...]  # Axes but ranks on which the series has several values
+    # Keys of the case that tables may show, whether they matter to one rank or not.
     shown: dict[str, Any]
-    layout: Layout
+    layout: Layout  # Its problem, and how ranks share it
     point: Point
-    base: str
+    base: str  # Id of the point of one rank on the problem that has not grown
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -116,18 +81,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All rows of a study.
+    """All rows of a study."""
 
-    Attributes
-    ----------
-    study
-        The file.
-    rows
-        In the order of the file; several rows may share a point.
-    """
-
-    study: Study
-    rows: tuple[Row, ...]
+    study: Study  # The file
+    rows: tuple[Row, ...]  # In the order of the file; several rows may share a point
 
     @cached_property
     def references(self) -> dict[str, Point]:
@@ -146,24 +103,7 @@ class Sweep:
 
 
 def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0) -> Sweep:
-    """Expand all series of a study.
-
-    Parameters
-    ----------
-    study
-        The file.
-    source
-        Its name for messages.
-    device
-        In place of the device of all points.
-    gpus
-        GPUs of this machine: with any, ``auto`` is ``cuda``.
-
-    Raises
-    ------
-    InputError
-        A point is impossible: names the series, the axes and the key.
-    """
+    """Expand all series of a study."""
     axes_of = [{key: getattr(series, key) or (None,) for key in SWEPT} for series in study.series]
     count = sum(math.prod(map(len, axes.values())) for axes in axes_of)
     if count > _MOST_ROWS:

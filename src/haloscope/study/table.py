@@ -58,24 +58,7 @@ def table(
     left_out: Mapping[str, str],
     records: Mapping[str, Record],
 ) -> list[Values]:
-    """The rows of the table.
-
-    Parameters
-    ----------
-    rows
-        What was asked.
-    references
-        The points of one rank that points are compared with, by the points' ids.
-    left_out
-        Why points do not fit on this machine, by id.
-    records
-        What was measured, by id.
-
-    Returns
-    -------
-    list of dict
-        With the keys of :func:`columns`; None where there is no value.
-    """
+    """The rows of the table."""
     found = []
     for row in rows:
         point = row.point
@@ -220,24 +203,12 @@ def cell(value: Any) -> str:
 
 
 def read_table(folder: Path, solver: str) -> list[Values]:
-    """The rows of another machine's table of a solver's points.
-
-    Raises
-    ------
-    InputError
-        The folder holds no table, or one of another kind.
-    """
+    """The rows of another machine's table of a solver's points."""
     return _read_csv(folder / NAME, columns(solver))
 
 
 def read_published(path: Path) -> list[Values]:
-    """Published numbers: rows of label, decomposition, ranks, ssspnt, efficiency.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read as that.
-    """
+    """Published numbers: rows of label, decomposition, ranks, ssspnt, efficiency."""
     return _read_csv(path, _PUBLISHED_COLUMNS)
 
 

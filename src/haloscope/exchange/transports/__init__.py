@@ -25,37 +25,23 @@ NAMES = ("host", "staged", "mpi", "nccl", "peer", "repacked")
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one packed message lies.
+    """Where one packed message lies."""
 
-    Attributes
-    ----------
-    even, odd
-        Addresses of its values in the exchanges number 0, 2, ... and 1, 3, ...
-    flags
-        Address of the first of its chunks' flags, 8 bytes each; 0 where there are none.
-    """
-
+    # Addresses of its values in the exchanges number 0, 2, ... and 1, 3, ...
     even: int
     odd: int
+    # Address of the first of its chunks' flags, 8 bytes each; 0 where there are none.
     flags: int = 0
 
 
 class Transport(Protocol):
-    """Moves packed messages.
+    """Moves packed messages."""
 
-    Attributes
-    ----------
-    name
-        What users call it.
-    outgoing, incoming
-        Where the kernels put each message that the plan sends, and find each that it receives.
-    capturable
-        Whether all that `start` and `finish` do is put on the stream, so that it can be captured.
-    """
-
-    name: str
+    name: str  # What users call it
+    # Where the kernels put each message that the plan sends, and find each that it receives.
     outgoing: Sequence[Slot]
     incoming: Sequence[Slot]
+    # Whether all that `start` and `finish` do is put on the stream, so that it can be captured.
     capturable: bool
 
     def start(self) -> None:
@@ -79,13 +65,7 @@ def buffer(device: Device, messages: Sequence[Message], dtype: Any) -> tuple[Any
 
 
 def require_suited(name: str, device_kind: str) -> None:
-    """Refuse a transport that does not work with a kind of device, used or not.
-
-    Raises
-    ------
-    InputError
-        Says which do.
-    """
+    """Refuse a transport that does not work with a kind of device, used or not."""
     if name == "host" and device_kind != "cpu":
         raise InputError(
             "transport 'host' moves data between processor cores, but the device is a GPU; "
@@ -101,15 +81,7 @@ def require_suited(name: str, device_kind: str) -> None:
 def open_transport(
     name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
 ) -> Transport:
-    """Open a transport by name; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        The name is unknown, or the transport does not work with the device.
-    TransportUnavailable
-        The machine lacks what it needs; the same on every rank.
-    """
+    """Open a transport by name; all ranks call this."""
     from haloscope.exchange.transports.host import HostTransport
     from haloscope.exchange.transports.mpi import MpiTransport
     from haloscope.exchange.transports.nccl import NcclTransport

@@ -51,13 +51,7 @@ class RepackedTransport:
         self._to_messages = self._from_messages = np.zeros(0, np.int64)
 
     def arrange(self, outgoing: NDArray[np.int64], incoming: NDArray[np.int64]) -> None:
-        """Say which value of the messages each value of the device's buffers is.
-
-        Parameters
-        ----------
-        outgoing, incoming
-            Place in the messages, which lie one after the other, for each place on the device.
-        """
+        """Say which value of the messages each value of the device's buffers is."""
         self._to_messages = np.empty_like(outgoing)
         self._to_messages[outgoing] = np.arange(len(outgoing))
         self._from_messages = incoming

@@ -22,17 +22,11 @@ from haloscope.exchange.world import MpiWorld, World
 
 
 class BlockingTransport:
-    """Blocking messages with those ranks that there is something to say to; all of it in `start`.
+    """Blocking messages with those ranks that there is something to say to; all of it in `start`."""
 
-    In turn d a rank sends to the rank d after it and receives from the rank d before it, counted
-    around. So no rank waits for one that waits for it, however MPI treats large messages: a turn
-    needs only that all have got to it.
-
-    Raises
-    ------
-    InputError
-        The device is a GPU.
-    """
+    # In turn d a rank sends to the rank d after it and receives from the rank d before it, counted
+    # around. So no rank waits for one that waits for it, however MPI treats large messages: a turn
+    # needs only that all have got to it.
 
     name = "blocking"
     capturable = False

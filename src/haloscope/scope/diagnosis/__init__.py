@@ -18,21 +18,12 @@ def diagnose(result: Result) -> list[Finding]:
 
     A wait whose cause is known is told as its cause. Time that messages take, empty ones apart, is
     told together with the waits that it causes.
-
-    Parameters
-    ----------
-    result
-        Of a trace or of a profile.
-
-    Returns
-    -------
-    list of Finding
-        Most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if these
-        are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent once
-        in the run, however long that is, comes last, unless nothing else is worth a hundredth. Where
-        ranks lack cores for :data:`haloscope.scope.diagnosis.cores.MUCH` of their time, that alone.
-        A call of MPI_Abort comes first.
     """
+    # Returns: most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if
+    # these are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent
+    # once in the run, however long that is, comes last, unless nothing else is worth a hundredth.
+    # Where ranks lack cores for :data:`haloscope.scope.diagnosis.cores.MUCH` of their time, that
+    # alone. A call of MPI_Abort comes first.
     view = View.of(result)
     if view.total <= 0:
         return []

@@ -44,14 +44,8 @@ def _kept(view: View) -> float:
 def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None:
     """Tell the waits that a kind of MPI call causes with its cost, where that is the larger part.
 
-    Parameters
-    ----------
-    view
-        The result.
-    finding
-        About the cost; its seconds grow by those of the waits.
-    beside
-        Nodes (n,) whose delay costs are told elsewhere; those taken here are added.
+    `finding`: about the cost; its seconds grow by those of the waits; `beside`: nodes (n,) whose
+    delay costs are told elsewhere; those taken here are added.
     """
     if finding.metric not in _TAKE_DELAYS:
         return
@@ -69,14 +63,8 @@ def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None
 def findings(view: View, beside: NDArray[np.bool_], filed: float = 0.0) -> Iterator[Finding]:
     """Findings about waiting, in no order.
 
-    Parameters
-    ----------
-    view
-        The result.
-    beside
-        Nodes (n,) whose delay costs another finding tells of already.
-    filed
-        Seconds of waits that are kept under other metrics than those of waiting.
+    `beside`: nodes (n,) whose delay costs another finding tells of already; `filed`: seconds of
+    waits that are kept under other metrics than those of waiting.
     """
     result = view.result
     if result.total(WRONG_ORDER) > 0:

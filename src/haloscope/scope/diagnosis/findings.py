@@ -23,49 +23,24 @@ SPENT_ONCE = "Spent once, however long the run is:"
 
 @dataclass
 class Finding:
-    """One cause of lost time.
+    """One cause of lost time."""
 
-    Attributes
-    ----------
-    metric
-        Where the seconds are found in the tree of metrics.
-    seconds
-        Time lost to it, all ranks together.
-    share
-        That over the time of all threads and ranks.
-    ranks
-        Where it comes from: those that cause it, or those that spend the time if nobody else does.
-    call_path
-        Names from the root to the place.
-    title
-        A sentence without a full stop.
-    figure
-        Its size in words.
-    cause
-        Why it is so, with the evidence.
-    remedy
-        What to do.
-    node
-        Number of the call path's node in the result, -1 where there is none.
-    instance
-        The longest wait of the call path that shows it: ``location`` (index), ``begin``, ``end``
-        in seconds; or None.
-    once
-        It is spent once, at the begin and the end, however long the run is: nothing that the
-        program's steps lose.
-    """
-
-    metric: str
-    seconds: float
+    metric: str  # Where the seconds are found in the tree of metrics
+    seconds: float  # Time lost to it, all ranks together
+    # Where it comes from: those that cause it, or those that spend the time if nobody else does.
     ranks: list[int]
-    call_path: tuple[str, ...]
-    title: str
-    figure: str
-    cause: str
-    remedy: str
-    node: int = -1
-    share: float = 0.0
+    call_path: tuple[str, ...]  # Names from the root to the place
+    title: str  # A sentence without a full stop
+    figure: str  # Its size in words
+    cause: str  # Why it is so, with the evidence
+    remedy: str  # What to do
+    node: int = -1  # Number of the call path's node in the result, -1 where there is none
+    share: float = 0.0  # That over the time of all threads and ranks
+    # The longest wait of the call path that shows it: ``location`` (index), ``begin``, ``end`` in
+    # seconds; or None.
     instance: dict[str, float] | None = None
+    # It is spent once, at the begin and the end, however long the run is: nothing that the
+    # program's steps lose.
     once: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -82,13 +57,7 @@ class Finding:
 
 
 def headings(once: Iterable[bool]) -> list[str]:
-    """What stands above each finding; empty but where those begin that are spent once.
-
-    Parameters
-    ----------
-    once
-        Of each finding in its order: whether it is spent once. Above the first of all stands nothing.
-    """
+    """What stands above each finding; empty but where those begin that are spent once."""
     told = list(once)
     return [
         SPENT_ONCE if number and is_once and not told[number - 1] else ""

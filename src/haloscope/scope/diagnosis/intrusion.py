@@ -28,25 +28,14 @@ _TOLD = {
 
 @dataclass(frozen=True)
 class Intrusion:
-    """What a measurement took, in seconds of all threads and ranks.
+    """What a measurement took, in seconds of all threads and ranks."""
 
-    Attributes
-    ----------
-    time
-        All that was measured, what the measurement took included.
-    writing, preparing
-        In the tracer's own regions: to write buffers; to get ready and compare clocks.
-    recording
-        To record calls and messages: an estimate, spread over what they took.
-    is_at_least
-        It may well be more, since not all of it is known.
-    """
-
-    time: float
+    time: float  # All that was measured, what the measurement took included
+    # In the tracer's own regions: to write buffers; to get ready and compare clocks.
     writing: float
     preparing: float
-    recording: float
-    is_at_least: bool
+    recording: float  # To record calls and messages: an estimate, spread over what they took
+    is_at_least: bool  # It may well be more, since not all of it is known
 
     @classmethod
     def of(cls, result: Result) -> Intrusion:

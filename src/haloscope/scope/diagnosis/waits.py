@@ -119,14 +119,8 @@ def wrong_order(view: View) -> Finding:
 def unexplained(view: View, explained: float, filed: float) -> Iterator[Finding]:
     """What is left of the waits once the delays are taken off them.
 
-    Parameters
-    ----------
-    view
-        The result.
-    explained
-        Seconds of waits whose causes are known.
-    filed
-        Seconds of waits that are kept under other metrics than those of waiting.
+    `explained`: seconds of waits whose causes are known; `filed`: seconds of waits that are kept
+    under other metrics than those of waiting.
     """
     result = view.result
     waits = result.waits

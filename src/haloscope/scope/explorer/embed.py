@@ -60,24 +60,8 @@ def _in_base64(size: int) -> int:
 def write_page(report: Report, target: Path, most: int = MOST_BYTES) -> tuple[int, list[str]]:
     """Write a report as one file.
 
-    Parameters
-    ----------
-    report
-        One or two measurements.
-    target
-        The file; it is written under a temporary name first.
-    most
-        Its size in bytes, at most (the page itself and exact sums come first).
-
-    Returns
-    -------
-    tuple
-        Bytes written, and what was left out, one line each.
-
-    Raises
-    ------
-    MachineError
-        The file cannot be written.
+    `most`: its size in bytes, at most (the page itself and exact sums come first); Returns: bytes
+    written, and what was left out, one line each.
     """
     budget = _Budget(most - len(page({}).encode()))
     multiple = len(report.sides) > 1

@@ -29,15 +29,7 @@ _MOST_DEPTH = 12  # of nested objects in what a measurement says of itself
 
 
 def pack(meta: Any, arrays: Mapping[str, NDArray[Any]] | None = None) -> bytes:
-    """Put a JSON value and named arrays into one piece.
-
-    Parameters
-    ----------
-    meta
-        Anything that JSON can say; numbers that are not finite become null.
-    arrays
-        One-dimensional or flattened in C order.
-    """
+    """Put a JSON value and named arrays into one piece."""
     table: dict[str, list[Any]] = {}
     parts: list[bytes] = []
     offset = 0
@@ -61,15 +53,7 @@ def compressed(data: bytes, level: int = 6) -> bytes:
 
 
 def cleaned(value: Any, depth: int = 0) -> Any:
-    """A JSON value that any reader takes: finite numbers, text without lone surrogates, not deep.
-
-    Parameters
-    ----------
-    value
-        What a file from elsewhere holds.
-    depth
-        How deep it lies already.
-    """
+    """A JSON value that any reader takes: finite numbers, text without lone surrogates, not deep."""
     if isinstance(value, str):
         return value[:_MOST_TEXT].encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):

@@ -19,13 +19,7 @@ _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULT
 
 
 def page(packs: Mapping[str, bytes] | None = None) -> str:
-    """The page as text.
-
-    Parameters
-    ----------
-    packs
-        Compressed data by name, for a page that has no server to ask.
-    """
+    """The page as text."""
     style = _read("style.css")
     script = _linked()
     data = "\n".join(

@@ -58,28 +58,7 @@ def prepare(
 ) -> Path:
     """Prepare the timeline of a trace, unless that was done before.
 
-    Parameters
-    ----------
-    folder
-        The measurement folder.
-    into
-        Where to keep it; the folder's own ``explorer-cache`` by default.
-    again
-        Do so even where it is done: what is there is damaged.
-    progress
-        Told the share that is done, now and then.
-
-    Returns
-    -------
-    Path
-        The folder with what was prepared.
-
-    Raises
-    ------
-    InputError
-        The folder holds no trace.
-    OSError
-        It cannot be written.
+    `into`: where to keep it; the folder's own ``explorer-cache`` by default.
     """
     target = folder / FOLDER if into is None else into
     signature = _signature(folder)

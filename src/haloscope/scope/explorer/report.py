@@ -33,21 +33,11 @@ _RUNS_FOLDER = "measurement"  # that a run of Haloscope's keeps inside its own
 
 @dataclass(frozen=True)
 class Side:
-    """One of the measurements.
+    """One of the measurements."""
 
-    Attributes
-    ----------
-    stored
-        Its result.
-    node_of
-        Node of the report for each of its own, shape (own nodes,).
-    place_of
-        Location of the report for each of its own.
-    """
-
-    stored: Stored
-    node_of: NDArray[np.int64]
-    place_of: NDArray[np.int64]
+    stored: Stored  # Its result
+    node_of: NDArray[np.int64]  # Node of the report for each of its own, shape (own nodes,)
+    place_of: NDArray[np.int64]  # Location of the report for each of its own
 
     @property
     def result(self) -> Result:
@@ -56,39 +46,20 @@ class Side:
 
 
 class Report:
-    """One measurement, or two to compare.
-
-    Parameters
-    ----------
-    folders
-        One or two measurement folders that were analysed.
-
-    Attributes
-    ----------
-    sides
-        The measurements.
-    parents, regions
-        Of the nodes of the common call tree, parents before children.
-    sites
-        Where each node is called; empty in a comparison, where sites of calls mean little.
-    places
-        Common locations, by rank and number.
-
-    Raises
-    ------
-    InputError
-        A folder holds no result that can be read.
-    """
+    """One measurement, or two to compare."""
 
     def __init__(self, *folders: Path) -> None:
         stored = [Stored(folder) for folder in folders]
         self.region_table: list[Region] = []
+        # Of the nodes of the common call tree, parents before children.
         self.parents: NDArray[np.int64] = np.zeros(0, np.int64)
         self.regions: NDArray[np.int64] = np.zeros(0, np.int64)
+        # Where each node is called; empty in a comparison, where sites of calls mean little.
         self.sites: list[str] = []
-        self.places: list[Location] = []
+        self.places: list[Location] = []  # Common locations, by rank and number
         nodes_of = self._join_trees([one.result for one in stored])
         places_of = self._join_places([one.result for one in stored])
+        # The measurements.
         self.sides = [
             Side(one, nodes, places)
             for one, nodes, places in zip(stored, nodes_of, places_of, strict=True)

@@ -38,23 +38,14 @@ class State:
 
 @dataclass(frozen=True)
 class Piece:
-    """Events of a stretch of a file.
+    """Events of a stretch of a file."""
 
-    Attributes
-    ----------
-    ticks, kinds, payloads
-        Of each event, absolute times included, shape (n,).
-    first
-        Place of each event's first word in `words`.
-    words
-        The words of the stretch.
-    """
-
+    # Of each event, absolute times included, shape (n,).
     ticks: NDArray[np.int64]
     kinds: NDArray[np.int64]
     payloads: NDArray[np.int64]
-    first: NDArray[np.int64]
-    words: NDArray[np.uint64]
+    first: NDArray[np.int64]  # Place of each event's first word in `words`
+    words: NDArray[np.uint64]  # The words of the stretch
 
     def further(self, which: NDArray[np.int64], number: int) -> NDArray[np.uint64]:
         """The further word of a number (from 0) of some events."""
@@ -156,17 +147,7 @@ def _ticks(
 def segments(
     piece: Piece, state: State, table: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where a piece changes what is innermost: tick and node; moves the open nodes on.
-
-    Parameters
-    ----------
-    piece
-        Some events.
-    state
-        Its open nodes must be those before the piece.
-    table
-        Nodes of the run by the rank's own; -1 for those that it does not define.
-    """
+    """Where a piece changes what is innermost: tick and node; moves the open nodes on."""
     kinds = piece.kinds
     # A pause is entered and left as if it were a node in which nothing is active.
     push = (kinds == Kind.ENTER) | (kinds == Kind.PAUSE)

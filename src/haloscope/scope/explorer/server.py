@@ -30,20 +30,7 @@ _LEVEL = 1  # of compression: a tunnel is slower than this, a local browser hard
 
 
 class Server(ThreadingHTTPServer):
-    """A server for one session.
-
-    Parameters
-    ----------
-    service
-        What answers.
-    port
-        To listen on; 0 takes a free one.
-
-    Raises
-    ------
-    MachineError
-        The port is taken.
-    """
+    """A server for one session."""
 
     daemon_threads = True
     allow_reuse_address = True

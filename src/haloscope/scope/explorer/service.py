@@ -23,15 +23,7 @@ class QuestionError(Exception):
 
 
 class Service:
-    """Knows a report and its timelines.
-
-    Parameters
-    ----------
-    report
-        One or two measurements.
-    tell
-        Told once what a person should know.
-    """
+    """Knows a report and its timelines."""
 
     def __init__(self, report: Report, tell: Callable[[str], None] = lambda text: None) -> None:
         self.report = report
@@ -54,13 +46,7 @@ class Service:
         self.report.close()
 
     def answer(self, question: str, options: Mapping[str, str]) -> bytes:
-        """Answer with a pack.
-
-        Raises
-        ------
-        QuestionError
-            There is no such question, or its options do not fit.
-        """
+        """Answer with a pack."""
         if question not in self._answers:
             raise QuestionError("there is no such question")
         return self._answers[question](options)

@@ -22,26 +22,7 @@ def explore(
     browser: bool = True,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve a report until the user ends it with Ctrl-C.
-
-    Parameters
-    ----------
-    folders
-        One measurement, or two to compare.
-    port
-        To listen on, at 127.0.0.1 only; 0 takes a free one.
-    browser
-        Open the page, where there is a screen to open it on.
-    tell
-        Told what a person has to know.
-
-    Raises
-    ------
-    InputError
-        A folder holds no result that can be read.
-    MachineError
-        The port is taken.
-    """
+    """Serve a report until the user ends it with Ctrl-C."""
     service = Service(Report(*folders), tell)
     try:
         with Server(service, port) as server:

@@ -34,27 +34,7 @@ _MOST_BLOCK_BYTES = 64 << 20
 
 
 class Stored:
-    """The result in a measurement folder.
-
-    Parameters
-    ----------
-    folder
-        With an ``analysis.h5``.
-
-    Attributes
-    ----------
-    result
-        Without values.
-    left_out
-        What was left out of it because it does not fit.
-    notes, answer, measuring, findings
-        Content of ``findings.json``, as far as it is one; empty where there is none.
-
-    Raises
-    ------
-    InputError
-        There is no result, or it is broken.
-    """
+    """The result in a measurement folder."""
 
     def __init__(self, folder: Path) -> None:
         folder = _measurement_in(folder)
@@ -65,8 +45,10 @@ class Stored:
                 f"{folder} is not a folder; give one that haloscope measure has written and "
                 "haloscope analyze has analysed"
             )
-        self.result = Result.load(path, values=False)
+        self.result = Result.load(path, values=False)  # Without values
+        # What was left out of it because it does not fit.
         self.left_out = list(self.result.left_out)
+        # Content of ``findings.json``, as far as it is one; empty where there is none.
         self.notes: list[str] = []
         self.answer: list[str] = []
         self.measuring: dict[str, Any] = {}
@@ -161,14 +143,7 @@ class Stored:
     ) -> NDArray[np.float64]:
         """Values by location, summed over the chosen nodes, shape (locations,).
 
-        Parameters
-        ----------
-        metric
-            Its name.
-        nodes
-            Which ones, shape (nodes,).
-        exclusive
-            Leave the metrics below this one out.
+        `nodes`: which ones, shape (nodes,).
         """
         with self._reading():
             whole = self._row(metric, nodes)

@@ -38,17 +38,7 @@ class Level:
 def levels(
     times: NDArray[np.float64], nodes: NDArray[np.int64], begin: float, span: float
 ) -> Iterator[Level]:
-    """Tiles of one location, the coarsest level first; none where its segments are few.
-
-    Parameters
-    ----------
-    times
-        When each segment begins, ascending; the last one has no end.
-    nodes
-        What is innermost in it, -1 for nothing.
-    begin, span
-        Of the whole run, in the same unit.
-    """
+    """Tiles of one location, the coarsest level first; none where its segments are few."""
     numbers = np.zeros(1, np.int64)
     for level in range(LAST_LEVEL + 1):
         width = span / FACTOR**level

@@ -90,45 +90,22 @@ def tile_key(place: int, level: int, numbers: Any) -> Any:
 
 
 class Timeline:
-    """A timeline that was prepared.
-
-    Parameters
-    ----------
-    folder
-        The measurement folder.
-    prepared
-        What :func:`.preparation.prepare` returned for it.
-
-    Attributes
-    ----------
-    begin, span
-        Seconds on the run's clock: of what is recorded, where that is a part of the run.
-    nodes
-        (parent, name, site) of each node of its call tree.
-    places
-        Its rows.
-    lines
-        Messages by time of sending, dtype :data:`.lines.LINES`.
-    notes
-        What was left out.
-
-    Raises
-    ------
-    InputError
-        What was prepared is broken.
-    """
+    """A timeline that was prepared."""
 
     def __init__(self, folder: Path, prepared: Path) -> None:
         self.folder = folder
         about = read_about(prepared)
         try:
+            # Seconds on the run's clock: of what is recorded, where that is a part of the run.
             self.begin, self.span = float(about["begin"]), float(about["span"])
-            self.notes = [str(note) for note in about["notes"]]
+            self.notes = [str(note) for note in about["notes"]]  # What was left out
+            # (parent, name, site) of each node of its call tree.
             self.nodes = [(int(p), str(name), str(site)) for p, name, site in about["nodes"]]
-            self.places = [_place(fields) for fields in about["places"]]
+            self.places = [_place(fields) for fields in about["places"]]  # Its rows
             tiles = int(about["tiles"])
             self.keys = _table(prepared / "tile-keys.npy", np.int64)
             self._chunks = _table(prepared / "chunks.npy", CHUNKS)
+            # Messages by time of sending, dtype :data:`.lines.LINES`.
             self.lines = _table(prepared / "lines.npy", LINES, mapped=True)
             tables = _table(prepared / "tables.npy", np.int64)
             knots = _table(prepared / "knots.npy", KNOTS)

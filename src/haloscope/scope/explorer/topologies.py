@@ -12,21 +12,7 @@ _MOST = 8
 
 
 def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
-    """Cartesian communicators and blocks of a grid, those of most ranks first.
-
-    Parameters
-    ----------
-    results
-        Of one measurement, or of two to compare.
-    size
-        Ranks of the larger one.
-
-    Returns
-    -------
-    list of dict
-        ``name``; ``dims``, the last one fastest; ``axes``, their names, of blocks only;
-        ``periods``; ``members``, ranks in that order.
-    """
+    """Cartesian communicators and blocks of a grid, those of most ranks first."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for result in results:
         for one in [*_cartesian(result, size), *_blocks(result)]:

@@ -23,23 +23,7 @@ def of_nodes(report: Report, side: int, nodes: NDArray[np.bool_]) -> NDArray[Any
 def cells(
     pairs: NDArray[Any], senders: tuple[int, int], receivers: tuple[int, int], most: int
 ) -> dict[str, NDArray[Any]]:
-    """Sums over the cells of a window of the map that hold any message.
-
-    Parameters
-    ----------
-    pairs
-        Rows of the table of pairs.
-    senders, receivers
-        First rank of the window, and the one after its last.
-    most
-        Cells along a side; a cell is one pair of ranks where the window has no more.
-
-    Returns
-    -------
-    dict
-        ``cell``: receiver's cell * columns + sender's cell; ``pairs``: pairs of ranks in it that
-        exchange messages; and the sum of each of :data:`QUANTITIES`.
-    """
+    """Sums over the cells of a window of the map that hold any message."""
     columns = min(most, senders[1] - senders[0])
     rows = min(most, receivers[1] - receivers[0])
     inside = (

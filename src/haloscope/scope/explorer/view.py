@@ -24,15 +24,7 @@ MOST_TILES = 4096
 
 
 class TimelineView:
-    """The timeline of one side of a report, with the report's nodes and locations.
-
-    Parameters
-    ----------
-    report, side
-        Whose numbers to use.
-    timeline
-        What was prepared.
-    """
+    """The timeline of one side of a report, with the report's nodes and locations."""
 
     def __init__(self, report: Report, side: int, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -75,13 +67,8 @@ class TimelineView:
     ) -> tuple[list[list[int]], dict[str, NDArray[Any]]]:
         """Tiles of some rows and numbers, or the segments that stand for them.
 
-        Returns
-        -------
-        list
-            Of each tile row, level, number, segments (-1: it has bins).
-        dict
-            ``nodes``, ``shares`` and ``seconds`` (the next nodes) of all bins, ``times`` (seconds since the begin of the
-            timeline) and ``active`` of all segments.
+        dict: ``nodes``, ``shares`` and ``seconds`` (the next nodes) of all bins, ``times`` (seconds
+        since the begin of the timeline) and ``active`` of all segments.
         """
         timeline = self.timeline
         told: list[list[int]] = []
@@ -141,13 +128,7 @@ def line_arrays(lines: NDArray[np.void], begin: float) -> dict[str, NDArray[Any]
 
 
 def check_tiles(level: int, first: int, last: int, rows: Sequence[int], known: int) -> None:
-    """Refuse a question for tiles that do not exist or for too many at once.
-
-    Raises
-    ------
-    ValueError
-        Which of them it is.
-    """
+    """Refuse a question for tiles that do not exist or for too many at once."""
     if not 0 <= level <= LAST_LEVEL or not 0 <= first <= last < FACTOR**level:
         raise ValueError("there is no such tile")
     if not all(0 <= row < known for row in rows) or len(rows) > MOST_ROWS:
@@ -176,15 +157,7 @@ def _nodes_of(report: Report, timeline: Timeline) -> NDArray[np.int64]:
 
 
 class Preparing:
-    """Prepares a timeline in a thread of its own, and says how far it is.
-
-    Parameters
-    ----------
-    report, side
-        Of which one.
-    tell
-        Told once what a person should know, such as where it is kept.
-    """
+    """Prepares a timeline in a thread of its own, and says how far it is."""
 
     def __init__(self, report: Report, side: int, tell: Callable[[str], None]) -> None:
         self._report = report

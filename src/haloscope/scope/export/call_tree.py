@@ -7,13 +7,7 @@ from haloscope.scope.result import Result
 
 
 def check_call_tree(result: Result) -> None:
-    """See that parents come before their children and that all name a region.
-
-    Raises
-    ------
-    InputError
-        They do not: the result was not written by an analysis.
-    """
+    """See that parents come before their children and that all name a region."""
     for number, node in enumerate(result.nodes):
         if not (-1 <= node.parent < number and 0 <= node.region < len(result.regions)):
             raise InputError(

@@ -37,25 +37,7 @@ _PARADIGMS = {"function": "compiler", "unwound": "sampling", "program": "measure
 
 
 def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = None) -> None:
-    """Write a result as a Cube report, under a temporary name first.
-
-    Parameters
-    ----------
-    result
-        What an analysis found.
-    path
-        The file, by custom with the ending ``.cubex``.
-    hosts
-        Name of the host of each rank, which groups the ranks; one group where not given.
-
-    Raises
-    ------
-    InputError
-        The result holds no values, is too large for the format, or there is no folder for the
-        file.
-    MachineError
-        The file cannot be written.
-    """
+    """Write a result as a Cube report, under a temporary name first."""
     check_call_tree(result)
     metrics = _with_parents(result)
     if not metrics:

@@ -41,23 +41,7 @@ def match_messages(
 ) -> list[NDArray[np.int64]]:
     """Number the messages whose both ends lie in a window of time.
 
-    Parameters
-    ----------
-    measurement
-        The run.
-    places
-        Locations with events.
-    clock
-        The run's clock.
-    begin, end
-        Nanoseconds on it.
-
-    Returns
-    -------
-    list
-        For each location a number of each of its ends (events of the kinds :data:`ENDS`) in their
-        order; 0 where the other end is not there or one lies outside. All ends are counted, those
-        outside too.
+    `begin`, `end`: nanoseconds on it.
     """
     by_rank: dict[int, list[int]] = {}
     for number, place in enumerate(places):

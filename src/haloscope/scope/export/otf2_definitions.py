@@ -93,35 +93,7 @@ class OtfComm:
 class Definitions:
     """Definitions of a trace.
 
-    Parameters
-    ----------
-    low
-        Functions of OTF2's library.
-    reader
-        Its reader.
-    size
-        Bytes of the file of definitions.
-
-    Attributes
-    ----------
-    ranks
-        Locations of each rank, the one that calls MPI first.
-    regions, comms, windows, groups
-        By number in the trace; windows name their communicator, groups their ranks.
-    metrics
-        Counters (name, unit, whether they are whole numbers) of each metric.
-    parameters, attributes
-        Names by number.
-    contexts
-        Calling contexts: region and call site.
-    ticks_per_second, begin, end
-        Of the trace's clock.
-    marks_callers
-        Whether some Enters are of callers that were not entered.
-    world
-        The first communicator of all ranks.
-    is_ours
-        Whether locations bear numbers as our export gives them.
+    `size`: bytes of the file of definitions.
     """
 
     def __init__(self, low: Any, reader: Any, size: int) -> None:
@@ -134,12 +106,13 @@ class Definitions:
             (location, self._text(name)): value._arg_value
             for location, name, _, value in self._raw["LocationProperty"]
         }
-        self.is_ours = False
-        self.ranks = self._by_rank()
+        self.is_ours = False  # Whether locations bear numbers as our export gives them
+        self.ranks = self._by_rank()  # Locations of each rank, the one that calls MPI first
         self.rank_of = {
             place.ref: rank for rank, places in enumerate(self.ranks) for place in places
         }
         self.numbers = [self._numbers(places) for places in self.ranks]
+        # By number in the trace; windows name their communicator, groups their ranks.
         self.regions = {
             ref: OtfRegion(
                 self._text(name),
@@ -153,6 +126,7 @@ class Definitions:
         }
         self.groups = self._groups()
         self.comms = self._comms()
+        # The first communicator of all ranks.
         self.world = next(
             (
                 comm
@@ -162,13 +136,17 @@ class Definitions:
             None,
         )
         self.windows = {ref: comm for ref, _, comm, *_ in self._raw["RmaWin"]}
+        # Counters (name, unit, whether they are whole numbers) of each metric.
         self.metrics = self._metrics()
+        # Names by number.
         self.parameters = {ref: self._text(name) for ref, name, *_ in self._raw["Parameter"]}
         self.attributes = {ref: self._text(name) for ref, name, *_ in self._raw["Attribute"]}
+        # Whether some Enters are of callers that were not entered.
         self.marks_callers = CALLER in self.attributes.values()
         places = {
             ref: f"{self._text(file)}:{line}" for ref, file, line in self._raw["SourceCodeLocation"]
         }
+        # Calling contexts: region and call site.
         self.contexts = {
             ref: (region, places.get(place, ""))
             for ref, region, place, _ in self._raw["CallingContext"]

@@ -72,19 +72,7 @@ class _Held:
 
 
 class LocationReader:
-    """Takes the events of a location in their order.
-
-    Parameters
-    ----------
-    low
-        Functions of OTF2's library.
-    trace, rank, place
-        Where the events come from.
-    stream
-        Where they go.
-    left_out
-        Counts what has no place in a folder.
-    """
+    """Takes the events of a location in their order."""
 
     def __init__(
         self,

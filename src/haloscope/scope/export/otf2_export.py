@@ -65,22 +65,7 @@ def export_otf2(
 ) -> Written:
     """Write the trace of a measurement as an OTF2 archive.
 
-    Parameters
-    ----------
-    measurement
-        One that holds events.
-    folder
-        Folder of the archive, which must be new or empty; the file to open is ``traces.otf2`` in
-        it.
-    progress
-        Told bytes of events that are done, and all of them.
-
-    Raises
-    ------
-    InputError
-        There are no events, or the folder is not empty.
-    MachineError
-        The otf2 package is missing, or the archive cannot be written.
+    `progress`: told bytes of events that are done, and all of them.
     """
     otf2 = load()
     places = [place for place in measurement.locations if place.events is not None]

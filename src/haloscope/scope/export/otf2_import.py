@@ -43,25 +43,7 @@ class Imported:
 def import_otf2(
     anchor: Path, folder: Path, progress: Callable[[int, int], None] | None = None
 ) -> Imported:
-    """Read an OTF2 archive into a measurement folder.
-
-    Parameters
-    ----------
-    anchor
-        The anchor file, which ends in ``.otf2``.
-    folder
-        Where to write; must be new or empty.
-    progress
-        Told events that are done, and all of them.
-
-    Raises
-    ------
-    InputError
-        The anchor or what belongs to it is missing, foreign or broken, or the folder is not
-        empty.
-    MachineError
-        The otf2 package is missing, or the folder cannot be written.
-    """
+    """Read an OTF2 archive into a measurement folder."""
     _check_anchor(anchor)
     if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")

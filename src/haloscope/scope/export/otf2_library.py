@@ -60,13 +60,7 @@ ROOT_THIS_GROUP = 0xFFFFFFFD
 
 
 def load() -> Any:
-    """The otf2 package.
-
-    Raises
-    ------
-    MachineError
-        It is not installed, or does not fit this Python.
-    """
+    """The otf2 package."""
     try:
         import otf2
     except (ImportError, OSError) as error:
@@ -78,13 +72,7 @@ def load() -> Any:
 
 
 def load_library() -> Any:
-    """The functions of OTF2's own library, which the package has below its classes.
-
-    Raises
-    ------
-    MachineError
-        The package is not installed, or does not fit this Python.
-    """
+    """The functions of OTF2's own library, which the package has below its classes."""
     load()
     import _otf2
 

@@ -56,27 +56,8 @@ def export_perfetto(
 ) -> Timeline:
     """Write a trace as JSON for Perfetto, under a temporary name first.
 
-    Parameters
-    ----------
-    measurement
-        One that holds events.
-    path
-        The file; compressed where its name ends in ``.gz``.
-    begin, end
-        Window of time in seconds since the begin of the run.
-    result
-        What an analysis has found, for its waits.
-    progress
-        Told bytes of events that are done, and all of them.
-    warn
-        Told once where the file becomes larger than browsers open.
-
-    Raises
-    ------
-    InputError
-        There are no events, the window is empty, or there is no folder for the file.
-    MachineError
-        The file cannot be written.
+    `begin`, `end`: window of time in seconds since the begin of the run; `progress`: told bytes of
+    events that are done, and all of them.
     """
     places = [place for place in measurement.locations if place.events is not None]
     if not places:

@@ -95,15 +95,8 @@ def _measured() -> dict[str, str]:
 def role_of(name: str, paradigm: str, otf2_role: str = "") -> str:
     """Role of a region, by what it is called and by its role in OTF2.
 
-    Parameters
-    ----------
-    name
-        Such as ``MPI_Send``; forms of Fortran (``mpi_send_``), of the profiling interface
-        (``PMPI_Send``) and of large counts (``MPI_Send_c``) are the same.
-    paradigm
-        One of those of our definitions.
-    otf2_role
-        Name of the role in OTF2, such as ``POINT2POINT``.
+    `name`: such as ``MPI_Send``; forms of Fortran (``mpi_send_``), of the profiling interface
+    (``PMPI_Send``) and of large counts (``MPI_Send_c``) are the same.
     """
     plain = name.lower().rstrip("_")
     if paradigm == "mpi":

@@ -12,17 +12,11 @@ _NANOSECONDS = 10**9  # in a second
 
 
 class RunClock:
-    """Ticks of each rank's clock as ticks of one clock, which begins with the run.
+    """Ticks of each rank's clock as ticks of one clock, which begins with the run."""
 
-    Offsets between the ranks are taken out, and where messages between hosts would arrive before
-    they were sent, the logical clock shifts them (:func:`haloscope.scope.clocks.correct`), as the
-    analysis does.
-
-    Parameters
-    ----------
-    measurement
-        One that holds events.
-    """
+    # Offsets between the ranks are taken out, and where messages between hosts would arrive before
+    # they were sent, the logical clock shifts them (:func:`haloscope.scope.clocks.correct`), as the
+    # analysis does.
 
     def __init__(self, measurement: Measurement) -> None:
         ranks = measurement.ranks.values()

@@ -57,15 +57,6 @@ def add_gpus(
     """Add the metrics of GPUs to the result of a trace, and ``about["gpu"]``.
 
     Without streams nothing changes. Called twice, the second time changes nothing.
-
-    Parameters
-    ----------
-    result
-        With `time`, `late_sender` and waits filled in.
-    measurement
-        The folder that it is of.
-    knots
-        Corrections of clocks by index of location, as those that the waits were found with.
     """
     streams = [
         index
@@ -339,34 +330,26 @@ class _Host:
 
 
 class _Late:
-    """Receives that waited for their senders, as the replay has found them.
-
-    Attributes
-    ----------
-    begins, ends, nodes, locations, causes
-        Of the waits, shape (n,).
-    places
-        Locations that waited.
-    in_order
-        Whether the message was not received in wrong order, which is told apart.
-    device, transfer
-        Seconds of each wait that the sender's GPU is the reason of; seconds from its end to that
-        of the receiving call.
-    """
+    """Receives that waited for their senders, as the replay has found them."""
 
     def __init__(self, result: Result, measurement: Measurement) -> None:
         metrics = result.waits["metric"]
         out_of_order = np.isin(metrics, [NUMBER[one.name] for one in children(_WRONG_ORDER)])
         chosen = (metrics == NUMBER["late_sender"]) | out_of_order
         rows = result.waits[chosen]
+        # Whether the message was not received in wrong order, which is told apart.
         self.in_order = ~out_of_order[chosen]
+        # Of the waits, shape (n,).
         self.begins = rows["begin"].astype(np.float64)
         self.ends = np.maximum(rows["end"].astype(np.float64), self.begins)
         self.nodes = rows["node"].astype(np.int64)
         self.locations = rows["location"].astype(np.int64)
         self.causes = rows["cause"].astype(np.int64)
+        # Seconds of each wait that the sender's GPU is the reason of; seconds from its end to that
+        # of the receiving call.
         self.device = np.zeros(len(rows))
         self.transfer = np.zeros(len(rows))
+        # Locations that waited.
         self.places = {
             int(index)
             for index in np.unique(self.locations)

@@ -31,18 +31,11 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds by rank and part.
+    """Seconds by rank and part."""
 
-    Attributes
-    ----------
-    parts
-        Names, as in :data:`PARTS`; those that are zero on all ranks are left out.
-    seconds
-        Shape (ranks, parts).
-    """
-
+    # Names, as in :data:`PARTS`; those that are zero on all ranks are left out.
     parts: tuple[str, ...]
-    seconds: NDArray[np.float64]
+    seconds: NDArray[np.float64]  # Shape (ranks, parts)
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -64,13 +57,8 @@ Sums = Callable[[str], NDArray[np.float64]]
 def breakdown(result: Result, sums: Sums | None = None) -> Breakdown:
     """Tell where the time of each rank goes.
 
-    Parameters
-    ----------
-    result
-        Of a trace. Without GPUs, and for a profile, only the parts of the host are there; those of a
-        profile with GPUs leave out how the host's time and the device's overlap.
-    sums
-        Sums of a metric over call paths, shape (locations,), where the result comes without values.
+    `sums`: sums of a metric over call paths, shape (locations,), where the result comes without
+    values.
     """
     seconds = _of_hosts(result, sums or (lambda metric: result.value(metric).sum(axis=0)))
     of_gpus = _of_gpus(result)
@@ -126,10 +114,7 @@ def _of_hosts(result: Result, sums: Sums) -> NDArray[np.float64]:
 def kernels(result: Result, most: int = 20) -> list[dict[str, Any]]:
     """The kernels that take most time, over all call paths and ranks.
 
-    Returns
-    -------
-    list of dict
-        ``name``, ``visits``, ``seconds``, and ``share`` of the time of all kernels.
+    Returns: ``name``, ``visits``, ``seconds``, and ``share`` of the time of all kernels.
     """
     seconds = result.value("gpu_kernels")
     visits = result.value("visits")

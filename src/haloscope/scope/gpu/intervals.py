@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Union:
-    """Stretches of time that do not touch, in order.
+    """Stretches of time that do not touch, in order."""
 
-    Attributes
-    ----------
-    starts, ends
-        Shape (n,).
-    """
-
+    # Shape (n,).
     starts: NDArray[np.float64]
     ends: NDArray[np.float64]
 
@@ -53,10 +48,8 @@ class Union:
 def union(begins: NDArray[np.float64], ends: NDArray[np.float64]) -> Union:
     """Put stretches that overlap or touch together.
 
-    Parameters
-    ----------
-    begins, ends
-        Of the stretches, in any order, shape (n,); one that ends before it begins is empty.
+    `begins`, `ends`: of the stretches, in any order, shape (n,); one that ends before it begins is
+    empty.
     """
     kept = ends > begins
     begins, ends = begins[kept], ends[kept]

@@ -24,30 +24,14 @@ from haloscope.scope.trace import NOBODY
 
 @dataclass(frozen=True)
 class Queues:
-    """When the streams of a rank had work, started or not.
+    """When the streams of a rank had work, started or not."""
 
-    Attributes
-    ----------
-    by_place
-        By the rank's number of a location, that of its stream.
-    all_streams
-        Of any stream.
-    """
-
-    by_place: Mapping[int, Union]
-    all_streams: Union
+    by_place: Mapping[int, Union]  # By the rank's number of a location, that of its stream
+    all_streams: Union  # Of any stream
 
 
 def queues(work: Sequence[tuple[Location, Work]], launches: Sequence[Launches]) -> Queues:
-    """Find when the streams of a rank had work.
-
-    Parameters
-    ----------
-    work
-        Locations that are streams, and what they did.
-    launches
-        Of all threads of the rank.
-    """
+    """Find when the streams of a rank had work."""
     correlations = _concatenated([one.correlations for one in launches], np.int64)
     times = _concatenated([one.times for one in launches], np.float64)
     order = np.lexsort((times, correlations))
@@ -76,15 +60,7 @@ def _concatenated(parts: list[NDArray[np.generic]], kind: type) -> NDArray[np.ge
 
 
 def held_up(waits: Waits, rank: Queues) -> Union:
-    """When a thread was held up by a GPU: the stretches of work that end in its waits.
-
-    Parameters
-    ----------
-    waits
-        Of the thread.
-    rank
-        Queues of its rank.
-    """
+    """When a thread was held up by a GPU: the stretches of work that end in its waits."""
     begins: list[Floats] = []
     ends: list[Floats] = []
     for number in distinct(waits.places).tolist():
@@ -106,14 +82,7 @@ def held_up(waits: Waits, rank: Queues) -> Union:
 def split(begins: Floats, ends: Floats, causes: Integers, held: Mapping[int, Union]) -> Floats:
     """How much of each wait is due to the sender's GPU.
 
-    Parameters
-    ----------
-    begins, ends
-        Of the waits, seconds, shape (n,).
-    causes
-        Locations that sent, shape (n,).
-    held
-        By location, when it was held up by its GPU; others never were.
+    `begins`, `ends`: of the waits, seconds, shape (n,); `causes`: locations that sent, shape (n,).
     """
     due = np.zeros(len(begins))
     for location, stretches in held.items():

@@ -27,14 +27,7 @@ _CHANGES = (Kind.ENTER, Kind.LEAVE, Kind.PAUSE, Kind.RESUME)
 class Clock:
     """Seconds on the run's clock for the ticks of a location.
 
-    Parameters
-    ----------
-    measurement
-        The folder's definitions.
-    place
-        The location.
-    knots
-        Correction of its clock: ticks and shifts in ticks, shape (n, 2), or None.
+    `knots`: correction of its clock: ticks and shifts in ticks, shape (n, 2), or None.
     """
 
     def __init__(self, measurement: Measurement, place: Location, knots: Integers | None) -> None:
@@ -54,24 +47,14 @@ class Clock:
 
 @dataclass(frozen=True)
 class Work:
-    """Kernels and copies of one location, in order; arrays of shape (n,).
+    """Kernels and copies of one location, in order; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    begins, ends
-        Seconds.
-    nodes
-        Call paths, as nodes of the run.
-    correlations
-        Of the calls that started them; -1 where none is told.
-    directions, bytes
-        Of copies; 0 for kernels.
-    """
-
+    # Seconds.
     begins: Floats
     ends: Floats
-    nodes: Integers
-    correlations: Integers
+    nodes: Integers  # Call paths, as nodes of the run
+    correlations: Integers  # Of the calls that started them; -1 where none is told
+    # Of copies; 0 for kernels.
     directions: Integers
     bytes: Integers
 
@@ -102,17 +85,11 @@ class Launches:
 
 @dataclass(frozen=True)
 class Thread:
-    """What a thread of a host had to do with GPUs, and when some calls of it ended.
-
-    Attributes
-    ----------
-    leaves
-        By node of the run: when it was left, in order.
-    """
+    """What a thread of a host had to do with GPUs, and when some calls of it ended."""
 
     waits: Waits
     launches: Launches
-    leaves: dict[int, Floats]
+    leaves: dict[int, Floats]  # By node of the run: when it was left, in order
 
 
 def stream_of(place: Location) -> str:
@@ -181,17 +158,7 @@ def read_thread(
     wanted: NDArray[np.bool_],
     each: Callable[[Floats, Floats, Integers], None],
 ) -> Thread:
-    """Go through the events of a thread.
-
-    Parameters
-    ----------
-    measurement, place, clock
-        Whose.
-    wanted
-        By node of the run: whether it matters when it was left.
-    each
-        Called with begins, ends and innermost nodes of stretches of time, in order.
-    """
+    """Go through the events of a thread."""
     assert place.events is not None
     table = measurement.ranks[place.rank].nodes
     epoch = epoch_of(place.events)

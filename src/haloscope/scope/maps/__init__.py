@@ -45,27 +45,13 @@ RECEIVERS = np.dtype(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages of a run or of a routine, each pair of ranks once.
+    """Messages of a run or of a routine, each pair of ranks once."""
 
-    Attributes
-    ----------
-    title
-        Whose messages they are.
-    size
-        Ranks of the run.
-    links
-        dtype :data:`LINKS`, by sender, then receiver.
-    path
-        Names of the call path, empty for the whole run.
-    nodes
-        Nodes of the call tree whose sends are in it, empty for all.
-    """
-
-    title: str
-    size: int
-    links: NDArray[Any]
-    path: tuple[str, ...] = ()
-    nodes: tuple[int, ...] = ()
+    title: str  # Whose messages they are
+    size: int  # Ranks of the run
+    links: NDArray[Any]  # dtype :data:`LINKS`, by sender, then receiver
+    path: tuple[str, ...] = ()  # Names of the call path, empty for the whole run
+    nodes: tuple[int, ...] = ()  # Nodes of the call tree whose sends are in it, empty for all
 
     def total(self, name: str) -> float:
         """Sum of a column over all pairs."""
@@ -79,21 +65,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Silence:
-    """How many of the ordered pairs of different ranks exchange nothing.
+    """How many of the ordered pairs of different ranks exchange nothing."""
 
-    Attributes
-    ----------
-    pairs
-        All of them, size (size - 1).
-    with_data
-        Pairs with at least one message of more than zero bytes.
-    only_empty
-        Pairs with messages, all of them empty.
-    """
-
-    pairs: int
-    with_data: int
-    only_empty: int
+    pairs: int  # All of them, size (size - 1)
+    with_data: int  # Pairs with at least one message of more than zero bytes
+    only_empty: int  # Pairs with messages, all of them empty
 
     @property
     def share(self) -> float:
@@ -103,21 +79,13 @@ class Silence:
 
 @dataclass(frozen=True)
 class Distances:
-    """Bytes by how far they go.
+    """Bytes by how far they go."""
 
-    Attributes
-    ----------
-    hosts
-        Number of hosts, 0 where they are not known.
-    inside, across
-        Bytes of messages between ranks of one host, and of two.
-    cartesian
-        For each Cartesian communicator: name, dims, mean hops of a byte between its members.
-    """
-
-    hosts: int = 0
+    hosts: int = 0  # Number of hosts, 0 where they are not known
+    # Bytes of messages between ranks of one host, and of two.
     inside: int = 0
     across: int = 0
+    # For each Cartesian communicator: name, dims, mean hops of a byte between its members.
     cartesian: list[tuple[str, tuple[int, ...], float]] = field(default_factory=list)
 
 
@@ -127,12 +95,10 @@ def whole_run(result: Result) -> Traffic:
 
 
 def routines(result: Result) -> list[Traffic]:
-    """Messages of each routine that sends, the most expensive one first.
-
-    A routine is the call path of the caller of the MPI functions; call sites and the functions
-    that it uses are put together; what no routine is known for is called :data:`OUTSIDE`. Sorted
-    by receive time, then bytes, then messages.
-    """
+    """Messages of each routine that sends, the most expensive one first."""
+    # A routine is the call path of the caller of the MPI functions; call sites and the functions
+    # that it uses are put together; what no routine is known for is called :data:`OUTSIDE`. Sorted
+    # by receive time, then bytes, then messages.
     groups: dict[tuple[str, ...], list[int]] = {}
     nodes = result.pairs["node"]
     for node in np.unique(nodes).tolist():
@@ -207,17 +173,7 @@ def receivers(traffic: Traffic) -> NDArray[Any]:
 def distances(
     traffic: Traffic, hosts: Sequence[str], comms: Sequence[Communicator] = ()
 ) -> Distances:
-    """How far the bytes go: inside and across hosts, and in hops of Cartesian communicators.
-
-    Parameters
-    ----------
-    traffic
-        Messages of the run.
-    hosts
-        Name of each rank's host; empty where it is not known.
-    comms
-        Communicators; those without dimensions are left out.
-    """
+    """How far the bytes go: inside and across hosts, and in hops of Cartesian communicators."""
     links = traffic.links
     sender, receiver = links["sender"], links["receiver"]
     names = sorted({host for host in hosts if host})

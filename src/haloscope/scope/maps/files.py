@@ -25,18 +25,6 @@ def write_maps(
     """Write all maps into ``folder/maps``, in place of those of an earlier analysis.
 
     The folder is made under another name and put in place when it is complete.
-
-    Returns
-    -------
-    list of (title, kind, name)
-        Pictures: whose messages, ``map`` or ``receivers``, and where, relative to `folder`.
-
-    Raises
-    ------
-    InputError
-        ``maps`` is there and no folder.
-    MachineError
-        The disk is full or the folder cannot be written.
     """
     target = folder / NAME
     if target.is_symlink() or (target.exists() and not target.is_dir()):

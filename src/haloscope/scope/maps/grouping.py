@@ -149,12 +149,7 @@ def _by_distance(graph: Graph, first: int) -> Integers:
 def improved(graph: Graph, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Passes of moves, one from each side in turn, each kept up to its best moment.
 
-    Parameters
-    ----------
-    graph
-        The ties.
-    left
-        Which members are on one of the two sides, shape (graph.size,); their number is kept.
+    `left`: which members are on one of the two sides, shape (graph.size,); their number is kept.
     """
     left = left.copy()
     for _ in range(_PASSES):

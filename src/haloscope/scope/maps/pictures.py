@@ -35,13 +35,7 @@ _SPELLED = {"seconds": seconds, "messages": count, "bytes": size}
 
 
 def save_map(path: Path, traffic: Traffic) -> None:
-    """Draw the matrix of a traffic: time (messages where it is not known) and bytes of each pair.
-
-    Raises
-    ------
-    InputError, MachineError
-        The file cannot be written.
-    """
+    """Draw the matrix of a traffic: time (messages where it is not known) and bytes of each pair."""
     quiet = silence(traffic)
     figure = _figure(11.4, 5.6)
     left = "seconds" if traffic.timed else "messages"
@@ -58,13 +52,7 @@ def save_map(path: Path, traffic: Traffic) -> None:
 
 
 def save_receivers(path: Path, traffic: Traffic) -> None:
-    """Draw senders, messages, bytes and receive time of each rank, each sorted by value.
-
-    Raises
-    ------
-    InputError, MachineError
-        The file cannot be written.
-    """
+    """Draw senders, messages, bytes and receive time of each rank, each sorted by value."""
     told = receivers(traffic)
     figure = _figure(10.0, 6.4)
     axes = figure.subplots(2, 2)
@@ -123,13 +111,7 @@ def _colours() -> Colormap:
 
 
 def binned(traffic: Traffic, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
-    """Matrix of a column by (receiver, sender), binned where ranks are many.
-
-    Returns
-    -------
-    values, empty, step
-        Sums; where there are messages but only empty ones; ranks along a side of a point.
-    """
+    """Matrix of a column by (receiver, sender), binned where ranks are many."""
     links = traffic.links
     step = -(-traffic.size // MOST_POINTS)
     points = -(-traffic.size // step)

@@ -22,22 +22,13 @@ _MOST_TIES = 200_000  # pairs of ranks that are looked at, those of most bytes
 
 @dataclass(frozen=True)
 class Placement:
-    """A placement of ranks.
+    """A placement of ranks."""
 
-    Attributes
-    ----------
-    hosts
-        Host of each rank.
-    before, after
-        Bytes that cross from host to host, as measured and as predicted.
-    total
-        Bytes of all messages between different ranks.
-    """
-
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # Host of each rank
+    # Bytes that cross from host to host, as measured and as predicted.
     before: int
     after: int
-    total: int
+    total: int  # Bytes of all messages between different ranks
 
     @property
     def saved(self) -> float:
@@ -66,21 +57,10 @@ def suggest(traffic: Traffic, hosts: Sequence[str]) -> Placement | None:
 
     Three placements (as it is, ranks in order, groups by bisection) are each improved by swapping
     ranks of two hosts as long as that pays; the best is taken.
-
-    Parameters
-    ----------
-    traffic
-        Messages of the run.
-    hosts
-        Host of each rank.
-
-    Returns
-    -------
-    Placement or None
-        None where there is one host, where less than :data:`LEAST_GAIN` would be saved, or where
-        a host is not known or has a name that no host has: it would end in files that launchers
-        read.
     """
+    # Returns: none where there is one host, where less than :data:`LEAST_GAIN` would be saved, or
+    # where a host is not known or has a name that no host has: it would end in files that launchers
+    # read.
     names = list(dict.fromkeys(hosts))
     if len(hosts) != traffic.size or len(names) < 2 or not all(map(_HOST.fullmatch, names)):
         return None

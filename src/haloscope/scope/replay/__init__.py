@@ -38,32 +38,8 @@ def analyse(
 ) -> Result:
     """Analyse a trace.
 
-    Parameters
-    ----------
-    measurement
-        A folder with events.
-    threads
-        Threads to use; 0 for one a core. The result does not depend on it.
-    causes
-        Find root causes, critical path and imbalance too; by default where the wait states, which
-        are all needed for that, fit into the memory that is free.
-    correct_clocks
-        Look for messages that arrive before they were sent, and correct the clocks by them.
-    progress
-        Called now and then with the number of events done.
-    processes
-        Those that replay it together, of which this is the first; the others :func:`assist`. The
-        result does not depend on them.
-
-    Returns
-    -------
-    Result
-        Metrics by call path and location, messages, waits; ``about`` says what is partial.
-
-    Raises
-    ------
-    InputError
-        The folder holds no events.
+    `causes`: find root causes, critical path and imbalance too; by default where the wait states,
+    which are all needed for that, fit into the memory that is free.
     """
     if not any(place.events for place in measurement.locations):
         raise InputError(

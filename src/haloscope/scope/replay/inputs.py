@@ -97,22 +97,12 @@ class RunInput(ctypes.Structure):
 
 @dataclass
 class Inputs:
-    """A measurement as the replays take it.
-
-    Attributes
-    ----------
-    run
-        The structure that is passed by reference.
-    keep
-        Arrays that it points into.
-    shifts
-        What was put into the trace, as it did not count what a pause left out.
-    """
+    """A measurement as the replays take it."""
 
     measurement: Measurement
-    run: RunInput
-    shifts: Shifts
-    keep: list[Any] = field(default_factory=list)
+    run: RunInput  # The structure that is passed by reference
+    shifts: Shifts  # What was put into the trace, as it did not count what a pause left out
+    keep: list[Any] = field(default_factory=list)  # Arrays that it points into
 
     @property
     def events(self) -> int:
@@ -175,19 +165,7 @@ def make_inputs(
 ) -> Inputs:
     """Put a trace into the structures of ``run.h``.
 
-    Parameters
-    ----------
-    measurement
-        A folder with events.
-    threads
-        Threads that a replay may use; 0 for one a core.
-    knots
-        Corrections of clocks by index of location: arrays (n, 2) of tick and shift in ticks.
-
-    Raises
-    ------
-    MachineError
-        The events do not fit into the address space.
+    `knots`: corrections of clocks by index of location: arrays (n, 2) of tick and shift in ticks.
     """
     keep: list[Any] = []
     places = measurement.locations

@@ -183,21 +183,7 @@ def take_part(inputs: Inputs, causes: bool, processes: Processes) -> None:
 
 
 class Replayed:
-    """What a replay found, as arrays.
-
-    Attributes
-    ----------
-    slots
-        By name, shape (nodes, locations).
-    begins, ends
-        Of the locations, seconds on the run's clock.
-    open
-        Calls of each location that are not left at its end.
-    waits
-        Wait states as results keep them: the longest ones.
-    counts
-        Events, broken locations, unmatched sends and receives, and the like.
-    """
+    """What a replay found, as arrays."""
 
     def __init__(
         self,
@@ -226,18 +212,21 @@ class Replayed:
                     if failure:
                         raise inputs.error_of(failure)
                     self.critical_path, self.explained = answer[0], answer[1]
-                self.waits = listed.result()
+                self.waits = listed.result()  # Wait states as results keep them: the longest ones
                 library.found_delays(found, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
             values = _copy(
                 library.found_values(found), "<f8", nodes * locations * len(_SLOTS)
             ).reshape(locations, nodes, len(_SLOTS))
+            # By name, shape (nodes, locations).
             self.slots = {
                 name: np.ascontiguousarray(values[:, :, number].T)
                 for number, name in enumerate(_SLOTS)
             }
+            # Of the locations, seconds on the run's clock.
             self.begins = _copy(library.found_begins(found), "<f8", locations)
             self.ends = _copy(library.found_ends(found), "<f8", locations)
+            # Calls of each location that are not left at its end.
             self.open = _copy(library.found_open(found), "<i8", locations)
             self.sizes = _copy(library.found_sizes(found), "<i8", nodes * _SIZES).reshape(
                 nodes, _SIZES
@@ -262,6 +251,7 @@ class Replayed:
             "skipped_receives",
             "skipped_collectives",
         )
+        # Events, broken locations, unmatched sends and receives, and the like.
         self.counts = dict(zip(names, counts.tolist(), strict=True))
 
 

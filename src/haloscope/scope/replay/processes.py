@@ -17,19 +17,12 @@ Bytes = NDArray[np.uint8]
 
 
 class Processes(Protocol):
-    """Processes started together, such as the ranks of an MPI launcher.
+    """Processes started together, such as the ranks of an MPI launcher."""
 
-    Attributes
-    ----------
-    rank, size
-        Number of this process, and of processes.
-    local_size
-        How many of them share this host.
-    """
-
+    # Number of this process, and of processes.
     rank: int
     size: int
-    local_size: int
+    local_size: int  # How many of them share this host
 
     def exchange(self, parts: Sequence[Bytes]) -> list[Bytes]:
         """Give part p to process p; returns what each has given to this one."""

@@ -47,18 +47,11 @@ _OVERLAP = frozenset(
 
 @dataclass
 class Shifts:
-    """What is put into traces before they are replayed.
+    """What is put into traces before they are replayed."""
 
-    Attributes
-    ----------
-    words
-        By location: after which RESUME (0: at the begin), and the words that stand there.
-    unknown
-        Channels whose pairs nobody knows.
-    """
-
+    # By location: after which RESUME (0: at the begin), and the words that stand there.
     words: dict[int, list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
-    unknown: int = 0
+    unknown: int = 0  # Channels whose pairs nobody knows
 
     def add(self, location: int, after: int, peer: int, about: int, number: int) -> None:
         """Have a SKIPPED stand behind a RESUME."""
@@ -93,13 +86,7 @@ def _resumes(stream: NDArray[np.uint64]) -> Iterator[int]:
 
 
 def find_shifts(measurement: Measurement) -> Shifts:
-    """Find what traces lack that did not count what a pause left out.
-
-    Parameters
-    ----------
-    measurement
-        A folder with events.
-    """
+    """Find what traces lack that did not count what a pause left out."""
     shifts = Shifts()
     old = [
         rank

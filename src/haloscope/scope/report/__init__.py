@@ -42,47 +42,26 @@ _EFFICIENCIES = (
 
 @dataclass
 class Analysis:
-    """All that an analysis has to tell; the report, the terminal and JSON show parts of it.
+    """All that an analysis has to tell; the report, the terminal and JSON show parts of it."""
 
-    Attributes
-    ----------
-    name
-        The measured program, or the folder.
-    result
-        What the replay or the profile gave.
-    findings
-        Of the diagnosis, most expensive first.
-    hosts
-        Host of each rank, empty where it is not known.
-    traffic, routines
-        Messages of the run, and of the routines that send.
-    distances, placement
-        Of the messages, and a better placement of ranks if there is one.
-    pictures
-        Names of pictures relative to the report, by (title of the traffic, kind): kinds are
-        ``map`` and ``receivers``.
-    what_if
-        Predictions, if they were asked for.
-    comparison
-        With an earlier measurement, if that was asked for.
-    files
-        What was written, by name.
-    notes
-        What to know when reading the figures; what was not written, and why.
-    """
-
-    name: str
-    result: Result
-    findings: list[Finding]
-    hosts: tuple[str, ...]
+    name: str  # The measured program, or the folder
+    result: Result  # What the replay or the profile gave
+    findings: list[Finding]  # Of the diagnosis, most expensive first
+    hosts: tuple[str, ...]  # Host of each rank, empty where it is not known
+    # Messages of the run, and of the routines that send.
     traffic: Traffic
     routines: list[Traffic]
+    # Of the messages, and a better placement of ranks if there is one.
     distances: Distances
     placement: Placement | None
+    # Names of pictures relative to the report, by (title of the traffic, kind): kinds are ``map``
+    # and ``receivers``.
     pictures: list[tuple[str, str, str]] = field(default_factory=list)
+    # Predictions, if they were asked for.
     what_if: list[dict[str, Any]] = field(default_factory=list)
-    comparison: Comparison | None = None
-    files: dict[str, str] = field(default_factory=dict)
+    comparison: Comparison | None = None  # With an earlier measurement, if that was asked for
+    files: dict[str, str] = field(default_factory=dict)  # What was written, by name
+    # What to know when reading the figures; what was not written, and why.
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -33,22 +33,13 @@ _SPELLED: dict[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """A quantity before and after.
+    """A quantity before and after."""
 
-    Attributes
-    ----------
-    name
-        Of the metric, or the call path in words.
-    before, after
-        Sums over all ranks, or means of a rank where the numbers of ranks differ.
-    told
-        For a call path, the metric below time that has changed most in it.
-    """
-
-    name: str
+    name: str  # Of the metric, or the call path in words
+    # Sums over all ranks, or means of a rank where the numbers of ranks differ.
     before: float
     after: float
-    told: str = ""
+    told: str = ""  # For a call path, the metric below time that has changed most in it
 
     @property
     def change(self) -> float:
@@ -88,15 +79,7 @@ class Comparison:
 
 
 def compare(before: Result, after: Result, names: tuple[str, str]) -> Comparison:
-    """Compare an analysis with an earlier one.
-
-    Parameters
-    ----------
-    before, after
-        Results, of the same program or of two versions of it.
-    names
-        What to call the two.
-    """
+    """Compare an analysis with an earlier one."""
     per_rank = before.size != after.size
     scale = (1 / before.size, 1 / after.size) if per_rank else (1.0, 1.0)
     metrics = [

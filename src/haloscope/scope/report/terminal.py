@@ -24,12 +24,7 @@ _MOST_WARNINGS = 5
 def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     """The analysis as lines of at most :data:`WIDTH` columns.
 
-    Parameters
-    ----------
-    analysis
-        What to show.
-    colour
-        With the terminal's colours; by default where standard output is a terminal.
+    `colour`: with the terminal's colours; by default where standard output is a terminal.
     """
     from rich.console import Console
     from rich.padding import Padding

@@ -81,31 +81,15 @@ _FLAVOURS = (
 
 @dataclass(frozen=True)
 class Header:
-    """An mpi.h that can be compiled with.
+    """An mpi.h that can be compiled with."""
 
-    Attributes
-    ----------
-    options
-        The compiler's options that lead to it.
-    versions
-        What it tells of the MPI that it belongs to, by flavour.
-    declared
-        Names of the profiling functions that it declares.
-    """
-
-    options: tuple[str, ...]
-    versions: dict[str, str]
-    declared: frozenset[str]
+    options: tuple[str, ...]  # The compiler's options that lead to it
+    versions: dict[str, str]  # What it tells of the MPI that it belongs to, by flavour
+    declared: frozenset[str]  # Names of the profiling functions that it declares
 
 
 def preload_library(cache: Cache | None = None) -> Path:
-    """The library to preload into programs that are measured: recorder and stub, cached.
-
-    Raises
-    ------
-    MachineError
-        There is no compiler, the cache cannot be used, or its path cannot be preloaded.
-    """
+    """The library to preload into programs that are measured: recorder and stub, cached."""
     path = compile_library(
         (*RECORDER_SOURCES, *_STUB),
         tuple(dict.fromkeys((*RECORDER_HEADERS, *_STUB_HEADERS))),
@@ -222,20 +206,7 @@ def _fits(header: Header, library: Path, version: str) -> int:
 
 
 def find_header(library: Path, version: str) -> Header:
-    """Find the mpi.h that belongs to an MPI library.
-
-    Parameters
-    ----------
-    library
-        The library that a program has loaded.
-    version
-        What its ``MPI_Get_library_version`` says.
-
-    Raises
-    ------
-    MachineError
-        There is none; names what to install.
-    """
+    """Find the mpi.h that belongs to an MPI library."""
     best: tuple[int, Header] | None = None
     seen: set[tuple[str, ...]] = set()
     for options in _candidates(library):
@@ -300,11 +271,8 @@ def _digest(file: Path) -> str:
 def known_tracers(cache: Cache | None = None) -> str:
     """Tracers that need not be looked for, as text for the preloaded library.
 
-    Returns
-    -------
-    str
-        A line for each MPI library that these sources have measured before: its path, its bytes,
-        when it was written (in nanoseconds), and its tracer, separated by tabulators.
+    Returns: a line for each MPI library that these sources have measured before: its path, its
+    bytes, when it was written (in nanoseconds), and its tracer, separated by tabulators.
     """
     kept = cache or Cache()
     lines = []
@@ -338,19 +306,7 @@ def _note_tracer(cache: Cache, library: Path, tracer: Path) -> None:
 def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Path:
     """Compile the tracer of an MPI, or find it in the cache.
 
-    Parameters
-    ----------
-    library
-        The MPI library that a program has loaded.
-    version
-        What its ``MPI_Get_library_version`` says.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Raises
-    ------
-    MachineError
-        There is no mpi.h of this MPI, or no compiler.
+    `cache`: where compiled files are kept; the user's own by default.
     """
     kept = cache or Cache()
     header = find_header(library, version)

@@ -16,18 +16,7 @@ REASONS = {
 
 
 def take_away(folder: Path) -> dict[int, str]:
-    """Remove the files when the program has ended.
-
-    Parameters
-    ----------
-    folder
-        The measurement folder.
-
-    Returns
-    -------
-    dict
-        Ranks that do not belong to the measurement, each with a key of ``REASONS``.
-    """
+    """Remove the files when the program has ended."""
     ranks: dict[int, str] = {}
     team = folder / ".team"
     if team.is_file() and team.stat().st_size <= _MOST_BYTES:

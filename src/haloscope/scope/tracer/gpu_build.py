@@ -72,21 +72,11 @@ _SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
 
 @dataclass(frozen=True)
 class Cupti:
-    """A CUPTI that can be compiled with.
+    """A CUPTI that can be compiled with."""
 
-    Attributes
-    ----------
-    includes
-        Folders of headers: CUPTI's own first, then that of ``cuda.h``.
-    library
-        Its library.
-    version
-        The number that its header gives.
-    """
-
-    includes: tuple[Path, ...]
-    library: Path
-    version: int
+    includes: tuple[Path, ...]  # Folders of headers: CUPTI's own first, then that of ``cuda.h``
+    library: Path  # Its library
+    version: int  # The number that its header gives
 
     @property
     def major(self) -> int:
@@ -166,20 +156,11 @@ def _driver_version() -> int:
 def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
     """Find the CUPTI to measure GPUs with.
 
-    ``HALOSCOPE_CUPTI`` names a folder with ``include`` and ``lib``. Otherwise the wheels of this
-    Python and the places of CUDA's toolkit are looked at, and of several the one for the CUDA of
-    this machine's driver is taken.
-
-    Parameters
-    ----------
-    environment
-        Variables to go by; this process's own by default.
-
-    Raises
-    ------
-    MachineError
-        The folder in ``HALOSCOPE_CUPTI`` has none.
+    `environment`: variables to go by; this process's own by default.
     """
+    # ``HALOSCOPE_CUPTI`` names a folder with ``include`` and ``lib``. Otherwise the wheels of this
+    # Python and the places of CUDA's toolkit are looked at, and of several the one for the CUDA of
+    # this machine's driver is taken.
     variables = os.environ if environment is None else environment
     named = variables.get(_NAMED_BY_USER)
     if named:
@@ -198,13 +179,7 @@ def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
 
 
 def role_of_call(name: str) -> tuple[str, bool] | None:
-    """What a function of CUDA does: its role, and whether it starts work; None where it is left out.
-
-    Parameters
-    ----------
-    name
-        As CUPTI's headers have it, such as ``cuMemcpyDtoHAsync_v2_ptsz``.
-    """
+    """What a function of CUDA does: its role, and whether it starts work; None where it is left out."""
     plain = _SUFFIX.sub("", name)
     for pattern, role, starts in _ROLES:
         if re.fullmatch(pattern, plain):
@@ -235,15 +210,7 @@ def _getters(name: str, body: str) -> tuple[str, str, str]:
 
 
 def call_tables(driver: str, runtime: str, parameters: str) -> str:
-    """Write the C tables of the calls that are looked at.
-
-    Parameters
-    ----------
-    driver, runtime
-        Text of the headers that number the functions of CUDA's driver and runtime.
-    parameters
-        Text of the header that has the structures of the driver's parameters.
-    """
+    """Write the C tables of the calls that are looked at."""
     bodies = {
         name: body
         for body, name in re.findall(
@@ -349,19 +316,9 @@ def gpu_library(environment: Mapping[str, str] | None = None, cache: Cache | Non
 
     Without CUPTI it records the ranges of NVTX, and says in programs that use a GPU that there is
     none.
-
-    Parameters
-    ----------
-    environment
-        Variables to go by; this process's own by default.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Raises
-    ------
-    MachineError
-        There is no compiler, the cache cannot be used, or ``HALOSCOPE_CUPTI`` is wrong.
     """
+    # `environment`: variables to go by; this process's own by default.
+    # `cache`: where compiled files are kept; the user's own by default.
     cupti = find_cupti(environment)
     if cupti is None:
         return _without_cupti(_INSTALL, cache)
@@ -380,19 +337,9 @@ def gpu_environment(
 
     They are of use beside those of :func:`haloscope.scope.measure.environment` only. A variable
     that names another library stays as it is: another tool measures then.
-
-    Parameters
-    ----------
-    base
-        The environment as it is; this process's own by default.
-    cache
-        Where compiled files are kept; the user's own by default.
-
-    Raises
-    ------
-    MachineError
-        As :func:`gpu_library`.
     """
+    # `base`: the environment as it is; this process's own by default.
+    # `cache`: where compiled files are kept; the user's own by default.
     variables = os.environ if base is None else base
     library = str(gpu_library(variables, cache))
     # It is this one where a measured command starts ranks that are measured.

@@ -20,16 +20,6 @@ def settle(folder: Path) -> list[str]:
 
     Where no rank has written anything, the process with most events becomes rank 0 of 1, which is
     what a program without MPI is. Everything else stays as it is.
-
-    Parameters
-    ----------
-    folder
-        The measurement folder.
-
-    Returns
-    -------
-    list of str
-        A line for each process that stays without a rank.
     """
     processes = {
         match[1]: path

@@ -353,27 +353,14 @@ _INIT_BEFORE_4 = ("Send_init", "Bsend_init", "Ssend_init", "Rsend_init", "Recv_i
 
 @dataclass(frozen=True)
 class Function:
-    """An MPI function.
+    """An MPI function."""
 
-    Attributes
-    ----------
-    name
-        Without ``MPI_``.
-    role
-        Of its region.
-    rule
-        What its wrapper does, with the words that follow the rule's name in the table.
-    arguments
-        Names and C declarations, in order.
-    shown
-        Name of its region: large-count forms and plain ones are one region.
-    """
-
-    name: str
-    role: str
+    name: str  # Without ``MPI_``
+    role: str  # Of its region
+    # What its wrapper does, with the words that follow the rule's name in the table.
     rule: tuple[str, ...]
-    arguments: tuple[tuple[str, str], ...]
-    shown: str
+    arguments: tuple[tuple[str, str], ...]  # Names and C declarations, in order
+    shown: str  # Name of its region: large-count forms and plain ones are one region
 
     @property
     def everywhere(self) -> bool:

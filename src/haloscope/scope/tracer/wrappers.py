@@ -326,13 +326,7 @@ def _wrapper(function: Function, index: int) -> str:
 
 
 def wrappers(declared: Collection[str] | None) -> str:
-    """C source of the wrappers of an MPI.
-
-    Parameters
-    ----------
-    declared
-        Names of the functions that its mpi.h declares, such as ``PMPI_Send``; None for all.
-    """
+    """C source of the wrappers of an MPI."""
     chosen = [
         function
         for function in functions()

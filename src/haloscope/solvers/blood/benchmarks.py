@@ -29,12 +29,10 @@ _LAW = MembraneLaw(0.01, "skalak", 10.0, 1e-3, "reference", 0.01, 0.01)
 
 
 def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
-    """Steps of the fluid alone, dense and in a tube, and what cells need in a step.
-
-    Bytes a point and step: populations read and written, and in steps that need them where
-    neighbours lie. Bytes a vertex: its positions, velocities and forces, read or
-    written once; what it reads and writes of the fluid stays in caches.
-    """
+    """Steps of the fluid alone, dense and in a tube, and what cells need in a step."""
+    # Bytes a point and step: populations read and written, and in steps that need them where
+    # neighbours lie. Bytes a vertex: its positions, velocities and forces, read or written once;
+    # what it reads and writes of the fluid stays in caches.
     for along in sizes or _SIZES[device.kind]:
         yield _fluid(device, "fluid, dense", f"{along}^3", _dense(along))
         part = _in_tube(along)

@@ -466,16 +466,7 @@ def estimate(case: BloodCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
     Two buffers of populations are counted where the case asks for them.
-
-    Returns
-    -------
-    dict
-        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
-
-    Raises
-    ------
-    InputError
-        A surface is so large that its unit must be wrong.
+    Returns: ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
     """
     table = case.blood
     points = table.vessel.points(table.spacing) + _points_before_inlets(table)
@@ -490,13 +481,7 @@ def estimate(case: BloodCase) -> dict[str, float]:
 
 
 def check_ranks(case: BloodCase, ranks: int) -> Any:
-    """Refuse more ranks than the vessel has room for.
-
-    Raises
-    ------
-    InputError
-        A rank would have fewer layers of points than are exchanged.
-    """
+    """Refuse more ranks than the vessel has room for."""
     table = case.blood
     points = table.vessel.points(table.spacing)
     least = (4 * table.halo) ** 3

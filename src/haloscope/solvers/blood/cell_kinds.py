@@ -85,14 +85,7 @@ def on_cores(device: Device) -> Device:
 def lumen_of(lattice: Lattice, reach: float, *, clear: int = 0) -> Lumen:
     """The vessel as packing sees it, in um.
 
-    Parameters
-    ----------
-    lattice
-        Its points.
-    reach
-        To how far from walls distances are known, in um.
-    clear
-        Layers of points before openings that do not count as inside.
+    `reach`: to how far from walls distances are known, in um.
     """
     inside = np.zeros(math.prod(lattice.shape), bool)
     inside[lattice.runs.numbers()] = True
@@ -124,11 +117,6 @@ def starting_cells(
     """Where cells start, in um, ordered by kind; the same on every rank; all ranks call this.
 
     `fed`: others come in later, so that there may be less than one of a kind.
-
-    Raises
-    ------
-    InputError
-        Cells do not fit, overlap each other or walls; the same on every rank.
     """
     rows, fault = np.zeros((0, 8)), ""
     if world.is_root:

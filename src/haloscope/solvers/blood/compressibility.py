@@ -37,24 +37,12 @@ _CROSSINGS = 10.0
 
 @dataclass(frozen=True)
 class PressureFall:
-    """A difference of pressures within a vessel.
+    """A difference of pressures within a vessel."""
 
-    Attributes
-    ----------
-    pascals
-        In Pa.
-    cause
-        In words.
-    remedy
-        What lowers it, for :func:`shorter_step_or`.
-    certain
-        Whether it is at least as large; else an estimate that may be too large.
-    """
-
-    pascals: float
-    cause: str
-    remedy: str
-    certain: bool = True
+    pascals: float  # In Pa
+    cause: str  # In words
+    remedy: str  # What lowers it, for :func:`shorter_step_or`
+    certain: bool = True  # Whether it is at least as large; else an estimate that may be too large
 
 
 @dataclass(frozen=True)
@@ -88,12 +76,7 @@ def density_change(table: BloodTable, pascals: float) -> float:
 def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[PressureFall]:
     """Estimate the falls in pressure of a case before it runs, without the part of cells.
 
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    until
-        Time in s up to which signals count with their largest value.
+    `until`: time in s up to which signals count with their largest value.
     """
     falls = []
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
@@ -116,13 +99,7 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
 
 
 def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str]:
-    """Lines on falls in pressure that change the density noticeably.
-
-    Raises
-    ------
-    InputError
-        A change that is certain is above 10 %.
-    """
+    """Lines on falls in pressure that change the density noticeably."""
     lines = []
     for fall in falls:
         change = density_change(table, fall.pascals)
@@ -144,13 +121,7 @@ def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str
 
 
 def require_small_range(density: DensityRange, step: int, lattice: Lattice) -> None:
-    """Refuse to go on with a flow whose density varies by more than 10 %, once waves of the start have gone.
-
-    Raises
-    ------
-    SolutionError
-        Says how far the density varies.
-    """
+    """Refuse to go on with a flow whose density varies by more than 10 %, once waves of the start have gone."""
     crossing = max(lattice.shape) / SOUND_SPEED
     if step < _CROSSINGS * crossing or not density.change > REFUSED_CHANGE:
         return

@@ -35,15 +35,7 @@ _ROUNDING = {8: 1e-9, 4: 1e-6, 2: 1e-4}
 
 
 def derived_numbers(table: BloodTable, vessel: Vessel, found: Scales) -> list[DerivedNumber]:
-    """Lattice, size of the vessel, and the flow that is expected.
-
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    found
-        Of its flow.
-    """
+    """Lattice, size of the vessel, and the flow that is expected."""
     units = table.units
     numbers = [
         DerivedNumber("spacing", table.spacing_um, "um"),
@@ -147,15 +139,7 @@ def becomes_steady(table: BloodTable, vessel: Vessel) -> bool:
 
 
 def time_step_limit(table: BloodTable, found: Scales) -> str:
-    """The time step, what sets it, and the part of the case that limits a longer one.
-
-    Parameters
-    ----------
-    table
-        The case's.
-    found
-        Of its flow.
-    """
+    """The time step, what sets it, and the part of the case that limits a longer one."""
     units = table.units
     step = units.time_step
     by = "blood.time_step_us"

@@ -19,27 +19,12 @@ _COMING_UP = 100
 class Drive:
     """Sets the factors of a step where they have changed.
 
-    Pressures of openings come up from those of the fluid at the start. A jump there would set off momentum
-    that changes its sign from point to point and from step to step, which halfway walls keep for ever.
-
-    Parameters
-    ----------
-    table
-        The case's.
-    openings
-        In the order of the fluid's.
-    fluid
-        Is told.
-    starting
-        Pressures in Pa at the openings at the start.
-    set_by_feeders
-        Names of openings whose velocities feeders set, factors and all.
-
-    Attributes
-    ----------
-    steady
-        Whether all factors are the same in all steps from the one on that was set last.
+    `starting`: pressures in Pa at the openings at the start.
     """
+
+    # Pressures of openings come up from those of the fluid at the start. A jump there would set off
+    # momentum that changes its sign from point to point and from step to step, which halfway walls
+    # keep for ever.
 
     def __init__(
         self,
@@ -62,6 +47,7 @@ class Drive:
             for each, signal, start in zip(openings, self._signals, starting, strict=True)
         )
         self._until = _COMING_UP if any(jumps) else 0
+        # Whether all factors are the same in all steps from the one on that was set last.
         self.steady = self._unchanging and not self._until
 
     def set(self, step: int) -> None:

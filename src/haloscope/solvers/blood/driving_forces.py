@@ -22,12 +22,7 @@ def hydrostatic_pressures(
 ) -> list[tuple[str, float]]:
     """Pressures in Pa that the gradient only builds up, along each axis on which the vessel is closed.
 
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    until
-        Time in s up to which the drive counts with its largest value.
+    `until`: time in s up to which the drive counts with its largest value.
     """
     factor = table.drive_signal().largest(until)
     low, high = vessel.lattice.bounds
@@ -52,12 +47,7 @@ def driving_gradient(table: BloodTable, vessel: Vessel) -> tuple[float, ...]:
 def on_driving_forces(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
     """Lines on a flow that nothing drives, and on a vessel that is closed along its gradient.
 
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    until
-        Time in s up to which signals count with their largest value.
+    `until`: time in s up to which signals count with their largest value.
     """
     lines = [
         f"the vessel is closed along {axis}: the component of blood.pressure_gradient_pa_m along {axis} drives "

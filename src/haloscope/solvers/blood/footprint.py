@@ -25,12 +25,10 @@ _TILES_A_VERTEX = 8
 
 
 def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
-    """Bytes of a lattice point beside its populations.
-
-    Which neighbours it has; with cells the fluid's force and velocity, a table of points to couple them
-    and another one, with steps along rows, to find what is inside; for repulsion bins, and a table,
-    distances and flags of what is near walls.
-    """
+    """Bytes of a lattice point beside its populations."""
+    # Which neighbours it has; with cells the fluid's force and velocity, a table of points to
+    # couple them and another one, with steps along rows, to find what is inside; for repulsion
+    # bins, and a table, distances and flags of what is near walls.
     found = _INDEX
     if with_cells:
         found += 2 * _MOVED + _INDEX + 2 * _INDEX
@@ -42,19 +40,7 @@ def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
 def bytes_a_vertex(
     *, repulsion: bool, viscous: bool = False, near: float = 0.0, room: float = ROOM
 ) -> float:
-    """Bytes of a vertex.
-
-    Parameters
-    ----------
-    repulsion
-        Whether cells repel each other.
-    viscous
-        Whether the membrane is.
-    near
-        Vertices of other cells that its list holds, on average; see :func:`near_vertices`.
-    room
-        Cells that there is room for, over those that are there.
-    """
+    """Bytes of a vertex."""
     # Positions, velocities now and before, and forces; where it was in single precision, and tiles that it is near.
     found = 4 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
     if viscous:
@@ -69,14 +55,6 @@ def bytes_a_vertex(
 
 
 def near_vertices(vertices: int, volume: float, reach: float) -> float:
-    """Vertices of other cells that are near one in a crowd, about.
-
-    Parameters
-    ----------
-    vertices, volume
-        Of a cell.
-    reach
-        Distance within which others count, in the unit of length of the volume.
-    """
+    """Vertices of other cells that are near one in a crowd, about."""
     least_area = math.cbrt(36 * math.pi * volume**2)
     return _FACING * math.pi * reach**2 * vertices / least_area

@@ -33,35 +33,7 @@ _POINTS_A_VERTEX = 10
 class Medium:
     """A rank's part of a lattice full of fluid, and of the cells in it.
 
-    Parameters
-    ----------
-    case
-        What both are like.
-    device, world
-        Where to compute, and the ranks.
-    lattice
-        All points.
-    cells
-        Where cells start, in um; None: there are none.
-    openings
-        Of a part of the lattice.
-    walls
-        Links of a part to walls that are not at rest halfway.
-    distances
-        Of a part's points from walls, of which those within so many spacings are of interest.
-    tell
-        Is told what users may want to know.
-
-    Attributes
-    ----------
-    lattice, boxes, part, region
-        The points, how ranks share them, this rank's, and the cuboid in which they lie.
-    fluid, flow
-        Its populations, and what goes between ranks.
-    suspension
-        Its cells; None: there are none.
-    stepping
-        What takes the steps of both.
+    `cells`: where cells start, in um; None: there are none.
     """
 
     def __init__(
@@ -78,6 +50,7 @@ class Medium:
         tell: Callable[[str], None],
     ) -> None:
         table, machine = case.blood, case.machine
+        # The points, how ranks share them, this rank's, and the cuboid in which they lie.
         self.lattice, self._table, self._device, self._world = lattice, table, device, world
         work = None if cells is None else self._work_of(cells)
         # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
@@ -97,6 +70,7 @@ class Medium:
             bytes_beside_populations(table, lattice.count) / world.size,
             links=links is not None,
         )
+        # Its populations, and what goes between ranks.
         self.fluid = Fluid(
             device,
             part,
@@ -128,7 +102,9 @@ class Medium:
             tell=tell,
         )
         self.region = Region(lattice.shape, lattice.periodic, self.boxes)
+        # Its cells; None: there are none.
         self.suspension = None if cells is None else self._suspend(cells, distances)
+        # What takes the steps of both.
         self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
 
     @property

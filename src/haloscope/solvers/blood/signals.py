@@ -27,21 +27,11 @@ _LONG = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """A factor over time.
+    """A factor over time."""
 
-    Attributes
-    ----------
-    key
-        Of the case, for messages.
-    source
-        An expression of t, or a table over t, in s.
-    period
-        In s: the time after which it begins again; None: it does not.
-    """
-
-    key: str
-    source: Expression | Table
-    period: float | None = None
+    key: str  # Of the case, for messages
+    source: Expression | Table  # An expression of t, or a table over t, in s
+    period: float | None = None  # In s: the time after which it begins again; None: it does not
 
     @property
     def steady(self) -> bool:
@@ -49,13 +39,7 @@ class Signal:
         return isinstance(self.source, Expression) and "t" not in self.source.uses
 
     def __call__(self, t: float) -> float:
-        """Value at a time in s.
-
-        Raises
-        ------
-        InputError
-            It is not finite there.
-        """
+        """Value at a time in s."""
         if self.period is not None:
             t %= self.period
         if isinstance(self.source, Expression):
@@ -111,13 +95,7 @@ def is_table(given: str | float) -> bool:
 
 
 def read_table(given: str, key: str) -> Table:
-    """Read a table of two columns.
-
-    Raises
-    ------
-    InputError
-        Names the key, and what is wrong with the file.
-    """
+    """Read a table of two columns."""
     try:
         return Table.from_csv(Path(given.strip()))
     except InputError as error:
@@ -125,13 +103,7 @@ def read_table(given: str, key: str) -> Table:
 
 
 def read_signal(given: str | float, key: str, period: float | None = None) -> Signal:
-    """Read a number, an expression of t, or the path of a table of t.
-
-    Raises
-    ------
-    InputError
-        It is none of these, or the table ends before the period does.
-    """
+    """Read a number, an expression of t, or the path of a table of t."""
     if not is_table(given):
         return Signal(key, parse_quantity_or_expression(given, key, ("t",)), period)
     table = read_table(str(given), key)

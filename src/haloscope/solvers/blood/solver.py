@@ -88,20 +88,7 @@ _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
 
 
 class BloodSolver:
-    """One rank's part of a blood case.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    device, world
-        Where to compute, and the ranks.
-
-    Raises
-    ------
-    InputError
-        The vessel, an opening, a name or an expression is wrong.
-    """
+    """One rank's part of a blood case."""
 
     name = "blood"
     followed = Followed(

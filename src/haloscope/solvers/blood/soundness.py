@@ -69,24 +69,12 @@ _MOST_LATE = 0.1
 
 @dataclass(frozen=True)
 class Scales:
-    """What is known of a flow before it is computed.
+    """What is known of a flow before it is computed."""
 
-    Attributes
-    ----------
-    speed
-        Largest, in m/s; 0 where nothing drives the flow.
-    width
-        Across the vessel, in m; infinite between no walls.
-    shear
-        Rate in 1/s.
-    falls
-        Falls in pressure.
-    """
-
-    speed: float
-    width: float
-    shear: float
-    falls: tuple[PressureFall, ...] = ()
+    speed: float  # Largest, in m/s; 0 where nothing drives the flow
+    width: float  # Across the vessel, in m; infinite between no walls
+    shear: float  # Rate in 1/s
+    falls: tuple[PressureFall, ...] = ()  # Falls in pressure
 
 
 def check_mach(
@@ -94,21 +82,8 @@ def check_mach(
 ) -> float:
     """Mach number of a speed in m/s on the lattice.
 
-    Parameters
-    ----------
-    table
-        The case's.
-    speed
-        In m/s.
-    what
-        Has it; messages begin with this.
-    given, reached
-        Where the case gives another speed in m/s: that, and where it comes to this one.
-
-    Raises
-    ------
-    InputError
-        It is beyond what the method bears; says how short a step, or how slow a flow, is sound.
+    `speed`: in m/s; `given`, `reached`: where the case gives another speed in m/s: that, and where
+    it comes to this one.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if mach > REFUSED_MACH:
@@ -124,13 +99,7 @@ def check_mach(
 
 
 def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
-    """See that a pressure in Pa changes the density of the lattice by a small share of it.
-
-    Raises
-    ------
-    InputError
-        It is beyond what the method bears; says how short a step, or how low a pressure, is sound.
-    """
+    """See that a pressure in Pa changes the density of the lattice by a small share of it."""
     change = density_change(table, pressure)
     if change > REFUSED_CHANGE:
         share = SOUND_CHANGE / change
@@ -145,17 +114,7 @@ def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
 def require_bearable(table: BloodTable, speed: float) -> None:
     """See that a flow that has come about is not beyond what the method bears.
 
-    Parameters
-    ----------
-    table
-        The case's.
-    speed
-        Largest, in m/s; one that is not finite is left to others.
-
-    Raises
-    ------
-    SolutionError
-        Says how fast it has become.
+    `speed`: largest, in m/s; one that is not finite is left to others.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if math.isfinite(mach) and mach > REFUSED_MACH:
@@ -168,17 +127,7 @@ def require_bearable(table: BloodTable, speed: float) -> None:
 def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     """Estimate the flow: from inflow, walls that move, and pressure in plasma.
 
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    until
-        Time in s up to which signals count with their largest value.
-
-    Raises
-    ------
-    InputError
-        A speed or a pressure is beyond what the method bears.
+    `until`: time in s up to which signals count with their largest value.
     """
     with _naming_implausible_numbers(table, vessel):
         return _scales(table, vessel, until)
@@ -416,13 +365,7 @@ def stiffness(table: BloodTable, kind: CellsTable) -> float:
 
 
 def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
-    """Relaxation times in steps, and of what they are.
-
-    Raises
-    ------
-    InputError
-        One of another viscosity than that of the fluid is out of range.
-    """
+    """Relaxation times in steps, and of what they are."""
     found = [(table.tau, "")]
     inside = table.inside_tau
     if inside is not None:
@@ -453,19 +396,7 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
 def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
-    Parameters
-    ----------
-    table, vessel
-        The case's.
-    found
-        Of its flow.
-    until
-        When the run ends, in s.
-
-    Raises
-    ------
-    InputError
-        A speed is beyond what the method bears.
+    `until`: when the run ends, in s.
     """
     units = table.units
     # A file's vessel and what goes through it are known only from its run.

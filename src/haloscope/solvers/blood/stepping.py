@@ -11,23 +11,11 @@ MANY = 20
 
 
 class Stepping:
-    """Takes time steps.
+    """Takes time steps."""
 
-    A step is launched piece by piece when what it works on is new: launches are bound then. The next
-    one alike is captured, and those after it are replayed; without cells several at once. A step in which
-    cells are handed over is never captured.
-
-    Parameters
-    ----------
-    device
-        Where to compute.
-    flow
-        The fluid.
-    suspension
-        The cells in it, if there are any.
-    graphs
-        Whether graphs are wanted.
-    """
+    # A step is launched piece by piece when what it works on is new: launches are bound then. The
+    # next one alike is captured, and those after it are replayed; without cells several at once. A
+    # step in which cells are handed over is never captured.
 
     def __init__(
         self, device: Device, flow: Flow, suspension: Suspension | None, *, graphs: bool = True
@@ -41,38 +29,13 @@ class Stepping:
         self._beside, self._counted = False, True
 
     def take(self, at_most: int = 1) -> int:
-        """Advance fluid and cells.
-
-        Parameters
-        ----------
-        at_most
-            Steps between which nothing else is to be done.
-
-        Returns
-        -------
-        int
-            Steps that were taken.
-        """
+        """Advance fluid and cells."""
         count = self.begin(at_most)
         self.end()
         return count
 
     def begin(self, at_most: int = 1, *, beside: bool = False) -> int:
-        """Do what :meth:`take` does but for what :meth:`end` does.
-
-        Parameters
-        ----------
-        at_most
-            As :meth:`take` has it.
-        beside
-            Until :meth:`end` the device may do other things meanwhile, where the step is a graph; nothing
-            may be asked of the flow and the cells.
-
-        Returns
-        -------
-        int
-            Steps that were begun.
-        """
+        """Do what :meth:`take` does but for what :meth:`end` does."""
         if not self._wanted or (self._suspension is not None and self._suspension.due):
             self._flow.step()
             if self._suspension is not None:

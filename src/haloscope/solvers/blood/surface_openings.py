@@ -21,13 +21,7 @@ _FLAT_SHARE = 0.99
 
 
 def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
-    """Lines on openings that cut their vessel obliquely, and on flat groups of a file that are closed.
-
-    Raises
-    ------
-    InputError
-        An opening lies more along its vessel than across it.
-    """
+    """Lines on openings that cut their vessel obliquely, and on flat groups of a file that are closed."""
     surface, shape = vessel.geometry, table.vessel
     if not isinstance(surface, Surface) or not isinstance(shape, SurfaceFile):
         return []

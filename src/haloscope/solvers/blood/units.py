@@ -10,21 +10,11 @@ SOUND_SPEED = 3.0**-0.5
 
 @dataclass(frozen=True)
 class LatticeUnits:
-    """What one lattice unit is in SI units.
+    """What one lattice unit is in SI units."""
 
-    Attributes
-    ----------
-    spacing
-        dx in m.
-    time_step
-        dt in s.
-    density
-        rho in kg/m^3.
-    """
-
-    spacing: float
-    time_step: float
-    density: float
+    spacing: float  # dx in m
+    time_step: float  # dt in s
+    density: float  # rho in kg/m^3
 
     @classmethod
     def from_relaxation_time(
@@ -33,17 +23,7 @@ class LatticeUnits:
         """Units in which a fluid relaxes in `tau` steps.
 
         nu = (tau - 1/2)/3 dx^2/dt (Chapman-Enskog expansion of the lattice Boltzmann equation).
-
-        Parameters
-        ----------
-        spacing
-            dx in m.
-        viscosity
-            Dynamic viscosity in Pa s.
-        density
-            In kg/m^3.
-        tau
-            Relaxation time in steps, above 1/2.
+        `spacing`: dx in m; `viscosity`: dynamic viscosity in Pa s.
         """
         step = (tau - 0.5) / 3.0 * spacing**2 * density / viscosity
         return cls(spacing, step, density)

@@ -22,17 +22,16 @@ _GPU_BEFORE = {"double": 16, "float": 0}  # bytes
 
 
 def choose_axes(blocks: Blocks, dimensions: int, device_kind: str) -> Triple:
-    """Axes in the order in which memory has them: rows, rows of a plane, planes.
-
-    Rows lie along x. Where blocks are cut along x, ghosts would be the ends of rows, values a row
-    apart, and rows shorter than need be; there another axis that is not cut changes places with
-    x: of those the one with most nodes, z where both have as many. It keeps its place where its rows
-    would be shorter than those along x and than 64 nodes between walls. In a box that is thin along x
-    z changes places with it, since planes may be few and not rows.
-
-    On GPUs an axis that alone is cut goes across rows where it can: there each plane has some of the
-    ghosts that an update stores at the neighbours. Where two planes had all of them, a step took 2 % longer.
-    """
+    """Axes in the order in which memory has them: rows, rows of a plane, planes."""
+    # Rows lie along x. Where blocks are cut along x, ghosts would be the ends of rows, values a row
+    # apart, and rows shorter than need be; there another axis that is not cut changes places with
+    # x: of those the one with most nodes, z where both have as many. It keeps its place where its
+    # rows would be shorter than those along x and than 64 nodes between walls. In a box that is
+    # thin along x z changes places with it, since planes may be few and not rows.
+    #
+    # On GPUs an axis that alone is cut goes across rows where it can: there each plane has some of
+    # the ghosts that an update stores at the neighbours. Where two planes had all of them, a step
+    # took 2 % longer.
     if dimensions == 2:
         return (0, 1, 2)
     cut = [axis for axis in range(3) if blocks.parts[axis] > 1]
@@ -55,32 +54,7 @@ def _rows_of(blocks: Blocks) -> int:
 
 
 class BlockNodes:
-    """The nodes of a rank's block.
-
-    Parameters
-    ----------
-    block
-        What the rank owns of the grid.
-    dimensions
-        2 or 3.
-    dtype
-        Type of the values.
-    device_kind
-        ``cpu`` or ``cuda``.
-    axes
-        Axes in the order in which memory has them.
-
-    Attributes
-    ----------
-    field_count
-        How many there are: pressure, velocities, temperature.
-    real
-        What kernels call the type of the values.
-    layout
-        Where values lie.
-    walls
-        Sides of the block that are walls of the box.
-    """
+    """The nodes of a rank's block."""
 
     def __init__(
         self,
@@ -91,22 +65,22 @@ class BlockNodes:
         axes: Triple = (0, 1, 2),
     ) -> None:
         self.block, self.dimensions, self.dtype = block, dimensions, dtype
-        self.field_count = dimensions + 2
+        self.field_count = dimensions + 2  # How many there are: pressure, velocities, temperature
+        # What kernels call the type of the values.
         self.real = "float" if dtype == np.float32 else "double"
-        self.layout = self._plan_layout(device_kind, axes)
+        self.layout = self._plan_layout(device_kind, axes)  # Where values lie
+        # Sides of the block that are walls of the box.
         self.walls = [side for side in block.walls if side.axis < dimensions]
 
     def _plan_layout(self, device_kind: str, axes: Triple) -> Layout:
-        """Where the fields lie: (field, z, y, x) on cores, (z, y, field, x) on GPUs.
-
-        That is where rows lie along x; elsewhere the axes have changed places.
-        On cores each field is a stream that the prefetchers follow; the fields start at different
-        places of a page. On GPUs a tile of a plane touches one or two pages instead of one a
-        field, which is worth 6 %; rows are an odd number of cache lines long so that their starts
-        spread over a page. The first node that is updated lies on a cache line; on GPUs, in double
-        precision, the wall and the ghost before it do: what a wall needs lies together, and rows
-        of tiles begin at whole sectors (4 %).
-        """
+        """Where the fields lie: (field, z, y, x) on cores, (z, y, field, x) on GPUs."""
+        # That is where rows lie along x; elsewhere the axes have changed places. On cores each
+        # field is a stream that the prefetchers follow; the fields start at different places of a
+        # page. On GPUs a tile of a plane touches one or two pages instead of one a field, which is
+        # worth 6 %; rows are an odd number of cache lines long so that their starts spread over a
+        # page. The first node that is updated lies on a cache line; on GPUs, in double precision,
+        # the wall and the ghost before it do: what a wall needs lies together, and rows of tiles
+        # begin at whole sectors (4 %).
         shape = self.block.shape
         cut = {side.axis for side in self.block.neighbours}
         ghosts = [GHOSTS if axis in cut else _WALL_GHOSTS for axis in range(3)]

@@ -305,15 +305,9 @@ class CavityCase(CaseTable):
 
 @dataclass(frozen=True)
 class Flow:
-    """Numbers that follow from a case: grid, material, scales.
+    """Numbers that follow from a case: grid, material, scales."""
 
-    Attributes
-    ----------
-    table
-        The case's keys.
-    """
-
-    table: CavityTable
+    table: CavityTable  # The case's keys
 
     @property
     def nodes(self) -> Triple:
@@ -514,11 +508,8 @@ class Flow:
 def estimate(case: CavityCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
-    Returns
-    -------
-    dict
-        ``memory_bytes`` held on the devices (two copies of the fields, averages) and
-        ``bytes_per_step`` moved at least.
+    Returns: ``memory_bytes`` held on the devices (two copies of the fields, averages) and
+    ``bytes_per_step`` moved at least.
     """
     flow = Flow(case.cavity)
     nx, ny, nz = flow.nodes
@@ -540,11 +531,5 @@ def partition(case: CavityCase, ranks: int) -> Blocks:
 
 
 def check_ranks(case: CavityCase, ranks: int) -> None:
-    """Refuse a number of ranks that the grid cannot be cut for.
-
-    Raises
-    ------
-    InputError
-        Blocks would be too thin, or the decomposition is one for other ranks.
-    """
+    """Refuse a number of ranks that the grid cannot be cut for."""
     partition(case, ranks)

@@ -11,22 +11,7 @@ from haloscope.solvers.cavity.operands import Operands
 
 
 class CentrePressure:
-    """The pressure at the centre node, which one rank owns.
-
-    Parameters
-    ----------
-    grid
-        Nodes of the whole grid along x, y, z.
-    operands
-        The states, and where the pressure is kept for a step to subtract.
-    world
-        The ranks.
-
-    Attributes
-    ----------
-    keep
-        Launches that keep the pressure of each state.
-    """
+    """The pressure at the centre node, which one rank owns."""
 
     def __init__(self, grid: Triple, operands: Operands, world: World) -> None:
         self._operands, self._world = operands, world
@@ -42,6 +27,7 @@ class CentrePressure:
             x, y, z = (c - a for c, a in zip(centre, block.start, strict=True))
             self._place = operands.nodes.index(x, y, z)
         kernel = operands.kernel("keep_reference")
+        # Launches that keep the pressure of each state.
         self.keep = [
             kernel.bind(state, operands.reference, self._place, extent=(1,))
             for state in operands.states

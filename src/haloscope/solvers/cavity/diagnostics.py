@@ -38,22 +38,11 @@ def _trapezoid(values: np.ndarray, axis: int) -> np.ndarray:
 def local_nusselt(flow: Flow, side: Side, layers: np.ndarray) -> np.ndarray:
     """Local Nusselt number on a wall, positive for heat flow from hot to cold.
 
-    Parameters
-    ----------
-    flow
-        The case's scales.
-    side
-        The wall, which has a temperature.
-    layers
-        Temperature on the three nodes next to the wall in K, from the wall inwards along the last
-        axis. The derivative is the one-sided one of second order.
-
-    Returns
-    -------
-    numpy.ndarray
-        -dT/dn L / dT with the inward normal n on a wall that heats the fluid, its negative on a
-        wall that cools it; L is the distance of the hot and the cold wall.
+    `layers`: temperature on the three nodes next to the wall in K, from the wall inwards along the
+    last axis. The derivative is the one-sided one of second order.
     """
+    # Returns: -dT/dn L / dT with the inward normal n on a wall that heats the fluid, its negative
+    # on a wall that cools it; L is the distance of the hot and the cold wall.
     layers = layers.astype("f8")
     slope = -3 * layers[..., 0] + 4 * layers[..., 1] - layers[..., 2]
     gradient = slope / (2 * flow.spacing[side.axis])
@@ -76,14 +65,7 @@ def _wall_layers(solver: CavitySolver, side: Side) -> np.ndarray | None:
 
 
 def wall_nusselt(solver: CavitySolver) -> dict[Side, tuple[float, float]]:
-    """Nusselt numbers of all walls with a temperature; the same on every rank.
-
-    Returns
-    -------
-    dict
-        By wall: the mean over it, and the mean over its line at mid-depth (mid-height on walls
-        across z).
-    """
+    """Nusselt numbers of all walls with a temperature; the same on every rank."""
     flow = solver.flow
     if not flow.is_heated:
         return {}
@@ -179,17 +161,12 @@ def middle(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def measure(solver: CavitySolver) -> dict[str, float]:
-    """Diagnostics of the current state; the same on every rank.
-
-    Returns
-    -------
-    dict
-        ``nusselt_x_low`` and so on: mean over each wall with a temperature; ``nusselt_wall``: that
-        of the (first) hot wall; ``nusselt_midline``: mean over the line on the hot wall in the
-        symmetry plane at mid-depth, which the literature calls mid-plane; ``u_max``, ``v_max``, ``w_max``: largest
-        velocity magnitudes in units of alpha / L (of the lid's speed where a wall moves);
-        ``speed_max``: largest speed of a node in m/s.
-    """
+    """Diagnostics of the current state; the same on every rank."""
+    # Returns: ``nusselt_x_low`` and so on: mean over each wall with a temperature;
+    # ``nusselt_wall``: that of the (first) hot wall; ``nusselt_midline``: mean over the line on the
+    # hot wall in the symmetry plane at mid-depth, which the literature calls mid-plane; ``u_max``,
+    # ``v_max``, ``w_max``: largest velocity magnitudes in units of alpha / L (of the lid's speed
+    # where a wall moves); ``speed_max``: largest speed of a node in m/s.
     flow, world = solver.flow, solver._world
     found: dict[str, float] = {}
     numbers = wall_nusselt(solver)
@@ -286,17 +263,7 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
 
 
 def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bool) -> list[str]:
-    """Lines for people on the main results.
-
-    Parameters
-    ----------
-    flow, found
-        The case, and what :func:`measure` found.
-    begun
-        Whether a step was taken: what was published is told from then on.
-    settled
-        Whether the flow is as steady as the case asks for, as what was published is.
-    """
+    """Lines for people on the main results."""
     lines = []
     numbers = {
         side: found[f"nusselt_{side.name}"] for side in SIDES if f"nusselt_{side.name}" in found

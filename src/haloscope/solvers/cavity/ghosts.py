@@ -21,32 +21,7 @@ _PLANES_TO_HIDE_BEHIND = 128
 
 
 class Ghosts:
-    """The way of a block's ghosts; all ranks make one.
-
-    Parameters
-    ----------
-    machine
-        What the case says about exchanges.
-    operands
-        The states whose ghosts are filled.
-    blocks, world
-        The ranks, and what each owns.
-    tell
-        Is told what users should know.
-
-    Attributes
-    ----------
-    exchange
-        Sends messages; None where no rank has a neighbour.
-    overlap
-        Whether work and messages may overlap.
-    progress
-        Keeps messages going meanwhile; None: nothing, or tests between parts of the interior.
-    direct
-        Where the update fills ghosts itself, without messages; see :meth:`open_direct`.
-    transport
-        What summaries call the way.
-    """
+    """The way of a block's ghosts; all ranks make one."""
 
     def __init__(
         self,
@@ -61,7 +36,9 @@ class Ghosts:
         self._packing = machine.packing
         axes = nodes.layout.axes
         parts = [blocks.parts[axis] for axis in axes]
+        # Whether work and messages may overlap.
         self.overlap = _may_overlap(machine, parts, nodes.dimensions, device.kind)
+        # Sends messages; None where no rank has a neighbour.
         self.exchange = open_halo(
             world,
             device,
@@ -73,13 +50,15 @@ class Ghosts:
             stream=device.side if self.overlap else None,
             tell=tell,
         )
-        self.transport = "none"
+        self.transport = "none"  # What summaries call the way
         if self.exchange is not None:
             self.transport = self.exchange.transport
             self.exchange.prepare(*operands.states)
+        # Keeps messages going meanwhile; None: nothing, or tests between parts of the interior.
         self.progress = None
         if self.exchange and self.overlap and machine.progress == "thread":
             self.progress = ProgressThread(world, self.exchange.progress)
+        # Where the update fills ghosts itself, without messages; see :meth:`open_direct`.
         self.direct: DirectHalo | None = None
         planes = blocks.nodes[axes[2]] // parts[2]
         self._hidden = _hides_messages(parts, planes, nodes.dimensions)

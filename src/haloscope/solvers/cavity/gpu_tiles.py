@@ -9,19 +9,12 @@ from haloscope.solvers.cavity.block_nodes import BlockNodes
 
 
 class Tile(NamedTuple):
-    """What a block of threads computes of a plane.
+    """What a block of threads computes of a plane."""
 
-    Attributes
-    ----------
-    x, y
-        Nodes of a row, and rows.
-    nodes
-        Nodes of a thread, in a row.
-    """
-
+    # Nodes of a row, and rows.
     x: int
     y: int
-    nodes: int
+    nodes: int  # Nodes of a thread, in a row
 
     @property
     def threads(self) -> Triple:
@@ -89,17 +82,7 @@ def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
 
 
 def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
-    """The tiles with which a box takes less time, as measured; see docs/performance/cavity.md.
-
-    Parameters
-    ----------
-    shape
-        Nodes of a row of the box, rows of a plane, and planes.
-    real
-        Type of the values.
-    multiprocessors
-        Of the GPU.
-    """
+    """The tiles with which a box takes less time, as measured; see docs/performance/cavity.md."""
     large = LARGE_TILES[real]
     across = large.across(shape)
     planes = across[0] * across[1] * shape[2] / multiprocessors
@@ -108,24 +91,12 @@ def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
 
 
 class Marches(NamedTuple):
-    """How tiles of a box go through its planes; see `columns` in cavity_gpu.hpp.
+    """How tiles of a box go through its planes; see `columns` in cavity_gpu.hpp."""
 
-    Attributes
-    ----------
-    tiles
-        How many there are.
-    planes
-        Planes of the box.
-    whole
-        Tiles, the first ones, that go through all planes in one march.
-    chunk
-        Most planes of a march of the others.
-    """
-
-    tiles: int
-    planes: int
-    whole: int
-    chunk: int
+    tiles: int  # How many there are
+    planes: int  # Planes of the box
+    whole: int  # Tiles, the first ones, that go through all planes in one march
+    chunk: int  # Most planes of a march of the others
 
     @property
     def shares(self) -> int:
@@ -167,13 +138,11 @@ class Marches(NamedTuple):
 
 
 def plan_marches(shape: Triple, tile: Tile, multiprocessors: int) -> Marches:
-    """Marches with which the tiled kernel takes least time.
-
-    A multiprocessor takes one column after the other. It reads a few planes before its first
-    result, hence the planes that are added to each. Where a few tiles more than multiprocessors
-    would make some of these go twice, the tiles beyond are cut into more marches than the first ones:
-    4 to 8 % of a step from 360^3 to 384^3 nodes on an H100.
-    """
+    """Marches with which the tiled kernel takes least time."""
+    # A multiprocessor takes one column after the other. It reads a few planes before its first
+    # result, hence the planes that are added to each. Where a few tiles more than multiprocessors
+    # would make some of these go twice, the tiles beyond are cut into more marches than the first
+    # ones: 4 to 8 % of a step from 360^3 to 384^3 nodes on an H100.
     nz = shape[2]
     across = tile.across(shape)
     tiles = across[0] * across[1]

@@ -25,17 +25,10 @@ Given = float | str
 
 @dataclass(frozen=True)
 class WallRange:
-    """Temperatures of one wall in K.
+    """Temperatures of one wall in K."""
 
-    Attributes
-    ----------
-    side
-        The wall.
-    lowest, mean, highest
-        Of its temperature over the wall.
-    """
-
-    side: Side
+    side: Side  # The wall
+    # Of its temperature over the wall.
     lowest: float
     mean: float
     highest: float
@@ -88,21 +81,8 @@ def require_consistent(
 ) -> None:
     """Refuse wall temperatures that contradict each other or the Rayleigh number.
 
-    Parameters
-    ----------
-    temperatures
-        As the case has them, by wall.
-    ranges
-        Of the walls in kelvin.
-    rayleigh, difference
-        cavity.rayleigh and cavity.temperature_difference; None where not set.
-    hot_and_cold
-        Temperatures of walls named "hot" and "cold" in K.
-
-    Raises
-    ------
-    ValueError
-        They contradict each other; names the keys.
+    `ranges`: of the walls in kelvin; `hot_and_cold`: temperatures of walls named "hot" and "cold"
+    in K.
     """
     hot, cold = named_walls(temperatures, "hot"), named_walls(temperatures, "cold")
     kelvin = kelvin_walls(temperatures)

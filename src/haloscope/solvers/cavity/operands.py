@@ -15,33 +15,17 @@ from haloscope.solvers.cavity.physics import PHYSICS, SOURCE, kernel_constants, 
 
 @dataclass(frozen=True)
 class Operands:
-    """What kernels are compiled with, and what they are handed.
+    """What kernels are compiled with, and what they are handed."""
 
-    Attributes
-    ----------
-    device, nodes
-        Where values lie.
-    constants
-        Compile-time constants of cavity.cpp.
-    states
-        Two arrays of all fields; a step reads one and writes the other.
-    values
-        Those of struct Physics, by name.
-    physics
-        The same as kernels take them.
-    step_size
-        The global time step in s, one value on the device.
-    reference
-        Pressure at the centre in Pa, which a step may subtract; one value on the device.
-    """
-
+    # Where values lie.
     device: Device
     nodes: BlockNodes
-    constants: Constants
-    states: tuple[Array, Array]
-    values: dict[str, float]
-    physics: ByValue
-    step_size: Array
+    constants: Constants  # Compile-time constants of cavity.cpp
+    states: tuple[Array, Array]  # Two arrays of all fields; a step reads one and writes the other
+    values: dict[str, float]  # Those of struct Physics, by name
+    physics: ByValue  # The same as kernels take them
+    step_size: Array  # The global time step in s, one value on the device
+    # Pressure at the centre in Pa, which a step may subtract; one value on the device.
     reference: Array
 
     def kernel(self, name: str, others: Constants | None = None) -> Kernel:

@@ -24,19 +24,7 @@ LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 def kernel_constants(
     flow: Flow, device_kind: str, axes: Triple = (0, 1, 2), cut: Collection[int] = ()
 ) -> dict[str, int | float | str]:
-    """Compile-time constants of cavity.cpp for a case.
-
-    Parameters
-    ----------
-    flow
-        The case.
-    device_kind
-        As devices have it.
-    axes
-        As memory has them: along rows, across them, and from plane to plane.
-    cut
-        Axes along which the block has neighbours.
-    """
+    """Compile-time constants of cavity.cpp for a case."""
     table = flow.table
     active = [g != 0 and table.expansion > 0 for g in table.gravity]
     real = "float" if table.precision == "single" else "double"

@@ -53,20 +53,7 @@ _TIME_STEP = Region("time step")
 
 
 class CavitySolver:
-    """One rank's part of a cavity case.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    device, world
-        Where to compute, and the ranks.
-
-    Raises
-    ------
-    InputError
-        The grid is too thin for the ranks, or an expression gives values that are not finite.
-    """
+    """One rank's part of a cavity case."""
 
     name = "cavity"
     time = None
@@ -220,12 +207,10 @@ class CavitySolver:
                 self._set_time_step()
 
     def follow(self) -> dict[str, float]:
-        """Root mean square of each field's change in the last step, made dimensionless.
-
-        The change is divided by the smallest time step of the grid and multiplied by L / V_ref;
-        pressure is taken relative to the centre and scaled by rho V_ref^2, velocities by V_ref,
-        temperature by the temperature difference (1 K where there is none).
-        """
+        """Root mean square of each field's change in the last step, made dimensionless."""
+        # The change is divided by the smallest time step of the grid and multiplied by L / V_ref;
+        # pressure is taken relative to the centre and scaled by rho V_ref^2, velocities by V_ref,
+        # temperature by the temperature difference (1 K where there is none).
         fresh, old, current = self.stepping.state, self.stepping.before, self.stepping.current
         speed = self.flow.reference_velocity
         scales = {"p": self.flow.table.density * speed**2, "u": speed, "v": speed, "w": speed}

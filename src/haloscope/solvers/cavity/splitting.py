@@ -15,22 +15,7 @@ _PORTIONS = 8
 def split(
     nodes: BlockNodes, device_kind: str, *, tested: bool
 ) -> tuple[list[NodeBox], list[NodeBox]]:
-    """Boxes of the nodes that a step updates.
-
-    Parameters
-    ----------
-    nodes
-        Those of the block.
-    device_kind
-        ``cpu`` or ``cuda``.
-    tested
-        Whether cores test messages between parts of the interior.
-
-    Returns
-    -------
-    boundary, interior
-        Next to cuts, and the rest.
-    """
+    """Boxes of the nodes that a step updates."""
     start, stop = nodes.updated()
     shells: list[NodeBox] = []
     low, high = list(start), list(stop)

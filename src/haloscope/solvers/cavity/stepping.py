@@ -25,28 +25,7 @@ _WALLS = Region("walls")
 
 
 class Stepping:
-    """Takes steps from one of two states to the other.
-
-    Parameters
-    ----------
-    flow, machine
-        What the case says of the flow and of the machine.
-    operands
-        The states.
-    ghosts, updates, centre, walls
-        The parts of a step.
-
-    Attributes
-    ----------
-    current
-        Number of the present state.
-    boundary, interior
-        Launches of a step, by the state that they read: of nodes that neighbours wait for, and of
-        the others.
-    twice
-        Launches of two steps in one pass, by the state that they read; empty where steps are
-        taken one by one.
-    """
+    """Takes steps from one of two states to the other."""
 
     def __init__(
         self,
@@ -64,13 +43,17 @@ class Stepping:
         self._ghosts, self._exchange = ghosts, ghosts.exchange
         self._centre, self._walls = centre, walls
         self._rescaled = flow.table.rescale_pressure == "step"
-        self.current = 0
+        self.current = 0  # Number of the present state
         shells, inside = self._split()
         side, direct = self._device.side, ghosts.direct
         pairs = [updates.bind(*box, stream=side) for box in shells]
+        # Launches of a step, by the state that they read: of nodes that neighbours wait for, and of
+        # the others.
         self.boundary = [[pair[turn] for pair in pairs] for turn in range(2)]
         pairs = [updates.bind(*box, direct=direct) for box in inside]
         self.interior = [[pair[turn] for pair in pairs] for turn in range(2)]
+        # Launches of two steps in one pass, by the state that they read; empty where steps are
+        # taken one by one.
         self.twice = two_steps.bind(flow, operands) if self._exchange is None else []
         self._graphs: dict[tuple[int, int], Graph] = {}
 

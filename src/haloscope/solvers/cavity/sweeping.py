@@ -53,12 +53,10 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
 
 
 def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
-    """Put the grid and the blocks for a rank count into the data of a case.
-
-    The grid grows as in Table 1 of Xue and Roy (type 1: the axes double in turn, the slowest
-    first) or as in their Table 2 (type 2: each axis by the blocks along it), and the size with
-    it, so that nodes keep their distance.
-    """
+    """Put the grid and the blocks for a rank count into the data of a case."""
+    # The grid grows as in Table 1 of Xue and Roy (type 1: the axes double in turn, the slowest
+    # first) or as in their Table 2 (type 2: each axis by the blocks along it), and the size with
+    # it, so that nodes keep their distance.
     machine = data["machine"]
     machine["decomposition"] = "auto"
     case = _checked(data)

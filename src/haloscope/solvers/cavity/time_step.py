@@ -13,24 +13,11 @@ _GPU_PARTS = 1 << 18
 
 
 class TimeStep:
-    """The time step that all nodes have in common.
-
-    Parameters
-    ----------
-    operands
-        The two states, and where the step's size goes.
-    world
-        The ranks.
-
-    Attributes
-    ----------
-    dt
-        The size that steps take, in s; 0 where each node has its own.
-    """
+    """The time step that all nodes have in common."""
 
     def __init__(self, operands: Operands, world: World) -> None:
         self._operands, self._world = operands, world
-        self.dt = 0.0
+        self.dt = 0.0  # The size that steps take, in s; 0 where each node has its own
         device, nodes = operands.device, operands.nodes
         wave = operands.kernel("fastest_wave")
         start, stop = nodes.updated()

@@ -19,15 +19,7 @@ _SECTOR = 32  # bytes of a GPU's memory that are written as one
 
 
 class Updates:
-    """Binds the update of boxes.
-
-    Parameters
-    ----------
-    operands
-        What is read and written.
-    packing
-        Directions in which ghosts are packed, as the case says.
-    """
+    """Binds the update of boxes."""
 
     def __init__(self, operands: Operands, packing: str) -> None:
         self._operands = operands
@@ -51,17 +43,7 @@ class Updates:
     def bind(
         self, start: Triple, stop: Triple, *, direct: DirectHalo | None = None, stream: Any = None
     ) -> list[Launch]:
-        """The update of a box, from the first state to the second and back.
-
-        Parameters
-        ----------
-        start, stop
-            First node of the box and the one after its last, in the block's numbers.
-        direct
-            Neighbours' ghosts that the update fills itself.
-        stream
-            Where it runs on a GPU; None: the main one.
-        """
+        """The update of a box, from the first state to the second and back."""
         operands = self._operands
         device, nodes, states = operands.device, operands.nodes, operands.states
         shape = nodes.box(start, stop)
@@ -144,12 +126,11 @@ class Updates:
         return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
 
     def _fills(self, start: Triple, stop: Triple, tile: gpu_tiles.Tile) -> tuple[int, int]:
-        """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp.
-
-        They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
-        inside of the block they are other nodes, and ghosts that travel unpacked may come earlier.
-        It pays where rows end within a sector, in double precision: 10 %. Elsewhere it costs 2 to 5.
-        """
+        """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp."""
+        # They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
+        # inside of the block they are other nodes, and ghosts that travel unpacked may come
+        # earlier. It pays where rows end within a sector, in double precision: 10 %. Elsewhere it
+        # costs 2 to 5.
         nodes = self._operands.nodes
         sector = _SECTOR // nodes.dtype.itemsize
         low, high = nodes.index(*start) % sector, -nodes.index(*stop) % sector

@@ -15,23 +15,11 @@ _WARP = 32
 
 
 class Walls:
-    """The walls that a rank's block has a part of.
-
-    Parameters
-    ----------
-    flow
-        The case's walls.
-    operands
-        The two states that they belong to.
-
-    Attributes
-    ----------
-    launches
-        Give the walls of each state the values that its inner nodes imply.
-    """
+    """The walls that a rank's block has a part of."""
 
     def __init__(self, flow: Flow, operands: Operands) -> None:
         self._flow, self._nodes = flow, operands.nodes
+        # Give the walls of each state the values that its inner nodes imply.
         self.launches = self._bind(operands)
 
     # On the device

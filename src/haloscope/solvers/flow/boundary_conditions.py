@@ -22,45 +22,24 @@ from haloscope.solvers.flow.slip import SlipEquations, SlipNodes, find_slip
 
 
 class BoundaryConditions:
-    """What conditions make of the equations; all ranks make one together.
+    """What conditions make of the equations; all ranks make one together."""
 
-    A step in time is then::
-
-        conditions.begin(steps.level * dt)
-        history = steps.step(given.numbers, values, loads)
-        conditions.end(dt, steps.state)
-
-    Parameters
-    ----------
-    equations
-        Of the flow inside.
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    given
-        Conditions at the boundaries.
-
-    Attributes
-    ----------
-    equations
-        What Newton's method is to solve.
-    reactions
-        The same without slip: their residuals are the forces of walls.
-    areas
-        Of boundaries by name.
-    slip
-        Where velocities keep to some directions.
-    resistances
-        Outlets with one.
-    """
+    # A step in time is then::
+    #
+    #     conditions.begin(steps.level * dt)
+    #     history = steps.step(given.numbers, values, loads)
+    #     conditions.end(dt, steps.state)
 
     def __init__(
         self, equations: FlowEquations, part: NodePart, shared: SharedNodes, given: Given
     ) -> None:
         conditions, self._shared = given.conditions, shared
+        # Of boundaries by name.
         self.areas = {name: boundary_areas(part, shared, name) for name in part.boundaries}
         count = len(part.nodes)
         fixed = np.zeros((count, UNKNOWNS), bool)
         fixed.ravel()[given.numbers] = True
+        # Where velocities keep to some directions.
         self.slip = find_slip(
             part,
             shared,
@@ -81,9 +60,10 @@ class BoundaryConditions:
             for name, condition in conditions.items()
             if isinstance(condition, Resistance)
         ]
-        self.resistances = Resistances(shared, outlets)
+        self.resistances = Resistances(shared, outlets)  # Outlets with one
         pushes = self._pushes(equations, part, given)
         nodes = np.flatnonzero(pushes.any(axis=1) & shared.owned)
+        # The same without slip: their residuals are the forces of walls.
         self.reactions: Equations = equations
         if outlets or shared.world.any(bool(len(nodes))):
             self.reactions = LoadedEquations(equations, nodes, pushes[nodes], self.resistances)

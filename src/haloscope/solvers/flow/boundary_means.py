@@ -19,15 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def exact_sums(world: World, terms: Floats) -> Floats:
-    """Sums of columns over all rows of all ranks, rounded once: the same for any number of ranks.
-
-    Parameters
-    ----------
-    world
-        The ranks; each calls this with its own rows.
-    terms
-        (own rows, columns).
-    """
+    """Sums of columns over all rows of all ranks, rounded once: the same for any number of ranks."""
     pairs = np.empty((terms.shape[1], 2))
     for pair, column in zip(pairs, terms.T.tolist(), strict=True):
         pair[0] = math.fsum(column)
@@ -42,41 +34,22 @@ def exact_sums(world: World, terms: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class BoundaryAreas:
-    """The shares of a rank's nodes in the area of a boundary.
+    """The shares of a rank's nodes in the area of a boundary."""
 
-    Attributes
-    ----------
-    nodes
-        Own nodes on the boundary, whoever has the triangles, ascending, (nodes,).
-    own
-        What own triangles give to each: thirds of their outward normals, as long as their areas in
-        m^2, (nodes, 3).
-    vectors
-        The same of all ranks' triangles: integrals of the node's shape function times the outward
-        normal.
-    areas
-        Thirds of the triangles' areas in m^2, all ranks', (nodes,).
-    counted
-        Nodes that this rank counts in sums over all, (nodes,).
-    """
-
+    # Own nodes on the boundary, whoever has the triangles, ascending, (nodes,).
     nodes: NDArray[np.int64]
+    # What own triangles give to each: thirds of their outward normals, as long as their areas in
+    # m^2, (nodes, 3).
     own: Floats
+    # The same of all ranks' triangles: integrals of the node's shape function times the outward
+    # normal.
     vectors: Floats
-    areas: Floats
-    counted: NDArray[np.bool_]
+    areas: Floats  # Thirds of the triangles' areas in m^2, all ranks', (nodes,)
+    counted: NDArray[np.bool_]  # Nodes that this rank counts in sums over all, (nodes,)
 
 
 def boundary_areas(part: NodePart, shared: SharedNodes, name: str) -> BoundaryAreas:
-    """Shares of nodes in the area of a boundary; all ranks call this together.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    name
-        Of the boundary.
-    """
+    """Shares of nodes in the area of a boundary; all ranks call this together."""
     triangles = part.boundaries[name].astype(np.int64)
     normals = area_vectors(part.nodes, triangles)
     thirds = np.column_stack([normals, np.linalg.norm(normals, axis=1)]) / 3
@@ -97,39 +70,18 @@ def boundary_areas(part: NodePart, shared: SharedNodes, name: str) -> BoundaryAr
 
 @dataclass(frozen=True)
 class BoundaryMeans:
-    """What crosses a boundary, and what stands on it.
+    """What crosses a boundary, and what stands on it."""
 
-    Attributes
-    ----------
-    area
-        In m^2.
-    flow_rate
-        Outward, in m^3/s.
-    pressure
-        Mean over the area, in Pa.
-    inflow
-        Of the flow rate the part of nodes at which fluid enters, in m^3/s, at most 0.
-    """
-
-    area: float
-    flow_rate: float
-    pressure: float
-    inflow: float
+    area: float  # In m^2
+    flow_rate: float  # Outward, in m^3/s
+    pressure: float  # Mean over the area, in Pa
+    inflow: float  # Of the flow rate the part of nodes at which fluid enters, in m^3/s, at most 0
 
 
 def boundary_means(shared: SharedNodes, areas: BoundaryAreas, state: Array) -> BoundaryMeans:
     """Area, flow rate and mean pressure of a boundary, exact for linear elements.
 
     All ranks call this together, and get the same bits.
-
-    Parameters
-    ----------
-    shared
-        Who shares which nodes.
-    areas
-        Of the boundary.
-    state
-        Velocity and pressure of the nodes, flat, 4 a node, on the device.
     """
     mine = areas.counted
     at = values_at(shared, areas.nodes[mine], state)

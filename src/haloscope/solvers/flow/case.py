@@ -574,11 +574,8 @@ def bytes_a_node(restart: int, levels: int) -> float:
 def estimate(case: FlowCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
-    Returns
-    -------
-    dict
-        ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least, by one Newton
-        iteration with one of GMRES.
+    Returns: ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least, by one
+    Newton iteration with one of GMRES.
     """
     from haloscope.solvers.flow.meshes import elements_of
 
@@ -591,13 +588,7 @@ def estimate(case: FlowCase) -> dict[str, float]:
 
 
 def check_ranks(case: FlowCase, ranks: int) -> None:
-    """Refuse more ranks than elements.
-
-    Raises
-    ------
-    InputError
-        There are more ranks than elements.
-    """
+    """Refuse more ranks than elements."""
     from haloscope.solvers.flow.meshes import require_elements
 
     require_elements(case.flow, ranks)

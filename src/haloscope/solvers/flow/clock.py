@@ -14,23 +14,12 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Clock:
-    """Steps of one length since a step.
+    """Steps of one length since a step."""
 
-    Attributes
-    ----------
-    time_step
-        Their length in s.
-    asked
-        The case's own in s, of which that is as much as meets the end.
-    last_step
-        That at the end of the case.
-    since, begun
-        Step after which they are so long, and its time in s.
-    """
-
-    time_step: float
-    asked: float
-    last_step: int
+    time_step: float  # Their length in s
+    asked: float  # The case's own in s, of which that is as much as meets the end
+    last_step: int  # That at the end of the case
+    # Step after which they are so long, and its time in s.
     since: int = 0
     begun: float = 0.0
 
@@ -56,22 +45,10 @@ class Clock:
 
     @classmethod
     def resumed(cls, scalars: Mapping[str, float], step: int, table: FlowTable) -> Clock:
-        """That of a restart after a step.
-
-        Where the steps of the checkpoint meet the case's end, and are as many as the case asks for,
-        they go on to the last bit. Else what is left is divided anew, from the checkpoint's time on;
-        past the end there is nothing to divide, and steps are as long as the case says.
-
-        Parameters
-        ----------
-        scalars
-            Of the checkpoint, see :meth:`scalars`; one from before steps could change has no more
-            than dt.
-        step
-            Its step.
-        table
-            The case that goes on.
-        """
+        """That of a restart after a step."""
+        # Where the steps of the checkpoint meet the case's end, and are as many as the case asks
+        # for, they go on to the last bit. Else what is left is divided anew, from the checkpoint's
+        # time on; past the end there is nothing to divide, and steps are as long as the case says.
         asked, end = _asked(table)
         time_step = scalars["dt"]
         since, begun = int(scalars.get("since", 0)), scalars.get("begun", 0.0)

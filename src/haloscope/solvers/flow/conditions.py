@@ -37,13 +37,7 @@ _ALONG_AXIS = 1e-6
 
 
 def conditions_of(table: FlowTable, world: World, part: NodePart) -> dict[str, Condition]:
-    """Conditions of all boundaries by name; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        Something cannot be given on this boundary.
-    """
+    """Conditions of all boundaries by name; all ranks call this."""
     found: dict[str, Condition] = {}
     for name in sorted(table.boundaries):
         given = table.boundaries[name]

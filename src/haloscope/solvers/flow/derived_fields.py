@@ -26,36 +26,20 @@ _AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class ElementShear:
-    """How a flow shears the fluid.
+    """How a flow shears the fluid."""
 
-    Attributes
-    ----------
-    rate
-        sqrt(2 eps : eps) in 1/s, eps the symmetric part of the velocity's gradient, (elements,).
-    stress
-        The scalar shear stress sqrt(tau : tau / 2) in Pa, tau the viscous stress, (elements,). In
-        simple shear it is the shear stress. For an incompressible flow it is the measure
-        ((1/6) sum (tau_ii - tau_jj)^2 + sum tau_ij^2)^(1/2), sums over i < j, that is taken for the
-        damage of blood (D. Bludszuweit, Artif. Organs 19 (1995) 583), and von Mises' equivalent
-        stress over sqrt(3).
-    """
-
+    # sqrt(2 eps : eps) in 1/s, eps the symmetric part of the velocity's gradient, (elements,).
     rate: Floats
+    # The scalar shear stress sqrt(tau : tau / 2) in Pa, tau the viscous stress, (elements,). In
+    # simple shear it is the shear stress. For an incompressible flow it is the measure ((1/6) sum
+    # (tau_ii - tau_jj)^2 + sum tau_ij^2)^(1/2), sums over i < j, that is taken for the damage of
+    # blood (D. Bludszuweit, Artif. Organs 19 (1995) 583), and von Mises' equivalent stress over
+    # sqrt(3).
     stress: Floats
 
 
 def element_shear(part: NodePart, media: Sequence[Medium], state: Floats) -> ElementShear:
-    """Shear rate and scalar shear stress of own elements.
-
-    Parameters
-    ----------
-    part
-        This rank's mesh.
-    media
-        Of its zones.
-    state
-        Velocity and pressure of the nodes, flat, 4 a node.
-    """
+    """Shear rate and scalar shear stress of own elements."""
     rate = np.empty(len(part.tets))
     for some in _pieces(len(rate)):
         rate[some] = _rates(_gradients(part, state, part.tets[some]))
@@ -80,19 +64,9 @@ def nodal_means(part: NodePart, shared: SharedNodes, values: Floats) -> Floats:
     """Means over the elements around each node, weighted by volume; all ranks call this together.
 
     It is the projection onto linear functions with a lumped mass.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    values
-        Of own elements, (elements,) or (elements, k).
-
-    Returns
-    -------
-    ndarray
-        (nodes,) or (nodes, k); the same bits in all copies of a node.
+    `values`: of own elements, (elements,) or (elements, k).
     """
+    # Returns: (nodes,) or (nodes, k); the same bits in all copies of a node.
     rows = values.reshape(len(part.tets), -1)
     volumes = tet_volumes(part.nodes, part.tets)
     weighted = np.column_stack([rows * volumes[:, None], volumes])
@@ -102,18 +76,11 @@ def nodal_means(part: NodePart, shared: SharedNodes, values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class WallShear:
-    """The shear stress of a flow on walls, in Pa, in the direction in which it pulls the wall.
+    """The shear stress of a flow on walls, in Pa, in the direction in which it pulls the wall."""
 
-    Attributes
-    ----------
-    triangles
-        Of each wall's own triangles, (n, 3).
-    nodes
-        Means over the triangles of all these walls around a node, weighted by area, (nodes, 3); 0
-        off the walls. The same bits in all copies of a node.
-    """
-
-    triangles: Mapping[str, Floats]
+    triangles: Mapping[str, Floats]  # Of each wall's own triangles, (n, 3)
+    # Means over the triangles of all these walls around a node, weighted by area, (nodes, 3); 0 off
+    # the walls. The same bits in all copies of a node.
     nodes: Floats
 
 
@@ -128,17 +95,6 @@ def wall_shear(
 
     That of a triangle is 2 mu eps of the element behind it, times the normal, less what of this is
     normal to the wall. Walls that turn are no exception: eps of a rotation is zero.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    media
-        Of the zones.
-    state
-        Velocity and pressure of the nodes, flat, 4 a node.
-    names
-        Boundaries that are walls.
     """
     triangles = {}
     corners = np.empty((0, 3), np.int64)
@@ -164,21 +120,10 @@ def wall_shear(
 def volume_shares(part: NodePart, world: World, values: Floats, edges: Sequence[float]) -> Floats:
     """How the volume of each zone is spread over ranges of a value; all ranks call this together.
 
-    Parameters
-    ----------
-    part, world
-        This rank's mesh, and the ranks.
-    values
-        Of own elements, (elements,).
-    edges
-        Ascending; the first range lies below the first of them, the last one from the last on.
-
-    Returns
-    -------
-    ndarray
-        Shares of each zone's volume, (zones, edges + 1), of which those of a zone add up to 1 (to 0
-        in a zone without elements); the same bits for any number of ranks.
+    `values`: of own elements, (elements,).
     """
+    # Returns: shares of each zone's volume, (zones, edges + 1), of which those of a zone add up to
+    # 1 (to 0 in a zone without elements); the same bits for any number of ranks.
     ranges = len(edges) + 1
     place = np.searchsorted(np.asarray(edges, np.float64), values, side="right")
     volumes = tet_volumes(part.nodes, part.tets)
@@ -195,18 +140,10 @@ def volume_shares(part: NodePart, world: World, values: Floats, edges: Sequence[
 
 @dataclass(frozen=True)
 class Stagnation:
-    """Where a flow nearly stands.
+    """Where a flow nearly stands."""
 
-    Attributes
-    ----------
-    marks
-        Of own elements, (elements,).
-    shares
-        Of the volume of each zone.
-    """
-
-    marks: NDArray[np.bool_]
-    shares: Mapping[str, float]
+    marks: NDArray[np.bool_]  # Of own elements, (elements,)
+    shares: Mapping[str, float]  # Of the volume of each zone
 
 
 def stagnation(
@@ -220,18 +157,7 @@ def stagnation(
 ) -> Stagnation:
     """Elements in which a flow is slow, or shears little; all ranks call this together.
 
-    Parameters
-    ----------
-    part, world
-        This rank's mesh, and the ranks.
-    media
-        Of the zones.
-    state
-        Velocity and pressure of the nodes, flat, 4 a node.
-    speed
-        In m/s: speeds below it count, as the frame of the zone sees them. None: any does.
-    rate
-        In 1/s: shear rates below it count. None: any does. With both, both must be low.
+    `speed`: in m/s: speeds below it count, as the frame of the zone sees them. None: any does.
     """
     marks = np.ones(len(part.tets), np.bool_)
     if speed is not None:

@@ -23,29 +23,7 @@ _MOST_ITERATIONS = 10_000
 
 
 class Opening:
-    """A plane boundary as all ranks know it, whole.
-
-    Parameters
-    ----------
-    world, part
-        The ranks, which all make one together, and this rank's mesh.
-    name
-        Of the boundary.
-
-    Attributes
-    ----------
-    name
-        As given.
-    area
-        In m^2.
-    inward
-        Unit normal into the fluid, (3,).
-
-    Raises
-    ------
-    InputError
-        The boundary is not plane.
-    """
+    """A plane boundary as all ranks know it, whole."""
 
     def __init__(self, world: World, part: NodePart, name: str) -> None:
         self.name = name
@@ -57,13 +35,13 @@ class Opening:
         vectors = area_vectors(self._places, self._triangles)
         self._areas = np.linalg.norm(vectors, axis=1)
         whole = vectors.sum(axis=0)
-        self.area = float(self._areas.sum())
+        self.area = float(self._areas.sum())  # In m^2
         if np.linalg.norm(whole) < (1 - _PLANE) * self.area:
             raise InputError(
                 f"flow.boundaries.{name}: speed and flow_rate are for plane boundaries, and this "
                 "one is not; give its velocity as expressions of x, y, z"
             )
-        self.inward = -whole / np.linalg.norm(whole)
+        self.inward = -whole / np.linalg.norm(whole)  # Unit normal into the fluid, (3,)
 
     def profile(self, developed: bool) -> Floats:
         """Speeds at the boundary's nodes whose mean over the area is 1; uniform ones are all 1."""

@@ -40,27 +40,17 @@ class Carreau:
 
 @dataclass(frozen=True)
 class Medium:
-    """What fills a zone, and the frame in which it is seen.
+    """What fills a zone, and the frame in which it is seen."""
 
-    Attributes
-    ----------
-    density, viscosity
-        In kg/m^3 and Pa s.
-    force
-        Body force per mass in m/s^2.
-    rotation, centre
-        Angular velocity of the zone's frame in rad/s, and a point on its axis in m. Velocities are
-        those of the frame at rest.
-    carreau
-        How the viscosity falls with the shear rate.
-    """
-
+    # In kg/m^3 and Pa s.
     density: float
     viscosity: float
-    force: Vector = (0.0, 0.0, 0.0)
+    force: Vector = (0.0, 0.0, 0.0)  # Body force per mass in m/s^2
+    # Angular velocity of the zone's frame in rad/s, and a point on its axis in m. Velocities are
+    # those of the frame at rest.
     rotation: Vector = (0.0, 0.0, 0.0)
     centre: Vector = (0.0, 0.0, 0.0)
-    carreau: Carreau | None = None
+    carreau: Carreau | None = None  # How the viscosity falls with the shear rate
 
 
 def medium_values(
@@ -87,23 +77,10 @@ class ElementEquations:
 
     With several ranks each gives what its own elements add; sums over the ranks that share a node
     are the caller's.
-
-    Parameters
-    ----------
-    rows
-        The matrix, whose pattern is that of the elements; its blocks are as large as a node has
-        unknowns.
-    nodes
-        Positions in m, (nodes, 3).
-    media
-        Of the zones.
-    zones
-        Of each element, (elements,); all the first by default.
-    lsic
-        Whether a least-squares term acts on the divergence of the velocity.
-    linearise_tau
-        Whether the matrix has the derivatives of tau, too.
     """
+
+    # `nodes`: positions in m, (nodes, 3).
+    # `zones`: of each element, (elements,); all the first by default.
 
     source: ClassVar[Path]
     """Where the kernels are."""
@@ -147,17 +124,7 @@ class ElementEquations:
         self._media[...] = self.device.from_host(values)
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
-        """Put the residual of a state into an array, a number an unknown.
-
-        Parameters
-        ----------
-        state
-            The unknowns of each node.
-        past
-            What is known of earlier times. For both see the class of the equations.
-        residual
-            Result.
-        """
+        """Put the residual of a state into an array, a number an unknown."""
         rows = self.rows
         self._residuals.bind(
             *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
@@ -191,11 +158,6 @@ class FlowEquations(ElementEquations):
 
     States are (u, v, w, p) of each node, in blocks of 4; the past is what the time derivative has
     beside alpha times the velocity, 3 a node.
-
-    Parameters
-    ----------
-    rows, nodes, media, zones, lsic, linearise_tau
-        See :class:`ElementEquations`.
     """
 
     source = Path(__file__).with_name("flow.cpp")

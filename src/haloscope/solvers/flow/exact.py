@@ -16,18 +16,7 @@ def ethier_steinman(x: Floats, time: float, viscosity: float) -> Floats:
     """Unsteady flow in a cube from -1 to 1 whose terms all count (a = pi/4, d = pi/2).
 
     C. R. Ethier, D. A. Steinman, Int. J. Numer. Methods Fluids 19 (1994) 369, for a density of 1.
-
-    Parameters
-    ----------
-    x
-        Points, (n, 3).
-    time, viscosity
-        Any units that agree.
-
-    Returns
-    -------
-    ndarray
-        Velocity and pressure, (n, 4).
+    `x`: points, (n, 3); Returns: velocity and pressure, (n, 4).
     """
     decay = math.exp(-viscosity * _D**2 * time)
     velocity = []
@@ -49,19 +38,9 @@ def taylor_green(x: Floats, time: float, viscosity: float) -> Floats:
 
     Through lines at multiples of pi along x and y nothing flows, and there is no friction: the flow
     fills a box with slip. G. I. Taylor, A. E. Green, Proc. R. Soc. Lond. A 158 (1937) 499.
-
-    Parameters
-    ----------
-    x
-        Points, (n, 3).
-    time, viscosity
-        Any units that agree.
-
-    Returns
-    -------
-    ndarray
-        Velocity and pressure, (n, 4).
     """
+    # `x`: points, (n, 3).
+    # Returns: velocity and pressure, (n, 4).
     decay = math.exp(-2 * viscosity * time)
     (sx, sy), (cx, cy) = np.sin(x[:, :2]).T, np.cos(x[:, :2]).T
     u, v = decay * sx * cy, -decay * cx * sy
@@ -83,21 +62,9 @@ def pulsating_channel(
 
     The steady part is Poiseuille's, the other that of J. R. Womersley, J. Physiol. 127 (1955) 553,
     between planes. For a density of 1; the pressure is 0 at x = 0.
-
-    Parameters
-    ----------
-    x
-        Points, (n, 3).
-    time, viscosity, half_width, steady, swing
-        Any units that agree.
-    frequency
-        w in radians per unit of time.
-
-    Returns
-    -------
-    ndarray
-        Velocity and pressure, (n, 4).
     """
+    # `x`: points, (n, 3).
+    # Returns: velocity and pressure, (n, 4).
     y, turn = x[:, 1], 1j * frequency
     root = np.sqrt(turn / viscosity)
     shape = (1 - np.cosh(root * y) / np.cosh(root * half_width)) / turn
@@ -119,21 +86,9 @@ def circular_couette(
 
     u_theta = a r + b/r. With equal rates all turns as a rigid body. The pressure is 0 at r = 1 if
     that is extended there. M. Couette, Ann. Chim. Phys. 21 (1890) 433.
-
-    Parameters
-    ----------
-    x
-        Points, (n, 3).
-    inner, outer
-        Radii.
-    inner_rate, outer_rate
-        Angular velocities.
-
-    Returns
-    -------
-    ndarray
-        Velocity and pressure, (n, 4).
     """
+    # `x`: points, (n, 3).
+    # Returns: velocity and pressure, (n, 4).
     gap = outer**2 - inner**2
     a = (outer_rate * outer**2 - inner_rate * inner**2) / gap
     b = (inner_rate - outer_rate) * inner**2 * outer**2 / gap

@@ -39,33 +39,13 @@ def force_and_moment(
 ) -> tuple[Floats, Floats]:
     """What the flow exerts on a boundary whose velocity is given; all ranks call this.
 
-    The residual of a node on it is the force that it would take to hold the flow there: no gradient
-    at the wall is needed, and the forces on all boundaries balance to rounding (P. M. Gresho,
-    R. L. Sani, Incompressible Flow and the Finite Element Method (1998), consistent forces).
-
-    Parameters
-    ----------
-    equations, shared
-        With the time derivative of the last step. What acts at open ends is to be among them, slip
-        not: :attr:`haloscope.solvers.flow.boundary_conditions.BoundaryConditions.reactions`.
-    state, past
-        As for :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`, where the equations
-        held: `level_state` and `past` of :class:`haloscope.solvers.flow.stepping.TimeSteps`.
-    positions
-        Of this rank's nodes in m, (own, 3).
-    nodes
-        This rank's nodes on the boundary.
-    centre
-        About which moments are taken, in m.
-    load
-        What acts on own elements from outside, as in the solution: it counts at nodes that a wall
-        has in common with an open end.
-
-    Returns
-    -------
-    force, moment
-        (3,) in N and (3,) in N m; the same on every rank.
+    `positions`: of this rank's nodes in m, (own, 3); `centre`: about which moments are taken, in m;
+    Returns: (3,) in N and (3,) in N m; the same on every rank.
     """
+    # The residual of a node on it is the force that it would take to hold the flow there: no
+    # gradient at the wall is needed, and the forces on all boundaries balance to rounding (P. M.
+    # Gresho, R. L. Sani, Incompressible Flow and the Finite Element Method (1998), consistent
+    # forces).
     residual = equations.device.zeros((UNKNOWNS * len(positions),), np.float64)
     equations.residual(state, past, residual)
     if load is not None:

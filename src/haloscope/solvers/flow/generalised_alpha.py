@@ -14,44 +14,23 @@ from haloscope.solvers.flow.stepping import velocities
 class GeneralisedAlpha:
     """Equations hold between two ends of a step: du/dt at a_m of it, all else at a_f.
 
-    a_m = (3 - r)/(2 (1 + r)), a_f = 1/(1 + r), gamma = 1/2 + a_m - a_f: second order, and waves too
-    short for the time step fall by r each (K. E. Jansen, C. H. Whiting, G. M. Hulbert, Comput.
-    Methods Appl. Mech. Eng. 190 (2000) 305, eqs. 16 to 20). Pressure belongs to a_f as well, and is
-    led on to the step's end by p = p_n + (p_af - p_n)/a_f; taken for the end's as it is, it would
-    be of first order (J. Liu, I. S. Lan, O. Z. Tikenogullari, A. L. Marsden, Int. J. Numer. Methods
-    Eng. 122 (2021) 638).
-
-    With x the velocity at a_f, u_(n+1) = u_n + (x - u_n)/a_f and
-
-        du/dt = a_m/(a_f gamma dt) (x - u_n) + (1 - a_m/gamma) (du/dt)_n
-
-    so that one Newton solution for x and p makes a step. Where no acceleration is known the first
-    step is one of backward Euler, which leaves errors of second order.
-
-    Parameters
-    ----------
-    newton
-        Solves for each step's level.
-    state
-        Velocity and pressure of the nodes at the start, flat, 4 a node, on the device; steps change
-        it in place.
-    time_step
-        dt in s.
-    radius
-        r, from 0 (nothing is left of short waves after a step) to 1 (they live on).
-    acceleration
-        du/dt at the start, 3 a node, if it is known.
-
-    Attributes
-    ----------
-    state, level, level_state, past
-        See :class:`haloscope.solvers.flow.stepping.TimeSteps`.
-
-    Raises
-    ------
-    InputError
-        The radius is out of range.
+    `time_step`: dt in s; `radius`: r, from 0 (nothing is left of short waves after a step) to 1
+    (they live on).
     """
+
+    # a_m = (3 - r)/(2 (1 + r)), a_f = 1/(1 + r), gamma = 1/2 + a_m - a_f: second order, and waves too
+    # short for the time step fall by r each (K. E. Jansen, C. H. Whiting, G. M. Hulbert, Comput.
+    # Methods Appl. Mech. Eng. 190 (2000) 305, eqs. 16 to 20). Pressure belongs to a_f as well, and is
+    # led on to the step's end by p = p_n + (p_af - p_n)/a_f; taken for the end's as it is, it would
+    # be of first order (J. Liu, I. S. Lan, O. Z. Tikenogullari, A. L. Marsden, Int. J. Numer. Methods
+    # Eng. 122 (2021) 638).
+    #
+    # With x the velocity at a_f, u_(n+1) = u_n + (x - u_n)/a_f and
+    #
+    #     du/dt = a_m/(a_f gamma dt) (x - u_n) + (1 - a_m/gamma) (du/dt)_n
+    #
+    # so that one Newton solution for x and p makes a step. Where no acceleration is known the first
+    # step is one of backward Euler, which leaves errors of second order.
 
     def __init__(
         self,
@@ -66,6 +45,7 @@ class GeneralisedAlpha:
                 f"a spectral radius of {radius:g} is not possible for generalised-alpha; give a "
                 "number from 0 to 1"
             )
+        # See :class:`haloscope.solvers.flow.stepping.TimeSteps`.
         self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
         self._a_m, self._a_f = (3 - radius) / (2 * (1 + radius)), 1 / (1 + radius)
         self._gamma = 0.5 + self._a_m - self._a_f

@@ -30,17 +30,10 @@ class Velocity:
 
 @dataclass(frozen=True)
 class MovingWall:
-    """A wall that drags the fluid along: as fast as it moves and turns.
+    """A wall that drags the fluid along: as fast as it moves and turns."""
 
-    Attributes
-    ----------
-    velocity
-        In m/s.
-    rotation, centre
-        Angular velocity in rad/s, and a point on its axis in m.
-    """
-
-    velocity: Vector = (0.0, 0.0, 0.0)
+    velocity: Vector = (0.0, 0.0, 0.0)  # In m/s
+    # Angular velocity in rad/s, and a point on its axis in m.
     rotation: Vector = (0.0, 0.0, 0.0)
     centre: Vector = (0.0, 0.0, 0.0)
 
@@ -64,66 +57,38 @@ class Slip:
 
 @dataclass(frozen=True)
 class OutsidePressure:
-    """A pressure that acts from outside, with no friction; 0: an open end.
+    """A pressure that acts from outside, with no friction; 0: an open end."""
 
-    Attributes
-    ----------
-    pressure
-        In Pa, or what tells it at places and times.
-    straight
-        Whether the fluid crosses at right angles, as it does in a long straight pipe.
-    backflow
-        From 0 to 1: see :class:`haloscope.solvers.flow.loaded_equations.LoadedEquations`.
-    """
-
-    pressure: float | Signal = 0.0
+    pressure: float | Signal = 0.0  # In Pa, or what tells it at places and times
+    # Whether the fluid crosses at right angles, as it does in a long straight pipe.
     straight: bool = False
+    # From 0 to 1: see :class:`haloscope.solvers.flow.loaded_equations.LoadedEquations`.
     backflow: float = 0.0
 
 
 @dataclass(frozen=True)
 class Traction:
-    """A stress that acts from outside, (n, 3) in Pa: -p n for a pressure p.
+    """A stress that acts from outside, (n, 3) in Pa: -p n for a pressure p."""
 
-    Attributes
-    ----------
-    stress
-        What tells it at places and times.
-    backflow
-        As for an outside pressure.
-    """
-
-    stress: Profile
-    backflow: float = 0.0
+    stress: Profile  # What tells it at places and times
+    backflow: float = 0.0  # As for an outside pressure
 
 
 @dataclass(frozen=True)
 class Resistance:
-    """An end behind which more vessels follow: the more flows out, the higher the pressure.
+    """An end behind which more vessels follow: the more flows out, the higher the pressure."""
 
-    p = outside + proximal Q + c, and c falls off by distal * compliance dc/dt = distal Q - c: three
-    elements of a Windkessel (I. E. Vignon-Clementel, C. A. Figueroa, K. E. Jansen, C. A. Taylor,
-    Comput. Methods Appl. Mech. Eng. 195 (2006) 3776). Without a compliance c = distal Q.
+    # p = outside + proximal Q + c, and c falls off by distal * compliance dc/dt = distal Q - c:
+    # three elements of a Windkessel (I. E. Vignon-Clementel, C. A. Figueroa, K. E. Jansen, C. A.
+    # Taylor, Comput. Methods Appl. Mech. Eng. 195 (2006) 3776). Without a compliance c = distal Q.
 
-    Attributes
-    ----------
-    proximal, distal
-        In Pa s/m^3.
-    compliance
-        In m^3/Pa.
-    outside
-        In Pa.
-    start
-        c at the start, in Pa.
-    straight, backflow
-        As for an outside pressure.
-    """
-
+    # In Pa s/m^3.
     proximal: float
     distal: float = 0.0
-    compliance: float = 0.0
-    outside: float = 0.0
-    start: float = 0.0
+    compliance: float = 0.0  # In m^3/Pa
+    outside: float = 0.0  # In Pa
+    start: float = 0.0  # c at the start, in Pa
+    # As for an outside pressure.
     straight: bool = False
     backflow: float = 0.0
 
@@ -134,45 +99,19 @@ Condition = Velocity | MovingWall | NoFlow | Slip | Open
 
 
 class Given:
-    """What is given at the nodes of a rank; all ranks make one together.
+    """What is given at the nodes of a rank; all ranks make one together."""
 
-    A rank may hold a node of a boundary without any of its triangles; so which nodes lie on a
-    boundary is agreed upon by all. Where boundaries meet, walls at rest rule over moving ones, these
-    over inlets, and all over planes of symmetry and slip; of two of a kind the one that is named
-    later.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    conditions
-        By names of boundaries, each of them.
-
-    Attributes
-    ----------
-    conditions
-        As given.
-    numbers
-        Of the unknowns that are given, 4 * node + unknown, ascending.
-    nodes
-        Own nodes on each boundary.
-    has_pressure
-        Whether anything outside says what the pressure is.
-    loads_change
-        Whether loads depend on time.
-
-    Raises
-    ------
-    InputError
-        A boundary has no condition, or the mesh has none of that name; a backflow factor or a
-        resistance is out of range.
-    """
+    # A rank may hold a node of a boundary without any of its triangles; so which nodes lie on a
+    # boundary is agreed upon by all. Where boundaries meet, walls at rest rule over moving ones,
+    # these over inlets, and all over planes of symmetry and slip; of two of a kind the one that is
+    # named later.
 
     def __init__(
         self, part: NodePart, shared: SharedNodes, conditions: Mapping[str, Condition]
     ) -> None:
         _check(part, conditions)
         self._part, self.conditions = part, dict(conditions)
+        # Own nodes on each boundary.
         self.nodes = {name: self._on(name, shared) for name in part.boundaries}
         count = len(part.nodes)
         ruled = np.full((count, UNKNOWNS), -1)
@@ -184,9 +123,11 @@ class Given:
             ruled[self.nodes[name], axes] = len(self._profiles)
             self._profiles.append(None if isinstance(condition, NoFlow) else condition.profile)
         self._rules = ruled.ravel()
+        # Of the unknowns that are given, 4 * node + unknown, ascending.
         self.numbers = np.flatnonzero(self._rules >= 0)
         outside = [one for one in conditions.values() if isinstance(one, Open)]
-        self.has_pressure = bool(outside)
+        self.has_pressure = bool(outside)  # Whether anything outside says what the pressure is
+        # Whether loads depend on time.
         self.loads_change = any(
             isinstance(one, Traction)
             or (isinstance(one, OutsidePressure) and callable(one.pressure))

@@ -40,12 +40,10 @@ class _Noting(CpuDevice):
 
 
 def ask_for_kernels(case: FlowCase, device: Device, world: World) -> None:
-    """Ask a device for the kernels that a rank of a case needs; for a device that runs none.
-
-    What they are is seen on a flow in a small box with the case's fluid, steps and linear solver, of
-    which the cores of this machine take a step. A few for GPUs alone are compiled when a run first asks
-    for them.
-    """
+    """Ask a device for the kernels that a rank of a case needs; for a device that runs none."""
+    # What they are is seen on a flow in a small box with the case's fluid, steps and linear solver,
+    # of which the cores of this machine take a step. A few for GPUs alone are compiled when a run
+    # first asks for them.
     noting = _Noting()
     chosen: tuple[str, ...] = (_preconditioner(case),)
     if device.kind != "cpu" and chosen == ("two-level",):

@@ -44,30 +44,18 @@ class Equations(Protocol):
 class LoadedEquations:
     """Equations with terms of open ends; all ranks make one together, and call it together.
 
-    Where fluid enters through an outlet, an outside pressure alone lets its kinetic energy grow
-    without limit. The stress b rho (u.n)_- u, with (u.n)_- the velocity if it is inward, takes out
-    what enters if b is 1/2 or more (M. Esmaily Moghadam and others, Comput. Mech. 48 (2011) 277,
-    eq. 8). Its integral is a sum over nodes here, each with its share of the area.
-
-    Derivatives by velocities at the same node go to the matrix; those of resistances, which join
-    all nodes of an outlet, are added in products:
-    :class:`haloscope.solvers.flow.resistances.CoupledProduct`.
-
-    Parameters
-    ----------
-    equations
-        Without these terms.
-    nodes, pushes
-        Own nodes that this rank owns on outlets with stabilisation, and b rho times their shares of
-        outward area in kg/m, (nodes, 3).
-    resistances
-        Of outlets.
-
-    Attributes
-    ----------
-    device, rows
-        Of the equations.
+    `nodes`, `pushes`: own nodes that this rank owns on outlets with stabilisation, and b rho times
+    their shares of outward area in kg/m, (nodes, 3).
     """
+
+    # Where fluid enters through an outlet, an outside pressure alone lets its kinetic energy grow
+    # without limit. The stress b rho (u.n)_- u, with (u.n)_- the velocity if it is inward, takes
+    # out what enters if b is 1/2 or more (M. Esmaily Moghadam and others, Comput. Mech. 48 (2011)
+    # 277, eq. 8). Its integral is a sum over nodes here, each with its share of the area.
+    #
+    # Derivatives by velocities at the same node go to the matrix; those of resistances, which join
+    # all nodes of an outlet, are added in products:
+    # :class:`haloscope.solvers.flow.resistances.CoupledProduct`.
 
     def __init__(
         self,
@@ -76,6 +64,7 @@ class LoadedEquations:
         pushes: Floats,
         resistances: Resistances,
     ) -> None:
+        # Of the equations.
         self.device, self.rows = equations.device, equations.rows
         self._inner, self._resistances = equations, resistances
         self._count = len(nodes)

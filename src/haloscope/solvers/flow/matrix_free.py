@@ -32,23 +32,15 @@ class _Elements:
 
 
 class UnstoredRows(BlockRows):
-    """The matrix of :class:`MatrixFreeEquations`: it holds the nodes' own blocks alone.
+    """The matrix of :class:`MatrixFreeEquations`: it holds the nodes' own blocks alone."""
 
-    It takes the place of stored rows in products, also over ranks
-    (:class:`haloscope.numerics.shared_nodes.SharedProduct`), in point blocks, where unknowns are
-    given, and where boundaries add to own blocks. It has no other blocks for a preconditioner, and
-    none for walls with slip.
-
-    A node of a tetrahedral mesh has about 15 blocks. Stored ones take 2.2 kB a node with their lists;
-    these take 0.4, the state of the linearisation included.
-
-    Parameters
-    ----------
-    device
-        Where it lies.
-    pattern
-        Of the elements; its blocks and offsets are not kept.
-    """
+    # It takes the place of stored rows in products, also over ranks
+    # (:class:`haloscope.numerics.shared_nodes.SharedProduct`), in point blocks, where unknowns are
+    # given, and where boundaries add to own blocks. It has no other blocks for a preconditioner,
+    # and none for walls with slip.
+    #
+    # A node of a tetrahedral mesh has about 15 blocks. Stored ones take 2.2 kB a node with their
+    # lists; these take 0.4, the state of the linearisation included.
 
     def __init__(self, device: Device, pattern: BlockPattern) -> None:
         own = np.arange(pattern.nodes, dtype=np.int32)
@@ -79,13 +71,7 @@ class UnstoredRows(BlockRows):
         self._give = self.device.kernel(SOURCE, "give", elements.kernel_constants)
 
     def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
-        """Bind the product to two arrays that do not overlap, to be launched again and again.
-
-        Raises
-        ------
-        ValueError
-            Values are given: there are no blocks that could have been rounded.
-        """
+        """Bind the product to two arrays that do not overlap, to be launched again and again."""
         if values is not None:
             raise ValueError(
                 "rows that are not stored have no copy in single precision; give Newton's method a "
@@ -114,21 +100,13 @@ class UnstoredRows(BlockRows):
 
 
 class MatrixFreeEquations(FlowEquations):
-    """The equations, linearised without a matrix; see matrix_free.cpp.
+    """The equations, linearised without a matrix; see matrix_free.cpp."""
 
-    :meth:`linearise` computes the residual and the nodes' own blocks, and keeps the state. Each
-    product then computes what elements add to a row from that state, element by element, and
-    multiplies at once. Sums run row by row in the order of elements, as those of stored rows do, with
-    the same bits for any number of threads; they differ from a stored matrix's by rounding, since
-    that adds first what elements have in a block.
-
-    Parameters
-    ----------
-    rows
-        The matrix; these equations are the ones that it follows.
-    nodes, media, zones, lsic, linearise_tau
-        See :class:`haloscope.solvers.flow.equations.FlowEquations`.
-    """
+    # :meth:`linearise` computes the residual and the nodes' own blocks, and keeps the state. Each
+    # product then computes what elements add to a row from that state, element by element, and
+    # multiplies at once. Sums run row by row in the order of elements, as those of stored rows do,
+    # with the same bits for any number of threads; they differ from a stored matrix's by rounding,
+    # since that adds first what elements have in a block.
 
     rows: UnstoredRows
 

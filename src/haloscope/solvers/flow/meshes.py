@@ -39,14 +39,7 @@ _BYTES_A_TET = 40
 
 
 def make_mesh(table: FlowTable) -> TetMesh:
-    """Make or read the whole mesh of a case; its notes end with a report on the shape of elements.
-
-    Raises
-    ------
-    InputError
-        It cannot be made or read, an element of a file is a sliver, or a zone of the case is not one
-        of the mesh's.
-    """
+    """Make or read the whole mesh of a case; its notes end with a report on the shape of elements."""
     quality: TetQuality | None = None
     if table.box is not None:
         mesh = _box(table.box)
@@ -102,13 +95,7 @@ def _box(box: Box) -> TetMesh:
 
 
 def check_names(table: FlowTable, mesh: TetMesh) -> None:
-    """Refuse zones and boundaries that the mesh does not have, and boundaries without a condition.
-
-    Raises
-    ------
-    InputError
-        Lists the names of the mesh.
-    """
+    """Refuse zones and boundaries that the mesh does not have, and boundaries without a condition."""
     known = ", ".join(mesh.boundaries)
     for key, name in _named(table):
         if name in mesh.surfaces:
@@ -136,13 +123,7 @@ def check_names(table: FlowTable, mesh: TetMesh) -> None:
 
 
 def elements_of(table: FlowTable) -> int:
-    """Elements of a case's mesh, which is not made; of a file about how many its size allows.
-
-    Raises
-    ------
-    InputError
-        A number is out of range, or a file is not there.
-    """
+    """Elements of a case's mesh, which is not made; of a file about how many its size allows."""
     if table.box is not None:
         return table.box.tetrahedra()
     if table.cylinder_channel is not None:
@@ -176,11 +157,6 @@ def require_elements(table: FlowTable, ranks: int) -> None:
 
     Elements of a file are counted where they may be too few and its form tells of them without
     reading the mesh; else its size says about how many there are.
-
-    Raises
-    ------
-    InputError
-        Says how many ranks are allowed.
     """
     count = elements_of(table)
     if _SURELY_ENOUGH * ranks <= count:

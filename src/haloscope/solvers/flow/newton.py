@@ -42,45 +42,28 @@ class Updated(Preconditioner, Protocol):
 
 @dataclass(frozen=True)
 class NewtonSettings:
-    """When Newton's method, and the linear solver in it, end.
+    """When Newton's method, and the linear solver in it, end."""
 
-    Attributes
-    ----------
-    iterations
-        Most of them; at a tolerance of 0 so many are done.
-    tolerance
-        Of the residual's length over that at the start of the first step.
-    linear_tolerance, linear_iterations, restart
-        Of flexible GMRES: residual over that at its start.
-    keep_preconditioner
-        Let the preconditioner follow the matrix in the first iteration of each solution, and then
-        only after one that did not shorten the residual tenfold, and where GMRES takes over half as
-        many iterations more than after the last time: in a time step the matrix changes little.
-        Else it follows in each.
-    """
-
-    iterations: int = 4
-    tolerance: float = 0.0
+    iterations: int = 4  # Most of them; at a tolerance of 0 so many are done
+    tolerance: float = 0.0  # Of the residual's length over that at the start of the first step
+    # Of flexible GMRES: residual over that at its start.
     linear_tolerance: float = 1e-2
     linear_iterations: int = 300
     restart: int = 60
+    # Let the preconditioner follow the matrix in the first iteration of each solution, and then
+    # only after one that did not shorten the residual tenfold, and where GMRES takes over half as
+    # many iterations more than after the last time: in a time step the matrix changes little. Else
+    # it follows in each.
     keep_preconditioner: bool = True
 
 
 @dataclass
 class NewtonHistory:
-    """How a solution went.
+    """How a solution went."""
 
-    Attributes
-    ----------
-    residuals
-        Lengths, before each iteration and after the last.
-    linear
-        Of each iteration.
-    """
-
+    # Lengths, before each iteration and after the last.
     residuals: list[float] = field(default_factory=list)
-    linear: list[LinearSolution] = field(default_factory=list)
+    linear: list[LinearSolution] = field(default_factory=list)  # Of each iteration
 
     @property
     def falls(self) -> bool:
@@ -91,21 +74,7 @@ class NewtonHistory:
 class Newton:
     """Solves for the state at which the residual vanishes where nothing is given.
 
-    Parameters
-    ----------
-    equations, shared
-        What to solve, and who shares which nodes.
-    preconditioner
-        Of the equations' matrix.
-    settings
-        When to end.
-    product
-        Of the equations' matrix with more than its rows hold; by default the rows' own.
-
-    Attributes
-    ----------
-    equations
-        As given.
+    `product`: of the equations' matrix with more than its rows hold; by default the rows' own.
     """
 
     def __init__(
@@ -117,7 +86,7 @@ class Newton:
         *,
         product: Product | None = None,
     ) -> None:
-        self.equations, self._shared, self._settings = equations, shared, settings
+        self.equations, self._shared, self._settings = equations, shared, settings  # As given
         self._preconditioner = preconditioner
         rows = equations.rows
         self._product = product or SharedProduct(rows, shared)
@@ -141,24 +110,7 @@ class Newton:
         fixed: NDArray[np.integer],
         load: Array | None = None,
     ) -> NewtonHistory:
-        """Bring a state to where the equations hold; given values are in it from the start.
-
-        Parameters
-        ----------
-        state
-            Start and result, as many numbers a node as the equations have.
-        past
-            See :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`.
-        fixed
-            Numbers 4 * node + unknown of what is given.
-        load
-            What acts on own elements from outside, added to the residual.
-
-        Raises
-        ------
-        SolutionError
-            The state or the residual is no number any more.
-        """
+        """Bring a state to where the equations hold; given values are in it from the start."""
         settings = self._settings
         self._take_given(fixed)
         history = NewtonHistory()
@@ -213,21 +165,7 @@ class Newton:
             self._given = _Given(rows, fixed, owned, self._residual)
 
     def _solve(self, length: float, wanted: int) -> tuple[LinearSolution, int]:
-        """Solve for the change.
-
-        Parameters
-        ----------
-        length
-            Of the residual.
-        wanted
-            Iterations after the preconditioner last followed the matrix; 0 lets it follow now. It
-            does so, too, where the solution takes many more.
-
-        Returns
-        -------
-        solution, wanted
-            The latter for the next time.
-        """
+        """Solve for the change."""
         most = self._settings.linear_iterations
         first: LinearSolution | None = None
         if wanted:

@@ -25,11 +25,6 @@ class PhaseTimes:
     """Adds up the seconds of named regions while it listens: ``with phases: ...``, again and again.
 
     A region within one of the same name counts once.
-
-    Parameters
-    ----------
-    names
-        Of the regions.
     """
 
     def __init__(self, names: Sequence[str] = COMPONENTS) -> None:

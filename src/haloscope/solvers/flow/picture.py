@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def require_plane(world: World, nodes: NDArray[np.float64], wanted: Slice) -> None:
-    """Refuse a plane that misses the mesh, before the run; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        It does.
-    """
+    """Refuse a plane that misses the mesh, before the run; all ranks call this."""
     lower = -np.array([world.largest(float(at)) for at in (-nodes).max(axis=0)])
     upper = np.array([world.largest(float(at)) for at in nodes.max(axis=0)])
     plane_raster(lower, upper, wanted.axis, wanted.offset, wanted.points)

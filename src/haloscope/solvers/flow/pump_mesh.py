@@ -165,26 +165,11 @@ def _require(name: str, given: float, low: float, high: float) -> None:
 def pump_mesh(pump: Pump, folder: Path | None = None, seconds: float = 7200.0) -> TetMesh:
     """Give the mesh of a pump: a kept one, or a new one made by Gmsh.
 
-    The same dimensions give the same mesh with the same version of Gmsh on the same machine: it runs
-    on one thread with nobody's settings. A kept mesh stays when Gmsh changes; `TetMesh.notes` says
-    which version made it.
-
-    Parameters
-    ----------
-    pump
-        Its dimensions, and sizes of elements.
-    folder
-        Where meshes are kept; ``meshes`` in the cache folder by default.
-    seconds
-        After which Gmsh is stopped.
-
-    Raises
-    ------
-    MachineError
-        There is no kept mesh and no Gmsh; or the folder cannot be trusted or written.
-    InputError
-        Gmsh cannot mesh this pump or not in time, or makes slivers.
+    `folder`: where meshes are kept; ``meshes`` in the cache folder by default.
     """
+    # The same dimensions give the same mesh with the same version of Gmsh on the same machine: it
+    # runs on one thread with nobody's settings. A kept mesh stays when Gmsh changes;
+    # `TetMesh.notes` says which version made it.
     cache = Cache(folder or default_folder() / "meshes")
     plan = json.dumps(_plan(pump), sort_keys=True)
     made: list[TetMesh] = []

@@ -20,29 +20,18 @@ Floats = NDArray[np.float64]
 
 
 class Windkessel:
-    """Pressure behind an outlet as a function of the flow rate, over a step.
+    """Pressure behind an outlet as a function of the flow rate, over a step."""
 
-    c of :class:`haloscope.solvers.flow.given.Resistance` is exact for a flow rate that is linear in
-    time: with h = t/(distal * compliance) and E = exp(-h),
-
-        c(t) = E c_n + distal (Q_n ((1 - E)/h - E) + Q (1 - (1 - E)/h))
-
-    Parameters
-    ----------
-    law
-        Its numbers.
-
-    Attributes
-    ----------
-    held, flow
-        c in Pa and flow rate in m^3/s at the end of the last step.
-    resistance, offset
-        Pressure is offset + resistance Q at the level of this step, in Pa and Pa s/m^3.
-    """
+    # c of :class:`haloscope.solvers.flow.given.Resistance` is exact for a flow rate that is linear in
+    # time: with h = t/(distal * compliance) and E = exp(-h),
+    #
+    #     c(t) = E c_n + distal (Q_n ((1 - E)/h - E) + Q (1 - (1 - E)/h))
 
     def __init__(self, law: Resistance) -> None:
         self._law = law
+        # c in Pa and flow rate in m^3/s at the end of the last step.
         self.held, self.flow = law.start, 0.0
+        # Pressure is offset + resistance Q at the level of this step, in Pa and Pa s/m^3.
         self.resistance, self.offset = law.proximal + law.distal, law.outside
 
     def _over(self, span: float) -> tuple[float, float]:
@@ -69,39 +58,17 @@ class Windkessel:
 
 @dataclass(frozen=True)
 class Outlet:
-    """One end with a resistance.
+    """One end with a resistance."""
 
-    Attributes
-    ----------
-    areas
-        Shares of its nodes.
-    acts
-        What a pressure of 1 Pa adds to the equations of its nodes, those that are left after what is
-        given and slip: like `areas.vectors`.
-    law
-        Its pressure.
-    """
-
-    areas: BoundaryAreas
+    areas: BoundaryAreas  # Shares of its nodes
+    # What a pressure of 1 Pa adds to the equations of its nodes, those that are left after what is
+    # given and slip: like `areas.vectors`.
     acts: Floats
-    law: Windkessel
+    law: Windkessel  # Its pressure
 
 
 class Resistances:
-    """All outlets with a resistance; all ranks make one together, and call it together.
-
-    Parameters
-    ----------
-    shared
-        Who shares which nodes.
-    outlets
-        Them.
-
-    Attributes
-    ----------
-    outlets
-        As given.
-    """
+    """All outlets with a resistance; all ranks make one together, and call it together."""
 
     def __init__(self, shared: SharedNodes, outlets: Sequence[Outlet]) -> None:
         self.outlets, self._shared = tuple(outlets), shared
@@ -178,13 +145,6 @@ class CoupledProduct:
     """``y = A x + sum over outlets of resistance (b.x) b``: Newton's matrix with all derivatives.
 
     A preconditioner of A alone does: each outlet adds one direction, found by one iteration more.
-
-    Parameters
-    ----------
-    product
-        A.
-    resistances
-        Of outlets.
     """
 
     def __init__(self, product: Product, resistances: Resistances) -> None:

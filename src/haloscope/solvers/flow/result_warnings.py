@@ -28,12 +28,7 @@ _LEAST_STEPS = 4
 def balance_warnings(openings: Mapping[str, Mapping[str, float]], velocity: float) -> list[str]:
     """A warning if flows through all openings do not add up to nothing.
 
-    Parameters
-    ----------
-    openings
-        Area (m^2), outward flow rate and inflow (m^3/s) by name.
-    velocity
-        Velocity scale of the case in m/s.
+    `velocity`: velocity scale of the case in m/s.
     """
     flows = [values["flow_rate"] for values in openings.values()]
     through = max(
@@ -53,15 +48,7 @@ def balance_warnings(openings: Mapping[str, Mapping[str, float]], velocity: floa
 def backflow_warnings(
     openings: Mapping[str, Mapping[str, float]], held: Mapping[str, bool], velocity: float
 ) -> list[str]:
-    """Warnings about openings with a pressure or a traction through which fluid goes both ways.
-
-    Parameters
-    ----------
-    openings, velocity
-        As for :func:`balance_warnings`.
-    held
-        Names of these openings, and whether backflow is held back there.
-    """
+    """Warnings about openings with a pressure or a traction through which fluid goes both ways."""
     warnings = []
     for name, holds in held.items():
         values = openings[name]
@@ -82,15 +69,7 @@ def backflow_warnings(
 
 
 def newton_warnings(rows: Sequence[Row], unconverged: int) -> list[str]:
-    """Warnings about steps in time that Newton's method and GMRES did not solve.
-
-    Parameters
-    ----------
-    rows
-        Step, time, iteration and residual of Newton's iterations, and more.
-    unconverged
-        Linear systems that missed their tolerance.
-    """
+    """Warnings about steps in time that Newton's method and GMRES did not solve."""
     if not rows:
         return []
     steps = np.array([row[0] for row in rows])
@@ -111,15 +90,7 @@ def newton_warnings(rows: Sequence[Row], unconverged: int) -> list[str]:
 
 
 def settling_warnings(name: str, values: Sequence[Row]) -> list[str]:
-    """A warning if the mean over the last third of a run differs from that over the third before.
-
-    Parameters
-    ----------
-    name
-        Of the number or vector.
-    values
-        Its components after each step.
-    """
+    """A warning if the mean over the last third of a run differs from that over the third before."""
     third = len(values) // 3
     if third < _LEAST_STEPS:
         return []

@@ -43,13 +43,7 @@ _SECONDS_AN_HOUR = 3600.0
 
 
 class RunResults:
-    """Tables of a run that grow with its steps, and what is told at the end.
-
-    Parameters
-    ----------
-    table, system
-        The case, and what it is solved with; all ranks make one together.
-    """
+    """Tables of a run that grow with its steps, and what is told at the end."""
 
     def __init__(self, table: FlowTable, system: System) -> None:
         self._table, self._system = table, system
@@ -161,13 +155,7 @@ class RunResults:
         }
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over the tables of a checkpoint; those that it does not have like this begin now.
-
-        Raises
-        ------
-        InputError
-            It is damaged.
-        """
+        """Take over the tables of a checkpoint; those that it does not have like this begin now."""
         for force in self._table.forces:
             rows = np.asarray(extras.get(f"forces {force.name}", ()), np.float64)
             fits = rows.ndim == 2 and rows.shape[1] == len(_force_head(force))
@@ -216,16 +204,7 @@ class RunResults:
     ) -> Results:
         """The end's numbers; all ranks call this.
 
-        Parameters
-        ----------
-        out
-            Where tables are written; None: nowhere, or by another rank.
-        state
-            At the end.
-        seconds, taken
-            Of stepping, and how many steps that was, since this run began.
-        velocity
-            Velocity scale of the case in m/s.
+        `velocity`: velocity scale of the case in m/s.
         """
         files = {} if out is None else self.write(out)
         done, openings = self.done, self.openings(state)

@@ -47,44 +47,23 @@ _FRICTION = 32.0
 
 @dataclass(frozen=True)
 class MeshSizes:
-    """Sizes of a whole mesh, in m.
+    """Sizes of a whole mesh, in m."""
 
-    Attributes
-    ----------
-    extent
-        Along x, y, z.
-    volume
-        In m^3.
-    least_height, place
-        Height of the thinnest element, and its centre.
-    mean_height
-        Mean over all elements.
-    """
-
-    extent: tuple[float, float, float]
-    volume: float
+    extent: tuple[float, float, float]  # Along x, y, z
+    volume: float  # In m^3
+    # Height of the thinnest element, and its centre.
     least_height: float
     place: tuple[float, float, float]
-    mean_height: float
+    mean_height: float  # Mean over all elements
 
 
 @dataclass(frozen=True)
 class Drive:
-    """What sets the fluid in motion.
+    """What sets the fluid in motion."""
 
-    Attributes
-    ----------
-    velocity
-        Largest velocity given on a boundary at a sampled time, in m/s.
-    pressure
-        Largest difference of outside pressures at a time, in Pa.
-    force
-        Largest body force per volume that pressure cannot balance, in N/m^3.
-    """
-
-    velocity: float
-    pressure: float
-    force: float
+    velocity: float  # Largest velocity given on a boundary at a sampled time, in m/s
+    pressure: float  # Largest difference of outside pressures at a time, in Pa
+    force: float  # Largest body force per volume that pressure cannot balance, in N/m^3
 
 
 def measure_mesh(world: World, part: NodePart) -> MeshSizes:
@@ -170,27 +149,8 @@ def _pressures(part: NodePart, given: Given, time: float) -> tuple[float, float]
 class FlowScales:
     """Scales that follow from a case before its first step.
 
-    Parameters
-    ----------
-    table
-        The case.
-    sizes, drive
-        Of its mesh, and of all that is given.
-    walls
-        Area of boundaries to which the fluid sticks, in m^2.
-    initial
-        Largest initial velocity, in m/s.
-    media
-        Of all zones.
-    clock
-        Of unsteady flow.
-
-    Attributes
-    ----------
-    clock
-        Of unsteady flow; a restart may change it.
-    velocity, length
-        Scales in m/s and m.
+    `walls`: area of boundaries to which the fluid sticks, in m^2; `initial`: largest initial
+    velocity, in m/s.
     """
 
     def __init__(
@@ -210,6 +170,7 @@ class FlowScales:
         self.density, self.viscosity = densest.density, densest.viscosity
         self.length = 4 * sizes.volume / walls if walls > 0 else math.cbrt(sizes.volume)
         self._length_origin = "4 volume / wall area" if walls > 0 else "cube root of the volume"
+        # Scales in m/s and m.
         self.velocity, self._velocity_origin = self._velocity_scale()
 
     def _velocity_scale(self) -> tuple[float, str]:

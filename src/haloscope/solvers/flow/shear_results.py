@@ -36,16 +36,7 @@ def shear_results(
 ) -> Results:
     """Work out what flow.shear asks for; all ranks call this.
 
-    Parameters
-    ----------
-    table, system, places
-        The case, and where its fields lie.
-    state
-        Velocity and pressure of this rank's nodes, flat, 4 a node, on the host.
-    path
-        A VTKHDF file for the fields; None: none is written, by any rank.
-    time
-        Of the state, in s.
+    `time`: of the state, in s.
     """
     asked = table.shear
     assert asked is not None

@@ -24,21 +24,11 @@ _LEAST_PART = 0.1
 
 @dataclass(frozen=True)
 class SlipNodes:
-    """Where velocities keep to some directions.
+    """Where velocities keep to some directions."""
 
-    Attributes
-    ----------
-    nodes
-        Of this rank, (nodes,).
-    projectors
-        On the open directions, symmetric, (nodes, 3, 3).
-    walls
-        Own triangles of walls without friction, (triangles, 3).
-    """
-
-    nodes: NDArray[np.int64]
-    projectors: Floats
-    walls: NDArray[np.int64]
+    nodes: NDArray[np.int64]  # Of this rank, (nodes,)
+    projectors: Floats  # On the open directions, symmetric, (nodes, 3, 3)
+    walls: NDArray[np.int64]  # Own triangles of walls without friction, (triangles, 3)
 
 
 def find_slip(
@@ -48,24 +38,11 @@ def find_slip(
     straight: Sequence[str],
     fixed: NDArray[np.bool_],
 ) -> SlipNodes:
-    """Find the open directions of the nodes on walls without friction; all ranks call this together.
-
-    The normal of a node is the mean of its triangles' by their angles there, so that neither their
-    sizes nor how quadrangles were cut tilts it (G. Thuermer, C. A. Wuethrich, J. Graph. Tools 3
-    (1998) 43). Where walls meet in an edge the velocity keeps to the edge, and in a corner it is
-    zero. Edges are told by the tensor of the triangles' normals, likewise by angles.
-
-    Parameters
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    walls
-        Names of boundaries that nothing passes.
-    straight
-        Names of boundaries that the fluid crosses at right angles; where they meet walls they rule.
-    fixed
-        Velocities that are given, (own nodes, 3): these axes are left out.
-    """
+    """Find the open directions of the nodes on walls without friction; all ranks call this together."""
+    # The normal of a node is the mean of its triangles' by their angles there, so that neither
+    # their sizes nor how quadrangles were cut tilts it (G. Thuermer, C. A. Wuethrich, J. Graph.
+    # Tools 3 (1998) 43). Where walls meet in an edge the velocity keeps to the edge, and in a
+    # corner it is zero. Edges are told by the tensor of the triangles' normals, likewise by angles.
     count = len(part.nodes)
     tensors, normals = np.zeros((count, 3, 3)), np.zeros((count, 3))
     open_end = np.zeros(count, bool)
@@ -136,32 +113,19 @@ def _angles(x: Floats, triangles: NDArray[np.int64]) -> Floats:
 class SlipEquations:
     """Equations of which the parts across walls are replaced by u.n = 0.
 
-    Rows are projected, columns stay, as for velocities that are given: all is linear, so that each
-    rank projects what its own elements add. A direction along a curved wall is not along its flat
-    triangles; so the fluid's own pressure acts on these, (v, p n), lest a constant pressure pushes
-    (M. S. Engelman, R. L. Sani, P. M. Gresho, Int. J. Numer. Methods Fluids 2 (1982) 225, tilt the
-    normals instead, which costs an order where triangles differ).
-
-    Parameters
-    ----------
-    equations
-        Without slip.
-    nodes
-        Positions in m, (own, 3).
-    shared
-        Who shares which nodes.
-    slip
-        Where it is.
-
-    Attributes
-    ----------
-    device, rows
-        Of the equations.
+    `nodes`: positions in m, (own, 3).
     """
+
+    # Rows are projected, columns stay, as for velocities that are given: all is linear, so that
+    # each rank projects what its own elements add. A direction along a curved wall is not along its
+    # flat triangles; so the fluid's own pressure acts on these, (v, p n), lest a constant pressure
+    # pushes (M. S. Engelman, R. L. Sani, P. M. Gresho, Int. J. Numer. Methods Fluids 2 (1982) 225,
+    # tilt the normals instead, which costs an order where triangles differ).
 
     def __init__(
         self, equations: Equations, nodes: Floats, shared: SharedNodes, slip: SlipNodes
     ) -> None:
+        # Of the equations.
         self.device, self.rows, self._inner = equations.device, equations.rows, equations
         give = self.device.from_host
         self._count = len(slip.nodes)

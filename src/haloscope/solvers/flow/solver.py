@@ -58,20 +58,7 @@ _KEPT: Mapping[str, tuple[str, ...]] = {
 
 
 class FlowSolver:
-    """One rank's part of a flow case.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    device, world
-        Where to compute, and the ranks.
-
-    Raises
-    ------
-    InputError
-        The mesh, a name, an expression or a boundary is wrong.
-    """
+    """One rank's part of a flow case."""
 
     name = "flow"
 

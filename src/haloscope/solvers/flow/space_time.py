@@ -16,45 +16,31 @@ SLAB_UNKNOWNS = 2 * UNKNOWNS
 
 
 class SlabEquations(ElementEquations):
-    """The stabilised equations of one slab; see space_time.hpp.
+    """The stabilised equations of one slab; see space_time.hpp."""
 
-    States are (u, v, w, p) of each node at the slab's start, then at its end, in blocks of 8; the past
-    is (u, v, w) of each node at the end of the slab before, and a number of no meaning. 1 over the
-    slab's length in time is both numbers of :meth:`set_time`. Residuals are means over the slab, so
-    that they compare with those of :class:`haloscope.solvers.flow.equations.FlowEquations`.
-
-    Parameters
-    ----------
-    rows, nodes, media, zones, lsic, linearise_tau
-        See :class:`haloscope.solvers.flow.equations.ElementEquations`.
-    """
+    # States are (u, v, w, p) of each node at the slab's start, then at its end, in blocks of 8; the
+    # past is (u, v, w) of each node at the end of the slab before, and a number of no meaning. 1
+    # over the slab's length in time is both numbers of :meth:`set_time`. Residuals are means over
+    # the slab, so that they compare with those of
+    # :class:`haloscope.solvers.flow.equations.FlowEquations`.
 
     source = Path(__file__).with_name("space_time.cpp")
     residuals_kernel, linearise_kernel = "slab_residuals", "linearise_slab"
 
 
 class SlabEnds:
-    """What :class:`SlabEquations` say of forces at the end of a slab, as equations with 4 a node.
+    """What :class:`SlabEquations` say of forces at the end of a slab, as equations with 4 a node."""
 
-    The residuals of a node at both levels are means over the slab of T_0 and T_1 times the force
-    that holds the flow there. Taken as linear in time, that force is 4 R_1 - 2 R_0 at the end; its
-    mean is R_0 + R_1.
-    """
+    # The residuals of a node at both levels are means over the slab of T_0 and T_1 times the force
+    # that holds the flow there. Taken as linear in time, that force is 4 R_1 - 2 R_0 at the end;
+    # its mean is R_0 + R_1.
 
     def __init__(self, equations: SlabEquations) -> None:
         self.device, self._equations = equations.device, equations
         self._both = equations.rows.vector()
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
-        """Put residuals at the end into an array of 4 a node.
-
-        Parameters
-        ----------
-        state, past
-            See :class:`SlabEquations`.
-        residual
-            Result.
-        """
+        """Put residuals at the end into an array of 4 a node."""
         self._equations.residual(state, past, self._both)
         levels = self._both.reshape(-1, 2, UNKNOWNS)
         residual[:] = (4.0 * levels[:, 1] - 2.0 * levels[:, 0]).ravel()
@@ -65,25 +51,9 @@ class SpaceTimeSlabs:
 
     Nothing but the velocity at a slab's end goes into the next one, so that a restart needs the
     state alone.
-
-    Parameters
-    ----------
-    newton
-        Solves for each slab; of :class:`SlabEquations`.
-    state
-        Velocity and pressure of the nodes at the start, flat, 4 a node, on the device; steps change
-        it in place.
-    time_step
-        dt in s.
-
-    Attributes
-    ----------
-    state
-        At the end of the last slab.
-    level_state, past
-        Unknowns of the last slab, 8 a node, and the state before it, as :class:`SlabEquations` takes
-        them.
     """
+
+    # `time_step`: dt in s.
 
     level = 1.0
 
@@ -92,6 +62,8 @@ class SpaceTimeSlabs:
         self.past = state.copy()
         levels = newton.equations.rows.vector()
         levels.reshape(-1, 2, UNKNOWNS)[:] = state.reshape(-1, 1, UNKNOWNS)
+        # Unknowns of the last slab, 8 a node, and the state before it, as :class:`SlabEquations`
+        # takes them.
         self.level_state = levels
 
     def stored(self) -> dict[str, Array]:
@@ -99,12 +71,10 @@ class SpaceTimeSlabs:
         return {}
 
     def times(self, time: float) -> tuple[float, float]:
-        """When :meth:`step` wants given values and loads, for a slab that starts at a time.
-
-        At a third of the slab and at its end, the points of Radau's quadrature: the straight line
-        through values there has the right mean over the slab to fourth order. Through those at the
-        slab's two ends it would leave second order.
-        """
+        """When :meth:`step` wants given values and loads, for a slab that starts at a time."""
+        # At a third of the slab and at its end, the points of Radau's quadrature: the straight line
+        # through values there has the right mean over the slab to fourth order. Through those at
+        # the slab's two ends it would leave second order.
         return time + self._time_step / 3, time + self._time_step
 
     def step(
@@ -112,14 +82,8 @@ class SpaceTimeSlabs:
     ) -> NewtonHistory:
         """Advance by one slab.
 
-        Parameters
-        ----------
-        given
-            Numbers 4 * node + unknown of what is given.
-        values
-            These values at both :meth:`times`, (2, given), on the device.
-        load
-            What acts on own elements from outside at both times, (2, 4 * nodes), on the device.
+        `values`: these values at both :meth:`times`, (2, given), on the device; `load`: what acts
+        on own elements from outside at both times, (2, 4 * nodes), on the device.
         """
         by_dt = 1.0 / self._time_step
         self._newton.equations.set_time(by_dt, by_dt)

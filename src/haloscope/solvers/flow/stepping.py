@@ -13,22 +13,13 @@ from haloscope.solvers.flow.newton import Newton, NewtonHistory
 
 
 class TimeSteps(Protocol):
-    """What every method offers.
+    """What every method offers."""
 
-    Attributes
-    ----------
-    state
-        Velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the
-        device; always the same array.
-    level
-        Where in the next step the equations hold, as a fraction of it: for that time loads and
-        outside pressures are to be given.
-    level_state, past
-        State and part of the time derivative with which the equations held in the last step; see
-        :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`.
-    """
-
+    # Velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the device;
+    # always the same array.
     state: Array
+    # State and part of the time derivative with which the equations held in the last step; see
+    # :meth:`haloscope.solvers.flow.equations.FlowEquations.residual`.
     past: Array
 
     @property
@@ -42,17 +33,7 @@ class TimeSteps(Protocol):
     def step(
         self, given: NDArray[np.integer], values: Array, load: Array | None = None
     ) -> NewtonHistory:
-        """Advance by one time step.
-
-        Parameters
-        ----------
-        given
-            Numbers 4 * node + unknown of what is given at the step's end.
-        values
-            These values, on the device.
-        load
-            What acts on own elements from outside at the step's level, 4 a node, on the device.
-        """
+        """Advance by one time step."""
 
     def stored(self) -> dict[str, Array]:
         """What a restart needs beside the state: arguments of the class, 3 numbers a node each."""
@@ -66,34 +47,17 @@ def velocities(state: Array) -> Array:
 class BackwardDifferences:
     """du/dt = (3 u - 4 u_n + u_(n-1)) / (2 dt); where there is no u_(n-1), (u - u_n) / dt.
 
-    That first step of backward Euler misses u by dt^2/2 of its second derivative, once: errors
-    remain of second order. So they do where the step before was of another length: with
-    w = dt / (its length), the parabola through all three values rises at the step's end by
-
-        du/dt = ((1 + 2 w)/(1 + w) u - (1 + w) u_n + w^2/(1 + w) u_(n-1)) / dt
-
-    (E. Hairer, S. P. Norsett, G. Wanner, Solving Ordinary Differential Equations I, 1993, section
-    III.5), which is the above at w = 1, to the last bit.
-
-    Parameters
-    ----------
-    newton
-        Solves for each step's end.
-    state
-        Velocity and pressure of the nodes at the start, flat, 4 a node, on the device; steps change
-        it in place.
-    time_step
-        dt in s.
-    before
-        Velocities a step before the start, 3 a node, if they are known.
-    step_before
-        Length of that step in s; dt when left out.
-
-    Attributes
-    ----------
-    state, level, level_state, past
-        See :class:`TimeSteps`.
+    `time_step`: dt in s; `step_before`: length of that step in s; dt when left out.
     """
+
+    # That first step of backward Euler misses u by dt^2/2 of its second derivative, once: errors
+    # remain of second order. So they do where the step before was of another length: with
+    # w = dt / (its length), the parabola through all three values rises at the step's end by
+    #
+    #     du/dt = ((1 + 2 w)/(1 + w) u - (1 + w) u_n + w^2/(1 + w) u_(n-1)) / dt
+    #
+    # (E. Hairer, S. P. Norsett, G. Wanner, Solving Ordinary Differential Equations I, 1993, section
+    # III.5), which is the above at w = 1, to the last bit.
 
     level = 1.0
 
@@ -105,6 +69,7 @@ class BackwardDifferences:
         before: Array | None = None,
         step_before: float | None = None,
     ) -> None:
+        # See :class:`TimeSteps`.
         self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
         self._before = before
         self._ratio = 1.0 if step_before is None else time_step / step_before

@@ -31,18 +31,11 @@ _GROWTH = 4.0
 
 
 class Steps(Protocol):
-    """What the solver takes.
+    """What the solver takes."""
 
-    Attributes
-    ----------
-    state
-        Velocity and pressure of the nodes, flat, 4 a node, on the device; always the same array.
-    load
-        What acted from outside in the last step.
-    """
-
+    # Velocity and pressure of the nodes, flat, 4 a node, on the device; always the same array.
     state: Array
-    load: Array
+    load: Array  # What acted from outside in the last step
 
     @property
     def past(self) -> Array:
@@ -70,18 +63,11 @@ class SteadySteps:
 
     That grows as the residual falls (switched evolution relaxation: W. A. Mulder, B. van Leer, J.
     Comput. Phys. 59 (1985) 232), at most fourfold a step.
-
-    Parameters
-    ----------
-    table, system
-        The case, and what it is solved with.
-    state
-        At the start.
-    tolerance
-        Of the residual over the first, at which the run ends. A first one that is rounding, since the
-        start solves the equations, would never fall so far: at least that counts as the first from
-        which it falls to 1e-12 of the residual of a fluid at rest.
     """
+
+    # `tolerance`: of the residual over the first, at which the run ends. A first one that is
+    # rounding, since the start solves the equations, would never fall so far: at least that counts
+    # as the first from which it falls to 1e-12 of the residual of a fluid at rest.
 
     def __init__(
         self, table: FlowTable, system: System, state: Array, tolerance: float = 0.0
@@ -147,13 +133,7 @@ class SteadySteps:
         return length * min(1.0, _FOUND / self._tolerance)
 
     def _require_bounded(self, history: NewtonHistory, least: float) -> None:
-        """Refuse an iteration after which the residual is far beyond the first.
-
-        Raises
-        ------
-        SolutionError
-            Says the residuals, and whether the linear solver is to blame.
-        """
+        """Refuse an iteration after which the residual is far beyond the first."""
         before, after = history.residuals[0], history.residuals[-1]
         first = self._scalars["first"] or max(before, least)
         if max(before, after) <= _EXPLODED * first:
@@ -193,17 +173,7 @@ class SteadySteps:
 
 
 class UnsteadySteps:
-    """Steps in time by one of the methods.
-
-    Parameters
-    ----------
-    table, system
-        The case, and what it is solved with.
-    state
-        At the start.
-    clock
-        When steps are.
-    """
+    """Steps in time by one of the methods."""
 
     def __init__(self, table: FlowTable, system: System, state: Array, clock: Clock) -> None:
         self._table, self._system, self._clock = table, system, clock
@@ -270,13 +240,7 @@ class UnsteadySteps:
         return device.from_host(given.values(start + self._dt)), self.load
 
     def _require_solution(self, history: NewtonHistory) -> None:
-        """Refuse a step on which Newton's method gave up.
-
-        Raises
-        ------
-        SolutionError
-            Says the residuals, and whether the linear solver is to blame.
-        """
+        """Refuse a step on which Newton's method gave up."""
         first, last = history.residuals[0], history.residuals[-1]
         asked = self._table.newton.tolerance
         # All iterations wanted, whatever comes of them: but they must not make it worse.

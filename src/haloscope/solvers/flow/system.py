@@ -48,36 +48,21 @@ _UNBALANCED = 0.05
 
 @dataclass(frozen=True)
 class System:
-    """All that steps need.
+    """All that steps need."""
 
-    Attributes
-    ----------
-    part, shared
-        This rank's mesh, and who shares which nodes.
-    given
-        What is given on boundaries.
-    conditions
-        What this makes of the equations; None of space-time slabs, which take velocities and outside
-        pressures only.
-    reactions
-        Whose residuals at walls are forces.
-    rows, newton
-        The matrix, and what solves.
-    preconditioner
-        Its name.
-    lines
-        What there is to say of the mesh, on rank 0.
-    """
-
+    # This rank's mesh, and who shares which nodes.
     part: NodePart
     shared: SharedNodes
-    given: Given
+    given: Given  # What is given on boundaries
+    # What this makes of the equations; None of space-time slabs, which take velocities and outside
+    # pressures only.
     conditions: BoundaryConditions | None
-    reactions: Residual
+    reactions: Residual  # Whose residuals at walls are forces
+    # The matrix, and what solves.
     rows: BlockRows
     newton: Newton
-    preconditioner: str
-    lines: tuple[str, ...]
+    preconditioner: str  # Its name
+    lines: tuple[str, ...]  # What there is to say of the mesh, on rank 0
 
     @property
     def device(self) -> Device:
@@ -86,13 +71,7 @@ class System:
 
 
 def make_system(table: FlowTable, machine: Machine, device: Device, world: World) -> System:
-    """Set up a case on its ranks; all of them call this.
-
-    Raises
-    ------
-    InputError
-        The mesh or what is given on its boundaries is not possible; the same on every rank.
-    """
+    """Set up a case on its ranks; all of them call this."""
     part, lines = node_part_on_ranks(world, lambda: make_mesh(table), table.partition)
     transport = transport_of(table.messages, machine.transport)
     shared = SharedNodes(world, device, part.node_numbers, transport)
@@ -150,13 +129,7 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
 
 
 def _require_plain(given: Given) -> None:
-    """Refuse what space-time slabs do not know.
-
-    Raises
-    ------
-    InputError
-        A boundary needs more.
-    """
+    """Refuse what space-time slabs do not know."""
     for name, one in given.conditions.items():
         more = isinstance(one, Slip | Resistance) or (
             isinstance(one, OutsidePressure | Traction) and one.backflow > 0
@@ -170,13 +143,7 @@ def _require_plain(given: Given) -> None:
 
 
 def _require_own_blocks(given: Given) -> None:
-    """Refuse what changes more of a matrix than the nodes' own blocks.
-
-    Raises
-    ------
-    InputError
-        A boundary does.
-    """
+    """Refuse what changes more of a matrix than the nodes' own blocks."""
     for name, one in given.conditions.items():
         straight = isinstance(one, OutsidePressure | Resistance) and one.straight
         if isinstance(one, Slip) or straight:
@@ -202,13 +169,7 @@ def _preconditioner(name: str, rows: BlockRows, shared: SharedNodes, part: NodeP
 
 
 def _refer_pressure(table: FlowTable, world: World, part: NodePart, given: Given) -> None:
-    """Give the pressure a value somewhere, or refuse a case in which it has none.
-
-    Raises
-    ------
-    InputError
-        It has none, or two.
-    """
+    """Give the pressure a value somewhere, or refuse a case in which it has none."""
     if table.pressure_at is None:
         if not given.has_pressure:
             raise InputError(
@@ -234,11 +195,6 @@ def _require_balance(table: FlowTable, part: NodePart, shared: SharedNodes, give
 
     Where the pressure is fixed, any volume would vanish or come into being. What meshes make of
     profiles may miss a little.
-
-    Raises
-    ------
-    InputError
-        Says how much, and when.
     """
     areas = [
         boundary_areas(part, shared, name)

@@ -29,18 +29,7 @@ def relative_errors(simulation: Any, exact: Callable[[Floats], Floats]) -> tuple
     """Errors of velocity and pressure over the volume, relative to the exact ones; on one rank.
 
     The pressure's is without its mean.
-
-    Parameters
-    ----------
-    simulation
-        At the end of a run.
-    exact
-        Gives (n, 4) at points (n, 3).
-
-    Returns
-    -------
-    velocity, pressure
-        L2 norms of errors over those of the exact fields.
+    `exact`: gives (n, 4) at points (n, 3).
     """
     solver = simulation.solver
     part = solver.system.part
@@ -188,13 +177,6 @@ def turning_shear_error(slabs: int, solve: Solve) -> float:
 
     A shear flow, du/dy = 1/s and du/dz = 0.5/s, is seen from a frame that turns about z: there it
     turns with time, at the boundaries too, and stays linear in space, without a pressure.
-
-    Parameters
-    ----------
-    slabs
-        How many there are in 1 s.
-    solve
-        Runs the data of a case and gives the simulation.
     """
     rate, end = _TURNING_RATE, _TURNING_END
     turned = f"(sin({rate}*t)*x + cos({rate}*t)*y + 0.5*z)"
@@ -226,15 +208,7 @@ def turning_shear_error(slabs: int, solve: Solve) -> float:
 
 
 def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:
-    """Newton's residuals of steady flow in a small cube over the first; linear systems are solved.
-
-    Parameters
-    ----------
-    solve
-        Runs the data of a case and gives the simulation.
-    linearise_tau
-        As flow.newton.linearise_tau.
-    """
+    """Newton's residuals of steady flow in a small cube over the first; linear systems are solved."""
     boundaries: dict[str, Any] = dict.fromkeys(SIDES, "no-slip")
     simulation = solve(
         {

@@ -27,14 +27,9 @@ def bytes_of_forming(rows: BlockRows, tets: int) -> int:
 
 @dataclass
 class Iterations:
-    """How many there were.
+    """How many there were."""
 
-    Attributes
-    ----------
-    steps, newton, linear
-        Steps, Newton's iterations in all of them, and GMRES' in all of these.
-    """
-
+    # Steps, Newton's iterations in all of them, and GMRES' in all of these.
     steps: int = 0
     newton: int = 0
     linear: int = 0
@@ -51,12 +46,11 @@ class Iterations:
 
 
 class WorkModel:
-    """Bytes and operations of steps; all ranks make one together.
+    """Bytes and operations of steps; all ranks make one together."""
 
-    A Newton iteration forms matrix and residual (elements read, blocks written). An iteration of
-    GMRES multiplies by the matrix, applies the preconditioner, and reads half of a cycle's vectors
-    twice: for products, and to take them off.
-    """
+    # A Newton iteration forms matrix and residual (elements read, blocks written). An iteration of
+    # GMRES multiplies by the matrix, applies the preconditioner, and reads half of a cycle's
+    # vectors twice: for products, and to take them off.
 
     def __init__(self, system: System, restart: int) -> None:
         self._system, self._restart = system, restart

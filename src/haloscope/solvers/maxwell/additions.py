@@ -42,34 +42,20 @@ class PlacedAdditions:
     """Media, layers, currents and waves, and which elements of a mesh they concern.
 
     The mesh is the whole, or a rank's elements and what lies behind their faces on other ranks.
-
-    Attributes
-    ----------
-    media
-        By region of the mesh.
-    regions
-        Of each element.
-    permittivity, permeability
-        Of each element.
-    layer, axes
-        The absorbing layer, and whether each element reaches into it, by axis (elements, 3).
-    drives
-        Currents and waves.
-    damped
-        Whether each element conducts, has memory or reaches into the layer, (elements,).
-    concerned
-        Whether anything is added in each element, (elements,).
     """
 
-    media: Mapping[int, Medium]
-    regions: NDArray[np.integer]
+    media: Mapping[int, Medium]  # By region of the mesh
+    regions: NDArray[np.integer]  # Of each element
+    # Of each element.
     permittivity: Floats
     permeability: Floats
+    # The absorbing layer, and whether each element reaches into it, by axis (elements, 3).
     layer: PlacedLayer | None
     axes: NDArray[np.bool_]
-    drives: tuple[PlacedDrive, ...]
+    drives: tuple[PlacedDrive, ...]  # Currents and waves
+    # Whether each element conducts, has memory or reaches into the layer, (elements,).
     damped: NDArray[np.bool_]
-    concerned: NDArray[np.bool_]
+    concerned: NDArray[np.bool_]  # Whether anything is added in each element, (elements,)
 
     @property
     def fastest(self) -> float:
@@ -87,24 +73,7 @@ def place(
     currents: Sequence[Current] = (),
     waves: Sequence[PlaneWave] = (),
 ) -> PlacedAdditions:
-    """Find the elements of a whole mesh to which anything is added.
-
-    Parameters
-    ----------
-    mesh
-        The whole.
-    order
-        Polynomial order N.
-    media
-        One for each region, or one for all; a plain Material adds nothing.
-    layer, currents, waves
-        As their classes say.
-
-    Raises
-    ------
-    InputError
-        Something lies where it cannot.
-    """
+    """Find the elements of a whole mesh to which anything is added."""
     placed = None
     if layer is not None:
         placed = layer.placed(mesh, fastest_wave(mesh, media))
@@ -137,17 +106,7 @@ def combine(
     layer: PlacedLayer | None,
     drives: Sequence[PlacedDrive],
 ) -> PlacedAdditions:
-    """All that is added in some elements, where each of it is known.
-
-    Parameters
-    ----------
-    mesh
-        The elements.
-    media
-        As for :func:`place`.
-    layer, drives
-        In the numbers of the mesh.
-    """
+    """All that is added in some elements, where each of it is known."""
     regions, (permittivity, permeability) = _regions(mesh, media), _constants(mesh, media)
     full = {number: m for number, m in enumerate(media) if isinstance(m, Medium)}
     axes = np.zeros((mesh.count, 3), bool) if layer is None else layer.reached(mesh)
@@ -167,20 +126,7 @@ def check_waves(
     mesh: HexMesh,
     numbers: Integers | None = None,
 ) -> None:
-    """Refuse waves that come in through layers, lossy media or several media.
-
-    Parameters
-    ----------
-    placed, waves
-        All that is added, and the waves in it.
-    mesh, numbers
-        The elements, and their numbers for people; None: those of the mesh.
-
-    Raises
-    ------
-    InputError
-        Names the elements.
-    """
+    """Refuse waves that come in through layers, lossy media or several media."""
     for each in waves:
         bad = np.flatnonzero(each.concerned & placed.damped)
         if len(bad):
@@ -196,21 +142,7 @@ def check_waves(
 class PointwiseAdditions:
     """What is added on this rank; see :class:`haloscope.solvers.maxwell.stepping.Additions`.
 
-    Parameters
-    ----------
-    placed
-        From :func:`place`.
-    part
-        This rank's elements in the numbers of the mesh in which that has been found, sorted by kinds
-        so that those concerned have kinds of their own.
-    places
-        Their nodes (elements, N + 1, N + 1, N + 1, 3).
-    kinds
-        Kinds of the elements concerned.
-    device, dtype
-        Where, and of what type, the fields are.
-    upwind
-        Whether the flux is upwind.
+    `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
     """
 
     def __init__(
@@ -311,11 +243,8 @@ class PointwiseAdditions:
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint has to hold of this rank.
 
-        Returns
-        -------
-        dict
-            ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the elements'
-            numbers in the part. Rows of a name may be joined in any order.
+        Returns: ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the
+        elements' numbers in the part. Rows of a name may be joined in any order.
         """
         rows: dict[str, list[tuple[Integers, Floats]]] = {}
         for name, term in self._kept():
@@ -327,13 +256,7 @@ class PointwiseAdditions:
         return result
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state; rows of elements that are not here are passed over.
-
-        Raises
-        ------
-        InputError
-            It lacks an element, or holds other values than this case needs.
-        """
+        """Take over a state; rows of elements that are not here are passed over."""
         for name, term in self._kept():
             numbers = state.get(f"{name}_elements", np.zeros(0, np.int64))
             wanted = self._part.elements[term.elements]

@@ -422,11 +422,8 @@ def bytes_a_node(order: int, single: bool) -> float:
 def estimate(case: MaxwellCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
-    Returns
-    -------
-    dict
-        ``memory_bytes`` held on the devices, ``host_bytes`` beside them (coordinates, Jacobians, the
-        mesh) and ``bytes_per_step`` moved at least.
+    Returns: ``memory_bytes`` held on the devices, ``host_bytes`` beside them (coordinates,
+    Jacobians, the mesh) and ``bytes_per_step`` moved at least.
     """
     table = case.maxwell
     nodes = _elements(table) * (table.order + 1) ** 3
@@ -459,13 +456,7 @@ def _elements(table: MaxwellTable) -> int:
 
 
 def check_ranks(case: MaxwellCase, ranks: int) -> None:
-    """Refuse more ranks than elements.
-
-    Raises
-    ------
-    InputError
-        There are more ranks than elements.
-    """
+    """Refuse more ranks than elements."""
     from haloscope.domain.partition import require_parts
 
     require_parts(ranks, _elements(case.maxwell))

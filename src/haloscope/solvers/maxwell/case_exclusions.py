@@ -91,13 +91,7 @@ EXCLUSIONS = (
 
 
 def require_no_contradiction(table: MaxwellTable) -> None:
-    """Refuse keys that contradict each other within [maxwell].
-
-    Raises
-    ------
-    ValueError
-        Names them.
-    """
+    """Refuse keys that contradict each other within [maxwell]."""
     additions = {
         "maxwell.sources": bool(table.sources),
         "maxwell.waves": bool(table.waves),
@@ -145,13 +139,7 @@ def require_no_contradiction(table: MaxwellTable) -> None:
 
 
 def require_one_end(case: MaxwellCase) -> None:
-    """Refuse a number of steps beside an end time; as it is by default it is no mistake.
-
-    Raises
-    ------
-    ValueError
-        Both are given.
-    """
+    """Refuse a number of steps beside an end time; as it is by default it is no mistake."""
     default = type(case.run).model_fields["steps"].default
     if case.maxwell.end_time is not None and case.run.steps != default:
         raise ValueError(

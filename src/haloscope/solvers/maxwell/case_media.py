@@ -37,14 +37,9 @@ _LEAST_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Units:
-    """What turns a case's numbers into natural units.
+    """What turns a case's numbers into natural units."""
 
-    Attributes
-    ----------
-    speed, impedance
-        Of light and of vacuum in the case's units.
-    """
-
+    # Of light and of vacuum in the case's units.
     speed: float
     impedance: float
 
@@ -140,13 +135,7 @@ class MaterialTable(Table):
     """What depends on frequency: [[maxwell.materials.poles]] tables."""
 
     def material(self, units: Units) -> Material:
-        """The medium in natural units.
-
-        Raises
-        ------
-        InputError
-            It is unstable.
-        """
+        """The medium in natural units."""
         for pole in self.poles:
             _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
         loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance

@@ -35,25 +35,14 @@ def _of_medium(own: OwnElements, elements: NDArray[np.int64], magnetic: bool) ->
 
 @dataclass(frozen=True)
 class PointDipole:
-    """A current at a point: J = moment g(t) delta(x - position).
+    """A current at a point: J = moment g(t) delta(x - position)."""
 
-    Attributes
-    ----------
-    position
-        x, y, z.
-    moment
-        Current times length, a vector. In natural units the dipole's own moment p has
-        dp/dt = moment g.
-    waveform
-        g.
-    magnetic
-        Whether it drives H as J drives E.
-    """
-
-    position: Vector
+    position: Vector  # x, y, z
+    # Current times length, a vector. In natural units the dipole's own moment p has dp/dt = moment
+    # g.
     moment: Vector
-    waveform: Waveform
-    magnetic: bool = False
+    waveform: Waveform  # g
+    magnetic: bool = False  # Whether it drives H as J drives E
 
     def placed(self, mesh: HexMesh, order: int) -> PlacedDipole:
         """Find its element in the whole mesh."""
@@ -65,22 +54,13 @@ class PointDipole:
 
 @dataclass(frozen=True, eq=False)
 class PlacedDipole:
-    """A dipole whose element is known.
+    """A dipole whose element is known."""
 
-    Attributes
-    ----------
-    dipole
-        What it is.
-    element, reference
-        Element of the whole mesh, and place in its reference cube.
-    concerned
-        Whether each element of the whole mesh is its own.
-    """
-
-    dipole: PointDipole
+    dipole: PointDipole  # What it is
+    # Element of the whole mesh, and place in its reference cube.
     element: int
     reference: Floats
-    concerned: NDArray[np.bool_]
+    concerned: NDArray[np.bool_]  # Whether each element of the whole mesh is its own
 
     def entries(self, own: OwnElements) -> list[Entries]:
         """The delta function in the element's polynomials, through the mass matrix.
@@ -102,24 +82,12 @@ class PlacedDipole:
 
 @dataclass(frozen=True, eq=False)
 class VolumeCurrent:
-    """A current density in a volume: J = distribution(x) g(t).
+    """A current density in a volume: J = distribution(x) g(t)."""
 
-    Attributes
-    ----------
-    distribution
-        J at points, by area.
-    waveform
-        g.
-    regions
-        Names of the regions where it flows; None: everywhere.
-    magnetic
-        Whether it drives H as J drives E.
-    """
-
-    distribution: Distribution
-    waveform: Waveform
-    regions: tuple[str, ...] | None = None
-    magnetic: bool = False
+    distribution: Distribution  # J at points, by area
+    waveform: Waveform  # g
+    regions: tuple[str, ...] | None = None  # Names of the regions where it flows; None: everywhere
+    magnetic: bool = False  # Whether it drives H as J drives E
 
     def placed(self, mesh: HexMesh, order: int) -> PlacedVolumeCurrent:
         """Find its elements in the whole mesh."""
@@ -150,33 +118,15 @@ class PlacedVolumeCurrent:
 
 @dataclass(frozen=True, eq=False)
 class SheetCurrent:
-    """A current in a surface inside the mesh: K = distribution(x) g(t), by length.
+    """A current in a surface inside the mesh: K = distribution(x) g(t), by length."""
 
-    Attributes
-    ----------
-    surface
-        Name of the surface.
-    distribution
-        K at points; what is normal to the surface has no effect.
-    waveform
-        g.
-    magnetic
-        Whether E jumps at it instead of H.
-    """
-
-    surface: str
-    distribution: Distribution
-    waveform: Waveform
-    magnetic: bool = False
+    surface: str  # Name of the surface
+    distribution: Distribution  # K at points; what is normal to the surface has no effect
+    waveform: Waveform  # g
+    magnetic: bool = False  # Whether E jumps at it instead of H
 
     def placed(self, mesh: HexMesh, order: int) -> PlacedSheetCurrent:
-        """Find its elements in the whole mesh.
-
-        Raises
-        ------
-        InputError
-            The mesh has no such surface inside.
-        """
+        """Find its elements in the whole mesh."""
         if self.surface not in mesh.surfaces:
             known = ", ".join(mesh.surfaces) or "none"
             raise InputError(
@@ -225,13 +175,7 @@ def _vectors(distribution: Distribution, points: Floats) -> Floats:
 
 
 def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_]:
-    """Whether each element lies in one of the named regions; None: all do.
-
-    Raises
-    ------
-    InputError
-        There is no such region.
-    """
+    """Whether each element lies in one of the named regions; None: all do."""
     if names is None:
         return np.ones(mesh.count, bool)
     for name in names:

@@ -22,25 +22,14 @@ SOURCE = Path(__file__).with_name("driven.cpp")
 
 @dataclass(frozen=True, eq=False)
 class OwnElements:
-    """Elements of this rank as sources see them.
+    """Elements of this rank as sources see them."""
 
-    Attributes
-    ----------
-    part
-        Them.
-    places
-        Their nodes (elements, N + 1, N + 1, N + 1, 3).
-    permittivity, permeability
-        Of all elements of the whole mesh.
-    upwind
-        Whether the flux is upwind.
-    """
-
-    part: MeshPart
-    places: Floats
+    part: MeshPart  # Them
+    places: Floats  # Their nodes (elements, N + 1, N + 1, N + 1, 3)
+    # Of all elements of the whole mesh.
     permittivity: Floats
     permeability: Floats
-    upwind: bool = True
+    upwind: bool = True  # Whether the flux is upwind
 
     @property
     def order(self) -> int:
@@ -68,25 +57,14 @@ class OwnElements:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """What goes with one waveform, at nodes.
+    """What goes with one waveform, at nodes."""
 
-    Attributes
-    ----------
-    elements, nodes
-        Of each entry: element of this rank, and node in it.
-    shape
-        Rates of change of the six fields when the waveform is 1, (entries, 6).
-    delays
-        Of each entry.
-    waveform
-        How it goes with time.
-    """
-
+    # Of each entry: element of this rank, and node in it.
     elements: Integers
     nodes: Integers
-    shape: Floats
-    delays: Floats
-    waveform: Waveform
+    shape: Floats  # Rates of change of the six fields when the waveform is 1, (entries, 6)
+    delays: Floats  # Of each entry
+    waveform: Waveform  # How it goes with time
 
 
 def across_faces(
@@ -99,23 +77,11 @@ def across_faces(
 ) -> Entries:
     """What a change of the trace behind faces adds to the right-hand sides of their own elements.
 
-    The flux is linear in the jump, so that a change (e, h) of what lies behind adds
-    lift / (Z- + Z+) n x (Z+ h - n x e) to eps dE/dt and -lift / (Y- + Y+) n x (Y+ e + n x h) to
-    mu dH/dt; the second terms are those of upwind flux.
-
-    Parameters
-    ----------
-    own
-        This rank's elements.
-    faces
-        (n, 2): element of this rank, and face.
-    electric, magnetic
-        e and h at the faces' nodes (n, (N + 1)^2, 3), in their own order.
-    delays
-        (n, (N + 1)^2).
-    waveform
-        Their time.
+    `faces`: (n, 2): element of this rank, and face.
     """
+    # The flux is linear in the jump, so that a change (e, h) of what lies behind adds lift / (Z- +
+    # Z+) n x (Z+ h - n x e) to eps dE/dt and -lift / (Y- + Y+) n x (Y+ e + n x h) to mu dH/dt; the
+    # second terms are those of upwind flux.
     element, face = faces.T
     order = own.order
     places = own.places[element]
@@ -177,18 +143,7 @@ def _merged(all_of: Sequence[Entries], nodes: int) -> Iterator[tuple[Integers, F
 class DrivenTerm:
     """Entries with one waveform; no node twice.
 
-    Parameters
-    ----------
-    setting
-        Device, order, type.
-    places
-        Index of each entry's node in the fields.
-    shape
-        (entries, 6).
-    delays
-        (entries,).
-    waveform
-        Their time.
+    `shape`: (entries, 6); `delays`: (entries,).
     """
 
     def __init__(

@@ -32,14 +32,9 @@ BOUNDARIES = {"pec": -1.0, "pmc": 1.0, "absorbing": 0.0}
 
 @dataclass(frozen=True)
 class Material:
-    """A medium without dispersion.
+    """A medium without dispersion."""
 
-    Attributes
-    ----------
-    permittivity, permeability
-        Relative to vacuum, in whose units everything is computed: c = 1, impedance 1.
-    """
-
+    # Relative to vacuum, in whose units everything is computed: c = 1, impedance 1.
     permittivity: float = 1.0
     permeability: float = 1.0
 
@@ -54,31 +49,13 @@ def geometry(
 ) -> Floats:
     """What the kernels know of each element's shape, as geometry.hpp describes it.
 
-    Parameters
-    ----------
-    coordinates
-        (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
-    order
-        N.
-    mode
-        The constant GEOMETRY of the kernels: :data:`STORED`, :data:`COORDINATES`,
-        :data:`CORNERS` or :data:`AFFINE`.
-    face_shapes
-        Add what the upwind flux needs at the nodes of faces: the constant FACE_SHAPES.
-
-    Returns
-    -------
-    array of shape (elements, values), stored without face shapes (elements, 10, (N + 1)^3)
-        Stored: x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J, each at
-        the (N + 1)^3 nodes. Coordinates: x, y, z at the nodes. Corners: x, y, z at the eight
-        corners, i fastest. Affine: as stored, but once for all nodes. Behind these, with face shapes, for each face at its (N + 1)^2 nodes
-        the products of its two tangents over its area: pp, pq, qq.
-
-    Raises
-    ------
-    InputError
-        J is not positive somewhere.
+    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
     """
+    # Returns: stored: x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J,
+    # each at the (N + 1)^3 nodes. Coordinates: x, y, z at the nodes. Corners: x, y, z at the eight
+    # corners, i fastest. Affine: as stored, but once for all nodes. Behind these, with face shapes,
+    # for each face at its (N + 1)^2 nodes the products of its two tangents over its area: pp, pq,
+    # qq.
     elements = len(coordinates)
     a = np.stack([np.moveaxis(one, -1, 1) for one in tangents(coordinates)], axis=1)
     J = np.einsum("ec...,ec...->e...", a[:, 0], np.cross(a[:, 1], a[:, 2], axis=1))
@@ -141,15 +118,7 @@ def corners(coordinates: Floats) -> Floats:
 def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
     """Tell which elements are known from their corners, up to rounding.
 
-    Parameters
-    ----------
-    coordinates
-        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-
-    Returns
-    -------
-    array of shape (elements,)
-        Whether all nodes lie where the trilinear map of the corners puts them.
+    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
     """
     x = gll_nodes(coordinates.shape[1] - 1)
     return _lie_at(
@@ -160,14 +129,7 @@ def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
 def affine(coordinates: Floats) -> NDArray[np.bool_]:
     """Tell which elements are parallelepipeds with nodes where these have them, up to rounding.
 
-    Parameters
-    ----------
-    coordinates
-        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-
-    Returns
-    -------
-    array of shape (elements,)
+    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
     """
     along = 1 + gll_nodes(coordinates.shape[1] - 1)
     first, a = _edges(coordinates)
@@ -190,17 +152,7 @@ def _lie_at(mapped: Floats, coordinates: Floats) -> NDArray[np.bool_]:
 def known_by(coordinates: Floats, cores: bool) -> NDArray[np.int64]:
     """How the kernels know each element's shape, in the way that is fastest.
 
-    Parameters
-    ----------
-    coordinates
-        (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-    cores
-        Whether kernels run on cores, or on a GPU.
-
-    Returns
-    -------
-    array of shape (elements,)
-        :data:`STORED`, :data:`CORNERS`, or on cores :data:`AFFINE`.
+    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
     """
     by_corners = not cores or coordinates.shape[1] > _CORNERS_FROM
     modes = np.full(len(coordinates), STORED)
@@ -226,32 +178,11 @@ def faces(
 ) -> NDArray[np.void]:
     """What lies behind each face.
 
-    Traces of own faces have slots ``6 element + face``; those that come from other ranks follow,
-    in the same order, for the elements that have any.
-
-    Parameters
-    ----------
-    part
-        Elements of this rank.
-    impedance
-        Of each element, (elements,).
-    behind
-        Of what lies behind a face on another rank, (elements, 6).
-    kinds
-        By each boundary's name: one of :data:`BOUNDARIES`, or the surface impedance of a lossy
-        wall over that of vacuum.
-    real
-        Type of the fields.
-
-    Returns
-    -------
-    structured array of shape (elements, 6)
-
-    Raises
-    ------
-    InputError
-        A boundary of the mesh has no kind.
+    Traces of own faces have slots ``6 element + face``; those that come from other ranks follow, in
+    the same order, for the elements that have any.
     """
+    # `impedance`: of each element, (elements,).
+    # `behind`: of what lies behind a face on another rank, (elements, 6).
     mesh, elsewhere = part.mesh, part.partners >= 0
     result = np.zeros((mesh.count, FACES), face_type(real))
     own = np.arange(mesh.count * FACES).reshape(-1, FACES)

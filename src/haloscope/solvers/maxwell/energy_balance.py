@@ -21,19 +21,7 @@ _REMEDY = 'take maxwell.curl = "covariant" and flux = "upwind", lower maxwell.cf
 
 
 class EnergyBalance:
-    """Follows the energy of a run.
-
-    Parameters
-    ----------
-    sources_end
-        Time after which nothing drives the fields, in natural units; inf: never.
-    memory
-        Whether a medium or an absorbing layer keeps energy of its own.
-    driven
-        Whether sources or waves send something: energy that stays 0 is then warned of.
-    steady_from
-        Time from which sources that never end have their full strength.
-    """
+    """Follows the energy of a run."""
 
     def __init__(
         self, sources_end: float, *, memory: bool, driven: bool = False, steady_from: float = 0.0
@@ -49,13 +37,7 @@ class EnergyBalance:
         self._growth = 1.0
 
     def add(self, time: float, energy: float) -> None:
-        """Take the energy at a time; times ascend.
-
-        Raises
-        ------
-        SolutionError
-            It is far above all that the sources have given.
-        """
+        """Take the energy at a time; times ascend."""
         self._latest, self._largest = time, max(self._largest, energy)
         if math.isinf(self._sources_end) and time > 0 and time >= self._steady_from:
             octave = math.floor(math.log2(time / (self._steady_from or 1.0)))

@@ -37,18 +37,10 @@ Lengths = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class TimeHarmonic:
-    """A solution that swings at one frequency: the real part of phasor times exp(-i w t).
+    """A solution that swings at one frequency: the real part of phasor times exp(-i w t)."""
 
-    Attributes
-    ----------
-    frequency
-        Angular frequency w.
-    phasor
-        Of points (3, ...): complex fields (6, ...).
-    """
-
-    frequency: float
-    phasor: Callable[[Floats], Complexes]
+    frequency: float  # Angular frequency w
+    phasor: Callable[[Floats], Complexes]  # Of points (3, ...): complex fields (6, ...)
 
     def __call__(self, points: Floats, time: float) -> Floats:
         """Fields (6, ...) at points (3, ...) and a time."""
@@ -102,15 +94,6 @@ def cavity(kind: str, numbers: Triple, size: Lengths = (1.0, 1.0, 1.0)) -> TimeH
     """Mode of the rectangular cavity [0, a] x [0, b] x [0, d] with conducting walls.
 
     Pozar, Microwave Engineering, section 6.3: E = A (c s s, s c s, s s c) with A . k = 0.
-
-    Parameters
-    ----------
-    kind
-        ``te``: no Ez; ``tm``: no Hz.
-    numbers
-        Half waves along x, y, z.
-    size
-        a, b, d.
     """
     k = np.pi * np.array(numbers) / np.array(size)
     across = k[0] ** 2 + k[1] ** 2
@@ -158,20 +141,10 @@ def waveguide(
 ) -> TimeHarmonic:
     """Mode that runs along z in a circular guide around the z axis with a conducting wall.
 
-    Pozar, Microwave Engineering, section 3.4: the axial field is J_m(K rho) cos(m phi)
-    cos(w t - k z), w^2 = k^2 + K^2, K R a zero of J_m (``tm``: Ez) or of J_m' (``te``: Hz).
-
-    Parameters
-    ----------
-    kind
-        ``tm`` or ``te``.
-    azimuthal, radial
-        m from 0, and which zero, from 1.
-    radius, length
-        R, and the period along z.
-    periods
-        Waves along the length; 0: at cut-off.
+    Pozar, Microwave Engineering, section 3.4: the axial field is J_m(K rho) cos(m phi) cos(w t - k
+    z), w^2 = k^2 + K^2, K R a zero of J_m (``tm``: Ez) or of J_m' (``te``: Hz).
     """
+    # `azimuthal`, `radial`: m from 0, and which zero, from 1.
     m = azimuthal
     K = (bessel_zero if kind == "tm" else bessel_derivative_zero)(m, radial) / radius
     k = TAU * periods / length
@@ -196,12 +169,10 @@ def waveguide(
 
 
 def sphere_frequency(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> float:
-    """Angular frequency of a resonance of a sphere with a conducting wall.
-
-    w R is a zero of j_l (``te``) or of (x j_l)' (``tm``); Jackson, Classical Electrodynamics,
-    section 9.8 and problem 9.22. Lowest: TM11 2.743707269992269, TM21 3.870238580222165,
-    TE11 4.493409457909064.
-    """
+    """Angular frequency of a resonance of a sphere with a conducting wall."""
+    # w R is a zero of j_l (``te``) or of (x j_l)' (``tm``); Jackson, Classical Electrodynamics,
+    # section 9.8 and problem 9.22. Lowest: TM11 2.743707269992269, TM21 3.870238580222165, TE11
+    # 4.493409457909064.
     zero = riccati_derivative_zero if kind == "tm" else spherical_zero
     return zero(degree, radial) / radius
 
@@ -209,17 +180,8 @@ def sphere_frequency(kind: str, degree: int = 1, radial: int = 1, radius: float 
 def sphere(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> TimeHarmonic:
     """Resonance of a sphere around the origin with a conducting wall, alike around the z axis.
 
-    Stratton, Electromagnetic Theory, section 7.11: M = curl(r psi), N = curl M / w with
-    psi = j_l(w r) P_l(cos theta); E goes with cos w t and is N (``tm``) or M (``te``).
-
-    Parameters
-    ----------
-    kind
-        ``tm``: H across the radius; ``te``: E across the radius.
-    degree, radial
-        l from 1, and which zero, from 1.
-    radius
-        Of the wall.
+    Stratton, Electromagnetic Theory, section 7.11: M = curl(r psi), N = curl M / w with psi = j_l(w
+    r) P_l(cos theta); E goes with cos w t and is N (``tm``) or M (``te``).
     """
     w = sphere_frequency(kind, degree, radial, radius)
     many = degree * (degree + 1)
@@ -259,15 +221,8 @@ def pulse_at_interface(
 ) -> Solution:
     """Pulse along x that meets another medium at x = 0, without dispersion.
 
-    With Z = sqrt(mu / eps) the reflected E is r = (Z2 - Z1) / (Z1 + Z2) times the incident one,
-    the transmitted one 2 Z2 / (Z1 + Z2) (Jackson, section 7.3). E along y, H along z.
-
-    Parameters
-    ----------
-    shape
-        E of the incident pulse at time 0 by x; next to nothing for x > 0.
-    first, second
-        Media in x < 0 and in x > 0.
+    With Z = sqrt(mu / eps) the reflected E is r = (Z2 - Z1) / (Z1 + Z2) times the incident one, the
+    transmitted one 2 Z2 / (Z1 + Z2) (Jackson, section 7.3). E along y, H along z.
     """
     Z1, Z2 = first.impedance, second.impedance
     r, t = (Z2 - Z1) / (Z1 + Z2), 2 * Z2 / (Z1 + Z2)
@@ -300,24 +255,7 @@ def named(
     length: float = 1.0,
     size: Lengths = (1.0, 1.0, 1.0),
 ) -> TimeHarmonic:
-    """Solution by the name that a case file gives.
-
-    Parameters
-    ----------
-    name
-        One of :data:`FORMS`.
-    radius
-        Of a waveguide or a sphere.
-    length
-        Edge of a cube, or the period of a waveguide, in which one wave lies.
-    size
-        Of a cavity.
-
-    Raises
-    ------
-    InputError
-        There is no such solution.
-    """
+    """Solution by the name that a case file gives."""
     if name == "periodic-box":
         return periodic_box(length)
     if name == "conducting-box":

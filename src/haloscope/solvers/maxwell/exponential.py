@@ -12,17 +12,6 @@ class ExponentialSteps:
     """Takes steps ``u <- exp(dt A) u``, exact but for the Krylov space and the mesh.
 
     Sums over ranks enter, so fields depend on the number of ranks in their last bits.
-
-    Parameters
-    ----------
-    stepping
-        The fields, and the operator A.
-    device, world
-        Where they are.
-    dimension
-        Vectors of the space, each as long as the fields.
-    tolerance
-        Allowed error of a step over the norm of the fields.
     """
 
     def __init__(

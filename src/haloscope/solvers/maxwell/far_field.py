@@ -51,21 +51,11 @@ _BEHIND = -1e-9
 
 @dataclass(frozen=True)
 class MirrorPlane:
-    """An infinite plane wall, for which image currents stand.
+    """An infinite plane wall, for which image currents stand."""
 
-    Attributes
-    ----------
-    normal
-        Unit vector into the half space with the fields.
-    offset
-        normal . x on the plane.
-    magnetic
-        A magnetic wall (PMC) instead of an electric one (PEC).
-    """
-
-    normal: tuple[float, float, float]
-    offset: float
-    magnetic: bool = False
+    normal: tuple[float, float, float]  # Unit vector into the half space with the fields
+    offset: float  # normal . x on the plane.
+    magnetic: bool = False  # A magnetic wall (PMC) instead of an electric one (PEC)
 
     def __str__(self) -> str:
         for name, value in zip("xyz", self.normal, strict=True):
@@ -101,27 +91,13 @@ def in_front(planes: Sequence[MirrorPlane], theta: Floats, phi: Floats) -> NDArr
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """Quadrature points on a surface: the GLL nodes of element faces, face after face.
+    """Quadrature points on a surface: the GLL nodes of element faces, face after face."""
 
-    Attributes
-    ----------
-    faces
-        int64 (faces, 2): the element and its face.
-    nodes
-        int64 (faces, (N + 1)^2): node numbers within the element.
-    points
-        (faces (N + 1)^2, 3).
-    normals
-        Unit normals, outward of what the surface encloses, shaped as `points`.
-    weights
-        (faces (N + 1)^2,): areas that the points stand for.
-    """
-
-    faces: Integers
-    nodes: Integers
-    points: Floats
-    normals: Floats
-    weights: Floats
+    faces: Integers  # int64 (faces, 2): the element and its face
+    nodes: Integers  # int64 (faces, (N + 1)^2): node numbers within the element
+    points: Floats  # (faces (N + 1)^2, 3)
+    normals: Floats  # Unit normals, outward of what the surface encloses, shaped as `points`
+    weights: Floats  # (faces (N + 1)^2,): areas that the points stand for
 
     @property
     def area(self) -> float:
@@ -151,32 +127,11 @@ def enclosing_faces(
 ) -> Integers:
     """Faces of the closed surface around some elements; all ranks call this.
 
-    Parameters
-    ----------
-    mesh
-        The whole mesh, or a rank's elements and after them what lies behind their faces.
-    inside
-        (elements,): True for what the surface encloses.
-    from_outside
-        Name each face by the element outside rather than the one inside: fields are then taken
-        there, as they must be where an incident wave exists only inside.
-    walls
-        (elements, 6): faces at the edge of the mesh that are no part of the surface, since they lie
-        on conductors; None: there are none.
-    world, own
-        The ranks, and how many elements are this one's; by default one that has all.
-
-    Returns
-    -------
-    int64 array (faces, 2)
-        This rank's elements and their faces, ascending.
-
-    Raises
-    ------
-    InputError
-        Nothing is enclosed, or nothing but walls is around it, or with `from_outside` a face is at
-        the edge of the mesh; the same on every rank.
+    `inside`: (elements,): True for what the surface encloses; `world`, `own`: the ranks, and how
+    many elements are this one's; by default one that has all.
     """
+    # `walls`: (elements, 6): faces at the edge of the mesh that are no part of the surface, since
+    # they lie on conductors; None: there are none.
     here = inside[:own, None]
     if world.present and not world.any(bool(here.any())):
         raise InputError(
@@ -214,19 +169,8 @@ def surface(
 ) -> Surface:
     """Quadrature points of element faces.
 
-    Parameters
-    ----------
-    mesh
-        The elements that `faces` counts.
-    order
-        Order N of the fields.
-    faces
-        (n, 2), as of `enclosing_faces`.
-    places
-        Nodes (elements, N + 1, N + 1, N + 1, 3) of all elements, where they are known; None:
-        those of the mesh.
-    from_outside
-        As given to `enclosing_faces`: the elements lie outside, so normals are turned round.
+    `faces`: (n, 2), as of `enclosing_faces`; `places`: nodes (elements, N + 1, N + 1, N + 1, 3) of
+    all elements, where they are known; None: those of the mesh.
     """
     elements, own = np.unique(faces[:, 0], return_inverse=True)
     own = own.reshape(-1)
@@ -244,17 +188,7 @@ def surface(
 def power(on: Surface, electric: Complexes, magnetic: Complexes) -> Floats:
     """Mean power out through the surface: half the integral of Re(E x H*) . n.
 
-    Parameters
-    ----------
-    on
-        The surface, or a rank's part of it: powers of parts add up.
-    electric, magnetic
-        Complex amplitudes (frequencies, points, 3).
-
-    Returns
-    -------
-    array of shape (frequencies,)
-        In natural units: divided by the impedance of vacuum in ohm it is in W for E in V / m.
+    `electric`, `magnetic`: complex amplitudes (frequencies, points, 3).
     """
     flow = np.cross(electric, magnetic.conj()).real
     return np.asarray(0.5 * np.einsum("fpx,px,p->f", flow, on.normals, on.weights))
@@ -262,24 +196,14 @@ def power(on: Surface, electric: Complexes, magnetic: Complexes) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class FarField:
-    """Waves far away, at some frequencies and directions.
+    """Waves far away, at some frequencies and directions."""
 
-    Attributes
-    ----------
-    wavenumbers
-        k of each frequency, (frequencies,).
-    impedance
-        Z of the medium, relative to vacuum.
-    theta, phi
-        Directions in rad, each of the same shape.
-    electric_theta, electric_phi
-        F (frequencies, *directions): E = F exp(i k r) / r.
-    """
-
-    wavenumbers: Floats
-    impedance: float
+    wavenumbers: Floats  # k of each frequency, (frequencies,)
+    impedance: float  # Z of the medium, relative to vacuum
+    # Directions in rad, each of the same shape.
     theta: Floats
     phi: Floats
+    # F (frequencies, *directions): E = F exp(i k r) / r.
     electric_theta: Complexes
     electric_phi: Complexes
 
@@ -302,11 +226,8 @@ class FarField:
     def cross_section(self, incident: ArrayLike) -> Floats:
         """Bistatic radar cross section 4 pi |F|^2 / |E_incident|^2 in m^2.
 
-        Parameters
-        ----------
-        incident
-            Amplitude of the incident plane wave's electric field at each frequency, real or
-            complex, (frequencies,) or one for all.
+        `incident`: amplitude of the incident plane wave's electric field at each frequency, real or
+        complex, (frequencies,) or one for all.
         """
         amplitude = np.abs(_incident(incident, len(self.wavenumbers))) ** 2
         scattered = self.intensity * 2 * self.impedance
@@ -328,28 +249,8 @@ def far_field(
 ) -> FarField:
     """Waves that the sources inside a surface send far away.
 
-    Parameters
-    ----------
-    on
-        The closed surface. Fields F of its parts add up, so that ranks may compute theirs.
-    electric, magnetic
-        Complex amplitudes on it, (frequencies, points, 3); only tangential parts count.
-    angular_frequencies
-        w = omega / c of each, in rad / m.
-    theta, phi
-        Directions in rad; shapes that broadcast.
-    permittivity, permeability
-        Of the medium on the surface and beyond, relative.
-    origin
-        Where r = 0, from which phases count.
-    planes
-        Walls at which the surface ends, normal to each other. Their images are added; the result
-        holds in front of them (see :func:`in_front`), and behind them is that of the images.
-
-    Raises
-    ------
-    InputError
-        Shapes do not agree, or a frequency or the medium is not positive.
+    `electric`, `magnetic`: complex amplitudes on it, (frequencies, points, 3); only tangential
+    parts count; `theta`, `phi`: directions in rad; shapes that broadcast.
     """
     rates = np.atleast_1d(np.asarray(angular_frequencies, np.float64))
     expected = (len(rates), len(on.points), 3)
@@ -435,14 +336,8 @@ def scattering_cross_section(
 ) -> Floats:
     """Scattered power over the incident wave's power per area, in m^2.
 
-    Parameters
-    ----------
-    scattered
-        `power` of the scattered field at each frequency, (frequencies,).
-    incident
-        Amplitude of the incident electric field, (frequencies,) or one for all.
-    impedance
-        Z of the medium.
+    `scattered`: `power` of the scattered field at each frequency, (frequencies,); `incident`:
+    amplitude of the incident electric field, (frequencies,) or one for all.
     """
     total = np.asarray(scattered, np.float64)
     amplitude = np.abs(_incident(incident, len(total))) ** 2
@@ -456,16 +351,9 @@ def extinction_cross_section(
 
     The optical theorem, 4 pi / k Im(p . F / E): Bohren and Huffman, Absorption and Scattering of
     Light by Small Particles, eq. 3.24; J. D. Jackson, Classical Electrodynamics, eq. 10.139.
-
-    Parameters
-    ----------
-    forward
-        The scattered field in one direction, that in which the incident wave travels.
-    incident
-        Complex amplitude of its electric field at the far field's origin, (frequencies,).
-    polarisation
-        Real unit vector of its electric field, (3,).
     """
+    # `incident`: complex amplitude of its electric field at the far field's origin, (frequencies,).
+    # `polarisation`: real unit vector of its electric field, (3,).
     if forward.theta.size != 1:
         raise InputError(
             f"extinction: the far field is given in {forward.theta.size} directions; allowed is "
@@ -492,19 +380,10 @@ def spherical_directions(theta: Floats, phi: Floats) -> tuple[Floats, Floats, Fl
 def sphere_quadrature(polar: int) -> tuple[Floats, Floats, Floats]:
     """Directions and their solid angles, to integrate a pattern over all of them.
 
-    Gauss-Legendre in cos(theta), equal steps in phi: exact for spherical harmonics below degree
-    2 polar. A pattern of sources within a radius a needs about k a + 10 polar angles.
-
-    Parameters
-    ----------
-    polar
-        Number of polar angles; twice as many azimuths.
-
-    Returns
-    -------
-    theta, phi, solid_angles
-        Each (polar, 2 polar); the solid angles sum to 4 pi.
+    Gauss-Legendre in cos(theta), equal steps in phi: exact for spherical harmonics below degree 2
+    polar. A pattern of sources within a radius a needs about k a + 10 polar angles.
     """
+    # Returns: each (polar, 2 polar); the solid angles sum to 4 pi.
     cosines, weights = np.polynomial.legendre.leggauss(polar)
     theta, phi = np.meshgrid(
         np.arccos(cosines), np.pi / polar * np.arange(2 * polar), indexing="ij"

@@ -16,14 +16,9 @@ from haloscope.solvers.maxwell.exact import Complexes, Floats, TimeHarmonic
 
 @dataclass(frozen=True)
 class Response:
-    """What a wave of one frequency sees of a medium, such as Medium.permittivity_at says.
+    """What a wave of one frequency sees of a medium, such as Medium.permittivity_at says."""
 
-    Attributes
-    ----------
-    permittivity, permeability
-        Relative, with an imaginary part of at least 0 where the medium absorbs.
-    """
-
+    # Relative, with an imaginary part of at least 0 where the medium absorbs.
     permittivity: complex = 1.0
     permeability: complex = 1.0
 
@@ -80,17 +75,8 @@ def slab_wave(
 ) -> TimeHarmonic:
     """The steady field around a slab in 0 < x < d, lit from x < 0 by E = cos(n1 w x - w t).
 
-    A thickness of infinity makes it a half space. With the phasor's E also the currents of a
-    medium with memory are known: J = -i w (eps - eps_inf) E.
-
-    Parameters
-    ----------
-    frequency
-        Angular frequency.
-    thickness
-        d.
-    inside, before, behind
-        The slab and what lies in front of and behind it.
+    A thickness of infinity makes it a half space. With the phasor's E also the currents of a medium
+    with memory are known: J = -i w (eps - eps_inf) E.
     """
     half_space = np.isinf(thickness)
     r12, t12 = interface(before, inside)

@@ -30,25 +30,14 @@ class Way(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Launch of a stage.
+    """Launch of a stage."""
 
-    Attributes
-    ----------
-    threads
-        Of a block.
-    blocks
-        That a processor holds at once. A launch needs this many times the number of processors, or
-        one an element if that is less: blocks go from element to element.
-    shared
-        Bytes of dynamic shared memory of a block.
-    constants
-        Of the kernels, beside real, N and UPWIND.
-    """
-
-    threads: int
+    threads: int  # Of a block
+    # That a processor holds at once. A launch needs this many times the number of processors, or
+    # one an element if that is less: blocks go from element to element.
     blocks: int
-    shared: int
-    constants: dict[str, int]
+    shared: int  # Bytes of dynamic shared memory of a block
+    constants: dict[str, int]  # Of the kernels, beside real, N and UPWIND
 
     def extent(self, elements: int, processors: int) -> tuple[int]:
         """Threads of a launch for a number of elements on a GPU with so many processors."""
@@ -135,18 +124,7 @@ def shape_of(
 ) -> Shape:
     """The launch for a way to run a stage.
 
-    Parameters
-    ----------
-    way
-        Threads, blocks and constants.
-    order
-        Polynomial order N.
-    real_size
-        Bytes of a value: 8 or 4.
-    geometry
-        :data:`STORED` or :data:`TRILINEAR`.
-    covariant
-        Fields on the device are covariant components, not Cartesian ones.
+    `real_size`: bytes of a value: 8 or 4.
     """
     size = order + 1
     fields, faces = 6 * size**3, 24 * size**2
@@ -195,19 +173,8 @@ def launch_shape(
 ) -> Shape:
     """The launch of a stage that was measured to be the fastest of those that a GPU has room for.
 
-    Parameters
-    ----------
-    order, real_size, geometry, covariant
-        As for :func:`shape_of`.
-    copy_engine
-        The GPU has it: :attr:`haloscope.device.interface.Device.copy_engine`.
-    block_memory
-        Bytes: :attr:`haloscope.device.interface.Device.block_memory`.
-
-    Raises
-    ------
-    InputError
-        An element does not fit into the GPU's shared memory.
+    `order`, `real_size`, `geometry`, `covariant`: as for :func:`shape_of`; `block_memory`: bytes:
+    :attr:`haloscope.device.interface.Device.block_memory`.
     """
     known = [_WITHOUT_COPY_ENGINE]
     if copy_engine and _copied(order, real_size):
@@ -224,17 +191,8 @@ def launch_shape(
 def check_room(order: int, real_size: int, needed: int, block_memory: int) -> None:
     """Refuse elements that do not fit into a GPU's shared memory.
 
-    Parameters
-    ----------
-    order, real_size
-        Polynomial order, and bytes of a value.
-    needed, block_memory
-        Bytes that a block needs, and those that it may have.
-
-    Raises
-    ------
-    InputError
-        It needs more.
+    `order`, `real_size`: polynomial order, and bytes of a value; `needed`, `block_memory`: bytes
+    that a block needs, and those that it may have.
     """
     if needed <= block_memory:
         return

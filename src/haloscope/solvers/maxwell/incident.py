@@ -32,36 +32,20 @@ def face_places(mesh: HexMesh, faces: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class PlaneWave:
-    """E = polarisation g(t - n (x - start) . direction), H = Y direction x E.
+    """E = polarisation g(t - n (x - start) . direction), H = Y direction x E."""
 
-    Either `inside` or `box` or `boundaries` is given. With the first two, the elements there hold
-    the total field and all others the scattered one alone; with the third the wave comes in
-    through boundaries that absorb.
+    # Either `inside` or `box` or `boundaries` is given. With the first two, the elements there hold
+    # the total field and all others the scattered one alone; with the third the wave comes in
+    # through boundaries that absorb.
 
-    Attributes
-    ----------
-    direction
-        In which it goes, of any length.
-    polarisation
-        Its electric field where the waveform is 1.
-    waveform
-        g.
-    inside
-        Names of the regions that hold the total field.
-    box
-        Lower and upper corner: elements whose centre lies between hold the total field.
-    boundaries
-        Names of absorbing boundaries.
-    start
-        Where the waveform's time is that of the run; None: where the wave first meets the surface.
-    """
-
-    direction: Vector
-    polarisation: Vector
-    waveform: Waveform
-    inside: tuple[str, ...] = ()
+    direction: Vector  # In which it goes, of any length
+    polarisation: Vector  # Its electric field where the waveform is 1
+    waveform: Waveform  # g
+    inside: tuple[str, ...] = ()  # Names of the regions that hold the total field
+    # Lower and upper corner: elements whose centre lies between hold the total field.
     box: tuple[Vector, Vector] | None = None
-    boundaries: tuple[str, ...] = ()
+    boundaries: tuple[str, ...] = ()  # Names of absorbing boundaries
+    # Where the waveform's time is that of the run; None: where the wave first meets the surface.
     start: Vector | None = None
 
     def __post_init__(self) -> None:
@@ -101,13 +85,7 @@ class PlaneWave:
         return np.asarray(e - (e @ k) * k)
 
     def placed(self, mesh: HexMesh, order: int) -> PlacedWave:
-        """Find the faces through which it comes in.
-
-        Raises
-        ------
-        InputError
-            There are none, or no such region or boundary.
-        """
+        """Find the faces through which it comes in."""
         inside, faces = self.through(mesh)
         if not len(faces):
             raise InputError(NO_FACES)
@@ -121,13 +99,7 @@ class PlaneWave:
         return PlacedWave(self, np.array(start, float), inside, concerned)
 
     def through(self, mesh: HexMesh) -> tuple[NDArray[np.bool_], Integers]:
-        """Elements that hold the total field, and faces (n, 2) through which the wave comes in.
-
-        Raises
-        ------
-        InputError
-            There is no such region or boundary.
-        """
+        """Elements that hold the total field, and faces (n, 2) through which the wave comes in."""
         inside = np.zeros(mesh.count, bool)
         if self.boundaries:
             return inside, self._boundary_faces(mesh)
@@ -155,24 +127,12 @@ class PlaneWave:
 
 @dataclass(frozen=True, eq=False)
 class PlacedWave:
-    """A plane wave whose surface is known.
+    """A plane wave whose surface is known."""
 
-    Attributes
-    ----------
-    wave
-        What it is.
-    start
-        Where the waveform's time is that of the run.
-    inside
-        Whether each element of the mesh holds the total field.
-    concerned
-        Whether each element of the mesh has a face of the surface.
-    """
-
-    wave: PlaneWave
-    start: Floats
-    inside: NDArray[np.bool_]
-    concerned: NDArray[np.bool_]
+    wave: PlaneWave  # What it is
+    start: Floats  # Where the waveform's time is that of the run
+    inside: NDArray[np.bool_]  # Whether each element of the mesh holds the total field
+    concerned: NDArray[np.bool_]  # Whether each element of the mesh has a face of the surface
 
     def _faces(self, own: OwnElements) -> tuple[Integers, Floats]:
         """Faces of this rank's elements, and +1 where the wave is added to what lies behind."""

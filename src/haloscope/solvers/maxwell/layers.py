@@ -26,21 +26,13 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Layer:
-    """Perfectly matched layers inside the sides of the mesh's box.
+    """Perfectly matched layers inside the sides of the mesh's box."""
 
-    Attributes
-    ----------
-    thickness
-        By side (x-, x+, y-, y+, z-, z+): lengths, counted from the outermost nodes of the mesh
-        inwards. The layer begins where an element begins.
-    grading
-        Power with which the absorption grows from the layer's beginning.
-    reflection
-        What a wave at normal incidence is damped to on its way to the end and back.
-    """
-
+    # By side (x-, x+, y-, y+, z-, z+): lengths, counted from the outermost nodes of the mesh
+    # inwards. The layer begins where an element begins.
     thickness: Mapping[str, float]
-    grading: float = 3.0
+    grading: float = 3.0  # Power with which the absorption grows from the layer's beginning
+    # What a wave at normal incidence is damped to on its way to the end and back.
     reflection: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -65,20 +57,7 @@ class Layer:
             )
 
     def placed(self, mesh: HexMesh, speed: float = 1.0) -> PlacedLayer:
-        """Find where the layers begin and how strong they are.
-
-        Parameters
-        ----------
-        mesh
-            The whole.
-        speed
-            Of the fastest wave in the layers; 1 in vacuum.
-
-        Raises
-        ------
-        InputError
-            No element lies in the layer of a side, or two layers meet.
-        """
+        """Find where the layers begin and how strong they are."""
         flat = mesh.coordinates.reshape(mesh.count, -1, 3)
         lowest, highest = flat.min(axis=1), flat.max(axis=1)
         begins, depths = np.full(6, np.nan), np.zeros(6)
@@ -115,21 +94,14 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class PlacedLayer:
-    """Layers whose place is known.
+    """Layers whose place is known."""
 
-    Attributes
-    ----------
-    begins, depths, strengths
-        For each side: coordinate at which its layer begins, thickness (0: none), and the rate of
-        absorption at its end.
-    grading
-        Power.
-    """
-
+    # For each side: coordinate at which its layer begins, thickness (0: none), and the rate of
+    # absorption at its end.
     begins: Floats
     depths: Floats
     strengths: Floats
-    grading: float
+    grading: float  # Power
 
     def rates(self, points: Floats) -> Floats:
         """Rates r_x, r_y, r_z at points (..., 3)."""
@@ -160,18 +132,7 @@ class PlacedLayer:
 class LayerTerm:
     """Elements of the layer that are treated alike.
 
-    Parameters
-    ----------
-    setting
-        Device, order, type.
-    elements
-        Their numbers on this rank.
-    rates
-        At their nodes (elements, nodes, 3).
-    axis
-        Of a layer of one direction; None: of several.
-    lossy
-        Whether their medium is one that needs a term, which then has gone before.
+    `rates`: at their nodes (elements, nodes, 3).
     """
 
     def __init__(
@@ -236,18 +197,7 @@ def layer_terms(
 ) -> list[LayerTerm]:
     """Terms for the layer's elements: of each single axis, of several, of several and lossy.
 
-    Parameters
-    ----------
-    setting
-        Device, order, type.
-    layer
-        Where it is.
-    axes
-        Whether each element of this rank reaches into it, by axis (elements, 3).
-    places
-        Nodes of this rank's elements.
-    lossy
-        Elements whose medium needs a term.
+    `axes`: whether each element of this rank reaches into it, by axis (elements, 3).
     """
     flat = places.reshape(len(places), -1, 3)
     alone = axes.sum(axis=1) == 1

@@ -36,15 +36,10 @@ def _require(what: str, value: float, *, positive: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Drude:
-    """Free charges: adds ``-plasma^2 / (w (w + i collisions))`` to the permittivity.
+    """Free charges: adds ``-plasma^2 / (w (w + i collisions))`` to the permittivity."""
 
-    Attributes
-    ----------
-    plasma_frequency, collision_rate
-        Radians a unit of time; reference form dJ = -a J + b E with a = collision_rate and
-        b = plasma_frequency^2.
-    """
-
+    # Radians a unit of time; reference form dJ = -a J + b E with a = collision_rate and b =
+    # plasma_frequency^2.
     plasma_frequency: float
     collision_rate: float = 0.0
     states: ClassVar[int] = 1
@@ -71,18 +66,11 @@ class Drude:
 
 @dataclass(frozen=True)
 class Lorentz:
-    """Bound charges: adds ``strength w0^2 / (w0^2 - i damping w - w^2)`` to the permittivity.
+    """Bound charges: adds ``strength w0^2 / (w0^2 - i damping w - w^2)`` to the permittivity."""
 
-    Attributes
-    ----------
-    strength
-        What it adds at rest.
-    resonance, damping
-        w0 and the width of the line, radians a unit of time; reference form
-        dJ = -a J - b P + c E, dP = J with a = damping, b = w0^2, c = strength w0^2.
-    """
-
-    strength: float
+    strength: float  # What it adds at rest
+    # w0 and the width of the line, radians a unit of time; reference form dJ = -a J - b P + c E, dP
+    # = J with a = damping, b = w0^2, c = strength w0^2.
     resonance: float
     damping: float = 0.0
     states: ClassVar[int] = 2
@@ -112,18 +100,10 @@ class Lorentz:
 
 @dataclass(frozen=True)
 class Debye:
-    """Charges that relax: adds ``strength / (1 - i w relaxation_time)`` to the permittivity.
+    """Charges that relax: adds ``strength / (1 - i w relaxation_time)`` to the permittivity."""
 
-    Attributes
-    ----------
-    strength
-        What it adds at rest.
-    relaxation_time
-        Time.
-    """
-
-    strength: float
-    relaxation_time: float
+    strength: float  # What it adds at rest
+    relaxation_time: float  # Time
     states: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -157,27 +137,13 @@ Pole = Drude | Lorentz | Debye
 
 @dataclass(frozen=True)
 class Medium(Material):
-    """A medium that may conduct and have memory.
+    """A medium that may conduct and have memory."""
 
-    Attributes
-    ----------
-    permittivity, permeability
-        Relative; with poles the permittivity is that at very high frequency.
-    conductivity, magnetic_conductivity
-        J = sigma E, and its like for H; in natural units (times the impedance of vacuum, and over
-        it): an inverse length.
-    poles
-        Each adds to the permittivity.
-
-    Raises
-    ------
-    InputError
-        The medium is not stable: a negative loss, or one that gives energy at some frequency.
-    """
-
+    # J = sigma E, and its like for H; in natural units (times the impedance of vacuum, and over
+    # it): an inverse length.
     conductivity: float = 0.0
     magnetic_conductivity: float = 0.0
-    poles: tuple[Pole, ...] = ()
+    poles: tuple[Pole, ...] = ()  # Each adds to the permittivity
 
     def __post_init__(self) -> None:
         _require("permittivity", self.permittivity, positive=True)
@@ -280,20 +246,7 @@ def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
 
 
 class MediumTerm:
-    """Elements of one medium.
-
-    Parameters
-    ----------
-    setting
-        Device, order, type.
-    medium
-        Theirs.
-    elements
-        Their numbers on this rank.
-    beyond, beyond_at
-        Of those in an absorbing layer what they answer to beside the fields, and each one's place
-        there (-1: none), see media.cpp.
-    """
+    """Elements of one medium."""
 
     def __init__(
         self,
@@ -354,19 +307,7 @@ def media_terms(
     beyond: Array,
     beyond_at: Integers,
 ) -> list[MediumTerm]:
-    """A term for each medium that needs one; regions of equal media share it.
-
-    Parameters
-    ----------
-    setting
-        Device, order, type.
-    media
-        By region.
-    regions
-        Of this rank's elements.
-    beyond, beyond_at
-        As for :class:`MediumTerm`, the second for all elements.
-    """
+    """A term for each medium that needs one; regions of equal media share it."""
     by_medium: dict[Medium, list[int]] = {}
     for region, medium in media.items():
         if not medium.plain:

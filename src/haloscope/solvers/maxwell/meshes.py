@@ -22,14 +22,7 @@ _OF_BOX = {"lower", "upper", "grading", "warp"}
 
 
 def open_mesh(table: MaxwellTable) -> HexMesh:
-    """Make or read the mesh of a case; the last one is kept until :func:`forget_mesh`.
-
-    Raises
-    ------
-    InputError
-        The mesh cannot be made or read, an outer face has no name, or a name of the case is not
-        one of the mesh's.
-    """
+    """Make or read the mesh of a case; the last one is kept until :func:`forget_mesh`."""
     text = table.model_dump_json(include={"box", "cylinder", "sphere", "mesh"})
     changed = None
     if table.mesh is not None and Path(table.mesh.file).is_file():
@@ -44,11 +37,6 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
 
     Generated meshes are made in these parts. Rank 0 reads a file and gives the others theirs; where
     there are no others, the mesh is that of :func:`open_mesh`.
-
-    Raises
-    ------
-    InputError
-        As :func:`open_mesh`; the same on every rank.
     """
     if table.box is not None:
         brick = table.box
@@ -75,13 +63,7 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
 
 
 def elements_of(table: MaxwellTable) -> int:
-    """Elements of a case's mesh, which is not made; a file's are counted without connecting them.
-
-    Raises
-    ------
-    MachineError, InputError
-        A file cannot be read.
-    """
+    """Elements of a case's mesh, which is not made; a file's are counted without connecting them."""
     found = generated_elements(table)
     if found is None:
         assert table.mesh is not None

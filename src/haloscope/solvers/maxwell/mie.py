@@ -29,17 +29,10 @@ _LARGE = 1e200
 
 @dataclass(frozen=True, eq=False)
 class Sphere:
-    """Coefficients of the scattered wave; made by `dielectric_sphere` or `conducting_sphere`.
+    """Coefficients of the scattered wave; made by `dielectric_sphere` or `conducting_sphere`."""
 
-    Attributes
-    ----------
-    size
-        x = k a.
-    electric, magnetic
-        a_n and b_n for n from 1 on (BH eq. 4.53), complex (terms,).
-    """
-
-    size: float
+    size: float  # x = k a
+    # a_n and b_n for n from 1 on (BH eq. 4.53), complex (terms,).
     electric: Complexes
     magnetic: Complexes
 
@@ -83,15 +76,7 @@ class Sphere:
     def amplitudes(self, theta: ArrayLike) -> tuple[Complexes, Complexes]:
         """S1 (across the plane of scattering) and S2 (within it), BH eq. 4.74.
 
-        Parameters
-        ----------
-        theta
-            Scattering angles in rad, any shape.
-
-        Returns
-        -------
-        S1, S2
-            Complex, shaped as `theta`.
+        `theta`: scattering angles in rad, any shape; Returns: complex, shaped as `theta`.
         """
         cosine = np.cos(np.asarray(theta, np.float64))
         across, within = np.zeros(cosine.shape, complex), np.zeros(cosine.shape, complex)
@@ -108,21 +93,11 @@ class Sphere:
     def far_field(self, wavenumber: float, theta: ArrayLike, phi: ArrayLike) -> Complexes:
         """E_theta and E_phi of the scattered wave far away, times r exp(-i k r).
 
-        The incident wave is exp(i k z) along x at t = 0, of amplitude 1; the sphere's centre is
-        the origin (BH eqs. 4.74-4.76 with 3.12).
-
-        Parameters
-        ----------
-        wavenumber
-            k, in 1 / m.
-        theta, phi
-            Directions in rad; shapes that broadcast.
-
-        Returns
-        -------
-        array of shape (2, *directions)
-            In m: relative to the incident amplitude.
+        The incident wave is exp(i k z) along x at t = 0, of amplitude 1; the sphere's centre is the
+        origin (BH eqs. 4.74-4.76 with 3.12).
         """
+        # `theta`, `phi`: directions in rad; shapes that broadcast.
+        # Returns: in m: relative to the incident amplitude.
         across, within = self.amplitudes(theta)
         angle = np.asarray(phi, np.float64)
         parts = np.broadcast_arrays(np.cos(angle) * within, -np.sin(angle) * across)
@@ -141,18 +116,8 @@ class Sphere:
 def dielectric_sphere(size: float, permittivity: complex, permeability: complex = 1.0) -> Sphere:
     """Sphere of a medium.
 
-    Parameters
-    ----------
-    size
-        x = k a.
-    permittivity, permeability
-        Relative to the medium around; imaginary parts not negative. The refractive index is
-        the root of their product with an imaginary part that is not negative.
-
-    Raises
-    ------
-    InputError
-        The size is out of range, or the medium amplifies or is empty.
+    `permittivity`, `permeability`: relative to the medium around; imaginary parts not negative. The
+    refractive index is the root of their product with an imaginary part that is not negative.
     """
     _require_size(size)
     for name, value in (("permittivity", permittivity), ("permeability", permeability)):
@@ -183,18 +148,7 @@ def dielectric_sphere(size: float, permittivity: complex, permeability: complex 
 
 
 def conducting_sphere(size: float) -> Sphere:
-    """Sphere of a perfect electric conductor: the limit of BH eq. 4.53 for a large permittivity.
-
-    Parameters
-    ----------
-    size
-        x = k a.
-
-    Raises
-    ------
-    InputError
-        The size is out of range.
-    """
+    """Sphere of a perfect electric conductor: the limit of BH eq. 4.53 for a large permittivity."""
     _require_size(size)
     psi, xi = _riccati_bessel(size)
     n = np.arange(1, len(psi))

@@ -28,20 +28,7 @@ def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
     """Element that holds a point, and the point's place in its reference cube.
 
     On a face that elements share it is that of the lowest number.
-
-    Parameters
-    ----------
-    mesh
-        The whole.
-    order
-        Of the polynomials that give the elements their shape.
-    point
-        x, y, z.
-
-    Raises
-    ------
-    InputError
-        No element holds it.
+    `order`: of the polynomials that give the elements their shape.
     """
     low, high = _boxes(mesh)
     found = Locator(mesh, order, _near(low, high, point)).find(point[None])
@@ -53,27 +40,7 @@ def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
 def locate_on_ranks(
     world: World, mesh: HexMesh, numbers: Integers, order: int, point: Floats
 ) -> tuple[int, Floats]:
-    """As :func:`locate`, on ranks that know some elements each; all ranks call this.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    mesh, numbers
-        This rank's elements, and their numbers in the whole mesh.
-    order, point
-        As for :func:`locate`.
-
-    Returns
-    -------
-    element, reference
-        Its number among this rank's; -1 where it is on another.
-
-    Raises
-    ------
-    InputError
-        No element of any rank holds it; the same on every rank.
-    """
+    """As :func:`locate`, on ranks that know some elements each; all ranks call this."""
     low, high = _boxes(mesh)
     found = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
     here = float(found.elements[0]) if found.inside[0] else math.inf

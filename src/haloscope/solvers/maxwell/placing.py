@@ -39,22 +39,7 @@ def place_on_ranks(
     currents: Sequence[Current] = (),
     waves: Sequence[PlaneWave] = (),
 ) -> PlacedAdditions:
-    """Find to which elements anything is added; all ranks call this.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    around
-        This rank's elements and what lies behind them, in whose numbers all is found.
-    order, media, layer, currents, waves
-        As for :func:`haloscope.solvers.maxwell.additions.place`; a layer may have been placed before.
-
-    Raises
-    ------
-    InputError
-        Something lies where it cannot; the same on every rank.
-    """
+    """Find to which elements anything is added; all ranks call this."""
     mesh = around.mesh
     placed = _place_layer(world, mesh, media, layer) if isinstance(layer, Layer) else layer
     drives: list[PlacedDrive] = []

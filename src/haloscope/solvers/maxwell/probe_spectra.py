@@ -55,22 +55,7 @@ class _Series:
 
 
 class ProbeSpectra:
-    """What a table [maxwell.spectrum] asks for.
-
-    Parameters
-    ----------
-    case
-        With that table.
-    dt, last_step
-        Time step in the units of the case, and where the run ends.
-    sources_end
-        Time in the units of the case after which nothing drives the fields; inf: never.
-
-    Raises
-    ------
-    InputError
-        A probe is not there, or the probes' samples are too few or too far apart for the band.
-    """
+    """What a table [maxwell.spectrum] asks for."""
 
     def __init__(self, case: MaxwellCase, dt: float, last_step: int, sources_end: float) -> None:
         table = case.maxwell.spectrum

@@ -73,42 +73,21 @@ class Powers:
     """What goes through the surface or comes from the pattern, for each frequency.
 
     Natural units, at the waveform's amplitude 1. A wave makes the second group.
-
-    Attributes
-    ----------
-    radiated
-        Power out through the surface, (frequencies,).
-    of_pattern
-        The same by an integral over the pattern; None where that would take too long.
-    dipole_alone
-        Of a single point dipole in the unbounded medium; None with other sources.
-    scattering, extinction
-        Cross sections; None without a wave, or with more than one source of any kind. No extinction
-        over a wall: the optical theorem is that of free space.
     """
 
-    radiated: Floats
+    radiated: Floats  # Power out through the surface, (frequencies,)
+    # The same by an integral over the pattern; None where that would take too long.
     of_pattern: Floats | None
+    # Of a single point dipole in the unbounded medium; None with other sources.
     dipole_alone: Floats | None
+    # Cross sections; None without a wave, or with more than one source of any kind. No extinction
+    # over a wall: the optical theorem is that of free space.
     scattering: Floats | None
     extinction: Floats | None
 
 
 class Radiation:
-    """What a table [maxwell.far_field] asks for.
-
-    Parameters
-    ----------
-    table
-        Of the case, with that table.
-    given
-        What this rank has; of its surroundings nothing is kept.
-
-    Raises
-    ------
-    InputError
-        The surface is not possible; the same on every rank.
-    """
+    """What a table [maxwell.far_field] asks for."""
 
     def __init__(self, table: MaxwellTable, given: SetUp) -> None:
         assert table.far_field is not None
@@ -309,20 +288,7 @@ class Radiation:
         return [each.waveform for each in (*(w.wave for w in self._waves), *self._currents)]
 
     def set_step(self, dt: float, last_step: int) -> None:
-        """Choose when samples are taken, and forget what there is.
-
-        Parameters
-        ----------
-        dt
-            Time step in natural units.
-        last_step
-            Where the run ends.
-
-        Raises
-        ------
-        InputError
-            Nothing is left of the run, or the waveform has no content at a frequency.
-        """
+        """Choose when samples are taken, and forget what there is."""
         top = float(self.frequencies.max())
         content = max(highest_frequency(each) for each in self._waveforms)
         apart = min(1 / (_SAMPLES_A_PERIOD * top), 1 / (_ABOVE_ALIASES * (top + content)))
@@ -416,13 +382,7 @@ class Radiation:
         return np.array([self.interval, self._start, self._end, *self.frequencies])
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
-        """Go on from a checkpoint.
-
-        Raises
-        ------
-        InputError
-            It holds no sums, or those of another surface or of other frequencies.
-        """
+        """Go on from a checkpoint."""
         given = {name: extras.get(f"far_field_{name}") for name in _NAMES}
         if given["sums"] is None:
             if step * self._dt <= max(self._start, self.interval * self._dt):
@@ -459,13 +419,7 @@ class Radiation:
     # Results
 
     def require_ended(self, step: int) -> None:
-        """Refuse results while a pulse still goes on; all ranks call this.
-
-        Raises
-        ------
-        InputError
-            A source is above 1 % of its peak at the step.
-        """
+        """Refuse results while a pulse still goes on; all ranks call this."""
         last = max(main_end(each) for each in self._waveforms)
         if not self._steady and step * self._dt < last:
             raise InputError(

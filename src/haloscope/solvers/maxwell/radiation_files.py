@@ -28,26 +28,7 @@ _POWERS_APART = 0.05
 def far_field_results(
     radiation: Radiation, table: MaxwellTable, out: Path | None, write: bool, title: str
 ) -> Results:
-    """Work out the far field and write its files; all ranks call this.
-
-    Parameters
-    ----------
-    radiation
-        At the end of the run.
-    table
-        Of the case.
-    out
-        Folder; None: nothing is written.
-    write
-        Whether this rank writes.
-    title
-        Of the case, for the picture.
-
-    Raises
-    ------
-    InputError
-        Nothing was sampled, or nothing is radiated.
-    """
+    """Work out the far field and write its files; all ranks call this."""
     wanted = table.far_field
     assert wanted is not None
     theta = np.linspace(0, np.pi, wanted.theta)

@@ -43,35 +43,19 @@ _EDGES = np.array(
 
 @dataclass(frozen=True, eq=False)
 class Resolution:
-    """Size of a mesh beside the shortest wave that its sources send.
+    """Size of a mesh beside the shortest wave that its sources send."""
 
-    Attributes
-    ----------
-    extent
-        Of the whole mesh along x, y, z, in m.
-    frequency
-        The highest of the sources (see :func:`main_frequency`), in the units of the case; 0 without
-        sources.
-    wavelength
-        Shortest at this frequency in any medium before the absorbing layer, in m.
-    nodes
-        Least number of nodes per wavelength in any element there: order times wavelength over the
-        longest edge.
-    place
-        Number and place of that element.
-    width
-        Longest edge of all elements before the layer, in m.
-    vacuum
-        Wavelength in vacuum, in m.
-    """
-
-    extent: tuple[float, float, float]
+    extent: tuple[float, float, float]  # Of the whole mesh along x, y, z, in m
+    # The highest of the sources (see :func:`main_frequency`), in the units of the case; 0 without
+    # sources.
     frequency: float
-    wavelength: float
+    wavelength: float  # Shortest at this frequency in any medium before the absorbing layer, in m
+    # Least number of nodes per wavelength in any element there: order times wavelength over the
+    # longest edge.
     nodes: float
-    place: str
-    width: float
-    vacuum: float
+    place: str  # Number and place of that element
+    width: float  # Longest edge of all elements before the layer, in m
+    vacuum: float  # Wavelength in vacuum, in m
 
     def warnings(self, table: MaxwellTable) -> list[str]:
         """A line where the mesh is too coarse for the waves, or its unit of length is wrong."""
@@ -150,16 +134,7 @@ def resolution(
 ) -> Resolution:
     """Find the element with the fewest nodes per wavelength; all ranks call this.
 
-    Parameters
-    ----------
-    table, world
-        The case and the ranks.
-    mesh, numbers
-        This rank's elements first, and their numbers in the whole mesh, (own,).
-    added
-        What is added, in the numbers of `mesh`.
-    materials
-        By region of the mesh.
+    `mesh`, `numbers`: this rank's elements first, and their numbers in the whole mesh, (own,).
     """
     own = len(numbers)
     points = mesh.coordinates[:own].reshape(-1, 3)
@@ -226,20 +201,7 @@ def _layer_warnings(table: MaxwellTable) -> list[str]:
 
 
 def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
-    """Warn of waveforms that a run misses or cuts.
-
-    Parameters
-    ----------
-    table
-        The case.
-    end
-        Of the run, in natural units.
-
-    Returns
-    -------
-    lines, driven
-        The warnings, and whether any source or wave sends something before the end.
-    """
+    """Warn of waveforms that a run misses or cuts."""
     second = " s" if table.units == "si" else ""
     _, currents, waves = table.additions()
     given = [(f"maxwell.sources[{n}].waveform", each.waveform) for n, each in enumerate(currents)]
@@ -350,12 +312,7 @@ def limit_text(
 ) -> str:
     """Which part of a case limits its time step; all ranks call this.
 
-    Parameters
-    ----------
-    table, world, mesh, numbers, added, materials
-        As for :func:`resolution`.
-    bounds
-        Longest step of each own element by its shape and medium, in m.
+    `bounds`: longest step of each own element by its shape and medium, in m.
     """
     own = len(numbers)
     row = np.zeros((0, 7))

@@ -45,32 +45,10 @@ def frequencies_by_projection(
     share: float = 0.8,
     until: float = 6.0,
 ) -> dict[str, tuple[float, float]]:
-    """Frequencies of resonances of the unit sphere with a conducting wall, beside the exact ones.
-
-    All modes start at once. At equal times the fields are projected on each mode's own E and H:
-    these are cos w t and sin w t, and the slope of their phase is the frequency. Modes are
-    orthogonal, and damping changes no phase.
-
-    Parameters
-    ----------
-    order
-        N.
-    device
-        Where to compute.
-    modes
-        Kind, degree and radial number of each.
-    core, rings
-        Of the mesh: core^3 + 6 core^2 rings elements with exact curved walls.
-    share
-        Of the bound of the time step.
-    until
-        When the run ends.
-
-    Returns
-    -------
-    dict
-        By mode, such as ``tm11``: the frequency measured and the exact one.
-    """
+    """Frequencies of resonances of the unit sphere with a conducting wall, beside the exact ones."""
+    # All modes start at once. At equal times the fields are projected on each mode's own E and H:
+    # these are cos w t and sin w t, and the slope of their phase is the frequency. Modes are
+    # orthogonal, and damping changes no phase.
     run, waves = _opened(order, device, modes, core, rings)
     shapes = {name: _shapes(run, wave) for name, wave in waves.items()}
     steps = run.start(_together(run, waves), until, share)
@@ -110,13 +88,7 @@ def frequencies_by_probe(
     share: float = 0.8,
     until: float = 24.0,
 ) -> dict[str, tuple[float, float]]:
-    """The same from Ex at one node over time, by harmonic inversion and without the modes' shapes.
-
-    Returns
-    -------
-    dict
-        By mode: the nearest resonance found and the exact frequency; not a number where none is.
-    """
+    """The same from Ex at one node over time, by harmonic inversion and without the modes' shapes."""
     run, waves = _opened(order, device, modes, core, rings)
     steps = run.start(_together(run, waves), until, share)
     away = np.linalg.norm(run.points - np.reshape(_PROBE, (3, 1, 1)), axis=0)

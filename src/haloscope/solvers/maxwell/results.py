@@ -21,20 +21,7 @@ from haloscope.solvers.maxwell.waveform_spans import sources_end
 
 
 class RunResults:
-    """Spectra at probes and the far field, where the case asks for them.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    given
-        What this rank has; its surroundings are not kept.
-
-    Raises
-    ------
-    InputError
-        The far field's surface is not possible.
-    """
+    """Spectra at probes and the far field, where the case asks for them."""
 
     def __init__(self, case: MaxwellCase, given: SetUp) -> None:
         self._case, self._world = case, given.world
@@ -56,13 +43,7 @@ class RunResults:
             self.notices += self.radiation.notices
 
     def set_step(self, dt: float, last_step: int) -> None:
-        """Know the time step, in the units of the case, and where the run ends.
-
-        Raises
-        ------
-        InputError
-            What is asked for cannot be had from such a run.
-        """
+        """Know the time step, in the units of the case, and where the run ends."""
         table = self._case.maxwell
         self._last_step = last_step
         if table.spectrum is not None:
@@ -73,17 +54,7 @@ class RunResults:
             self.radiation.set_step(dt * table.speed, last_step)
 
     def advance(self, step: int, count: int, take: Callable[[int], None], fields: Array) -> None:
-        """Take steps, with stops for samples.
-
-        Parameters
-        ----------
-        step, count
-            Steps done, and to do.
-        take
-            Takes a number of steps.
-        fields
-            On the device.
-        """
+        """Take steps, with stops for samples."""
         if self.radiation is None:
             take(count)
             return
@@ -100,13 +71,7 @@ class RunResults:
         return {} if self.radiation is None else self.radiation.extras()
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
-        """Go on from a checkpoint.
-
-        Raises
-        ------
-        InputError
-            It does not fit.
-        """
+        """Go on from a checkpoint."""
         if self.radiation is not None:
             self.radiation.restore(extras, step)
 

@@ -37,18 +37,8 @@ def sphere_case(
 
     The sphere and a box around it hold the total field; then follow a shell of elements for the
     scattered field, in which the far field's surface lies, and an absorbing layer.
-
-    Parameters
-    ----------
-    order
-        N.
-    permittivity
-        Of the sphere.
-    frequencies
-        In Hz, from 0.4 to 1.4 GHz: there the pulse has content.
-    core, rings
-        Of the mesh: elements along a side of the core, and from it to the radius.
     """
+    # `frequencies`: in Hz, from 0.4 to 1.4 GHz: there the pulse has content.
     return {
         "solver": "maxwell",
         "title": "A dielectric sphere in a plane wave",
@@ -84,18 +74,12 @@ def sphere_case(
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """What a run differs from the series by, over all frequencies.
+    """What a run differs from the series by, over all frequencies."""
 
-    Attributes
-    ----------
-    bistatic
-        Largest difference of the bistatic cross section in the planes of E and H over the series'
-        value in the same direction.
-    scattering, extinction
-        Largest relative difference of the total cross sections.
-    """
-
+    # Largest difference of the bistatic cross section in the planes of E and H over the series'
+    # value in the same direction.
     bistatic: float
+    # Largest relative difference of the total cross sections.
     scattering: float
     extinction: float
 
@@ -103,15 +87,7 @@ class Deviations:
 def mie_deviations(
     solve: Callable[[dict[str, Any]], Any], data: Mapping[str, Any] | None = None
 ) -> Deviations:
-    """Run the sphere and compare it with the series.
-
-    Parameters
-    ----------
-    solve
-        Runs the data of a case and gives the simulation, as checks are handed it.
-    data
-        From `sphere_case`; that with its defaults when left out.
-    """
+    """Run the sphere and compare it with the series."""
     given = dict(data or sphere_case())
     solver = solve(given).solver
     if not isinstance(solver, MaxwellSolver) or solver.results.radiation is None:

@@ -31,33 +31,15 @@ _WEIGHT_OF_ADDITIONS = 1.5
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What a rank gets of a mesh.
+    """What a rank gets of a mesh."""
 
-    Attributes
-    ----------
-    rows
-        Its elements, ascending.
-    ranks
-        The rank of what lies behind each of their faces, (own, 6).
-    concerned
-        Whether anything is added in each, (own,).
-    layer
-        The absorbing layer, where it lies in the whole mesh.
-    materials
-        One for each region of the mesh.
-    notices
-        What to tell of the partition.
-    whole
-        All elements where other ranks are not there, to be looked up here.
-    """
-
-    rows: ElementRows
-    ranks: Integers
-    concerned: NDArray[np.bool_]
-    layer: PlacedLayer | None
-    materials: list[Material]
-    notices: list[str]
-    whole: MeshPart | None
+    rows: ElementRows  # Its elements, ascending
+    ranks: Integers  # The rank of what lies behind each of their faces, (own, 6)
+    concerned: NDArray[np.bool_]  # Whether anything is added in each, (own,)
+    layer: PlacedLayer | None  # The absorbing layer, where it lies in the whole mesh
+    materials: list[Material]  # One for each region of the mesh
+    notices: list[str]  # What to tell of the partition
+    whole: MeshPart | None  # All elements where other ranks are not there, to be looked up here
 
     def surroundings(self, world: World, part: MeshPart) -> Surroundings:
         """Look behind the faces of these elements, put in order as a part; all ranks call this."""
@@ -67,24 +49,14 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class SetUp:
-    """What a rank has when its share has been laid out, for what is worked out of a run.
+    """What a rank has when its share has been laid out, for what is worked out of a run."""
 
-    Attributes
-    ----------
-    part, places
-        Its elements and their nodes (own, N + 1, N + 1, N + 1, 3).
-    around
-        What lies behind their faces, too; meant to be dropped after set-up.
-    added
-        What is added, in the numbers of `around`.
-    world, device
-        The ranks, and where the fields are.
-    """
-
+    # Its elements and their nodes (own, N + 1, N + 1, N + 1, 3).
     part: MeshPart
     places: Floats
-    around: Surroundings
-    added: PlacedAdditions
+    around: Surroundings  # What lies behind their faces, too; meant to be dropped after set-up
+    added: PlacedAdditions  # What is added, in the numbers of `around`
+    # The ranks, and where the fields are.
     world: World
     device: Device
 
@@ -94,12 +66,6 @@ def share_out(table: MaxwellTable, world: World) -> Share:
 
     A rank has no more of the mesh at any time than the range of elements that it begins with, what
     the partition gives it, and one layer of others around each; see :func:`open_rows` for files.
-
-    Raises
-    ------
-    InputError
-        The mesh cannot be made or read, has bad elements or fewer than there are ranks, or something
-        lies where it cannot.
     """
     rows = open_rows(table, world)
     require_parts(world.size, rows.whole)
@@ -138,19 +104,7 @@ def place_in(
     materials: Sequence[Material],
     known: PlacedLayer | None = None,
 ) -> PlacedAdditions:
-    """Find to which of a rank's elements a case adds anything; all ranks call this.
-
-    Parameters
-    ----------
-    table, world
-        The case and the ranks.
-    around
-        The rank's elements.
-    materials
-        By region.
-    known
-        The layer, where it has been placed before.
-    """
+    """Find to which of a rank's elements a case adds anything; all ranks call this."""
     layer, currents, waves = table.additions()
     return place_on_ranks(
         world,

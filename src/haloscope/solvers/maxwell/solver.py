@@ -73,20 +73,7 @@ _MANY_CROSSINGS = 1e4
 
 
 class MaxwellSolver:
-    """One rank's part of a Maxwell case.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    device, world
-        Where to compute, and the ranks.
-
-    Raises
-    ------
-    InputError
-        The mesh, a name, an expression or the time step is wrong.
-    """
+    """One rank's part of a Maxwell case."""
 
     name = "maxwell"
     followed = Followed(
@@ -243,11 +230,6 @@ class MaxwellSolver:
         """Go on with a checkpoint's time step where this case's is about the same.
 
         It is a little different where another end is met, or another device found the bound.
-
-        Raises
-        ------
-        InputError
-            It is another one.
         """
         table, wanted = self._table, self.dt
         unit = " s" if table.units == "si" else ""
@@ -470,13 +452,7 @@ class MaxwellSolver:
         return total
 
     def follow(self) -> dict[str, float]:
-        """Energy of the fields.
-
-        Raises
-        ------
-        SolutionError
-            It grows although nothing drives them.
-        """
+        """Energy of the fields."""
         electric, magnetic = self._energies()
         self._balance.add(self.time * self._table.speed, float(electric + magnetic))
         return {"electric": float(electric), "magnetic": float(magnetic)}

@@ -57,36 +57,21 @@ def kind_of(mode: int, added: bool) -> int:
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Elements whose shape is known in one way: their kernels, and where their shapes lie.
+    """Elements whose shape is known in one way: their kernels, and where their shapes lie."""
 
-    Attributes
-    ----------
-    stage, last_stage, first_traces
-        The kernels; the last stage of a step may leave the increments as they are.
-    geometry
-        Shapes, one element after the other.
-    values
-        Numbers of an element there.
-    begins
-        Place of the first element of each range, by the range's first element.
-    threads, extent
-        Of a block; of a launch for a number of elements.
-    options
-        For the launch of a stage.
-    by_derivatives
-        Whether the first traces need derivatives.
-    """
-
+    # The kernels; the last stage of a step may leave the increments as they are.
     stage: Kernel
     last_stage: Kernel
     first_traces: Kernel
-    geometry: Array
-    values: int
+    geometry: Array  # Shapes, one element after the other
+    values: int  # Numbers of an element there
+    # Place of the first element of each range, by the range's first element.
     begins: Mapping[int, int]
+    # Of a block; of a launch for a number of elements.
     threads: int
     extent: Callable[[int], tuple[int, ...]]
-    options: Mapping[str, Any]
-    by_derivatives: bool
+    options: Mapping[str, Any]  # For the launch of a stage
+    by_derivatives: bool  # Whether the first traces need derivatives
 
 
 class Additions(Protocol):
@@ -112,33 +97,8 @@ class Additions(Protocol):
 class Stepping:
     """The fields of all elements of this rank, and time steps.
 
-    Parameters
-    ----------
-    part
-        This rank's elements, their kinds those of :func:`kind_of`; a mesh that is whole here will do.
-    coordinates
-        Their nodes (elements, N + 1, N + 1, N + 1, 3).
-    order
-        Polynomial order N.
-    device
-        Where to compute.
-    materials
-        One for each region of the mesh.
-    boundaries
-        By each boundary's name its kind or surface impedance, see
-        :func:`haloscope.solvers.maxwell.elements.faces`.
-    upwind
-        Upwind flux, or the central one.
-    chain_rule
-        The curl by the chain rule, which is not stable on curved elements.
-    dtype
-        Of the fields.
-    world
-        The ranks; without it this is the only one.
-    regions_elsewhere
-        Region of what lies behind each face on another rank, (elements, 6).
-    transport, overlap, graphs, tell
-        As in the case's table machine; `tell` is told lines on the choice of a transport.
+    `coordinates`: their nodes (elements, N + 1, N + 1, N + 1, 3); `regions_elsewhere`: region of
+    what lies behind each face on another rank, (elements, 6).
     """
 
     def __init__(
@@ -450,18 +410,7 @@ class Stepping:
             self._device.join()
 
     def right_hand_side(self, values: Array) -> Array:
-        """Time derivative of fields, without additions; overwrites this object's own fields.
-
-        Parameters
-        ----------
-        values
-            Device array of the size and type of :attr:`fields`.
-
-        Returns
-        -------
-        array
-            :attr:`increments`, which the next call overwrites.
-        """
+        """Time derivative of fields, without additions; overwrites this object's own fields."""
         self.fields[:] = values
         self.renew_traces()
         for each in self.part.ranges:

@@ -48,24 +48,13 @@ def warped_energy(
 ) -> EnergyHistory:
     """Energy of random fields in a periodic box of 2^3 warped elements with upwind flux.
 
-    The box is [0, 2 pi]^3, each coordinate shifted by `warp` times its length times a product of
-    sines. With the covariant curl the semi-discrete energy cannot grow, by summation by parts;
-    with the chain rule it does on curved elements, as products of polynomials are not integrated
-    exactly.
-
-    Parameters
-    ----------
-    order
-        N.
-    warp
-        Share of the length that nodes are shifted by at most; 0.06 is a lot.
-    until
-        Time to run to, in units of length over c.
-    chain_rule
-        Take the published curl, not the default.
-    device
-        Where to compute.
+    `warp`: share of the length that nodes are shifted by at most; 0.06 is a lot; `until`: time to
+    run to, in units of length over c.
     """
+    # The box is [0, 2 pi]^3, each coordinate shifted by `warp` times its length times a product of
+    # sines. With the covariant curl the semi-discrete energy cannot grow, by summation by parts;
+    # with the chain rule it does on curved elements, as products of polynomials are not integrated
+    # exactly.
     length = 2 * math.pi
     mesh = box((2, 2, 2), upper=(length,) * 3, periodic=(True,) * 3, warp=warp)
     coordinates = nodes(mesh, order)

@@ -50,15 +50,7 @@ class _WallFaces:
 
 
 def face_kinds(mesh: HexMesh, kinds: Mapping[str, str | float]) -> Integers:
-    """Kind of each face, (elements, 6): :data:`OPEN` inside the mesh and where waves leave.
-
-    Parameters
-    ----------
-    mesh
-        The elements.
-    kinds
-        Of each boundary by its name, as ``MaxwellTable.kinds``.
-    """
+    """Kind of each face, (elements, 6): :data:`OPEN` inside the mesh and where waves leave."""
     of_name = [
         _KINDS[kind] if isinstance(kind := kinds[name], str) else LOSSY
         for name in mesh.boundary_names
@@ -80,29 +72,7 @@ def mirror_planes(
     surface_faces: Integers,
     walls: Integers,
 ) -> list[MirrorPlane]:
-    """Planes whose image sources close an open surface; all ranks call this.
-
-    Parameters
-    ----------
-    world, around
-        The ranks, and this rank's elements with what lies behind them.
-    kinds
-        As of :func:`face_kinds`.
-    surface_faces
-        Own faces of the surface without walls.
-    walls
-        Own wall faces of the enclosed elements.
-
-    Returns
-    -------
-    list of MirrorPlane
-        None of a closed surface; the same on every rank.
-
-    Raises
-    ------
-    InputError
-        The surface is open and its rim does not lie in complete planes normal to each other.
-    """
+    """Planes whose image sources close an open surface; all ranks call this."""
     mesh = around.mesh
     edges = _edges(mesh, surface_faces)
     rim = _odd(all_rows(world, edges.reshape(-1, 2)))
@@ -264,17 +234,7 @@ def unmirrored_walls(
     outside: NDArray[np.bool_],
     planes: Sequence[MirrorPlane],
 ) -> list[str]:
-    """Names of walls beyond the surface that reflect and that no image stands for.
-
-    Parameters
-    ----------
-    world, around, kinds
-        As for :func:`mirror_planes`.
-    outside
-        Own elements beyond the surface and before the absorbing layer.
-    planes
-        Of :func:`mirror_planes`.
-    """
+    """Names of walls beyond the surface that reflect and that no image stands for."""
     mesh = around.mesh
     extent = _extent(world, mesh)
     faces = np.argwhere(outside[:, None] & (kinds[: around.own] != OPEN))

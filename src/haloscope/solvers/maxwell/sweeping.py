@@ -116,12 +116,10 @@ def _enlarge(box: Box | None, table: dict[str, Any], ranks: int) -> None:
 
 
 def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
-    """Points, values and operations a second.
-
-    The operations are those of Equation 16 of Otten et al., An MPI/OpenACC implementation of a
-    high-order electromagnetics solver with GPUDirect communication, 2016. A step of the exponential
-    integrator has no fixed number of stages: then points alone are told.
-    """
+    """Points, values and operations a second."""
+    # The operations are those of Equation 16 of Otten et al., An MPI/OpenACC implementation of a
+    # high-order electromagnetics solver with GPUDirect communication, 2016. A step of the
+    # exponential integrator has no fixed number of stages: then points alone are told.
     table = case["maxwell"]
     found = {"mpoints_s": cells / seconds / 1e6}
     if table["integrator"] == "runge-kutta":

@@ -22,21 +22,11 @@ _MOST_THREADS = 256
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the fields live and how many nodes an element has.
+    """Where the fields live and how many nodes an element has."""
 
-    Attributes
-    ----------
-    device
-        Where to compute.
-    order
-        Polynomial order N.
-    real
-        Type of the fields.
-    """
-
-    device: Device
-    order: int
-    real: np.dtype[Any]
+    device: Device  # Where to compute
+    order: int  # Polynomial order N
+    real: np.dtype[Any]  # Type of the fields
 
     @property
     def nodes(self) -> int:
@@ -65,22 +55,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a term's launches are bound to.
+    """What a term's launches are bound to."""
 
-    Attributes
-    ----------
-    fields, increments
-        Of all elements of the rank.
-    clock
-        Device array of two doubles: the time at which counting began, and steps since.
-    dt
-        Time step.
-    """
-
+    # Of all elements of the rank.
     fields: Array
     increments: Array
-    clock: Array
-    dt: float
+    clock: Array  # Device array of two doubles: the time at which counting began, and steps since
+    dt: float  # Time step
 
 
 class Term(Protocol):

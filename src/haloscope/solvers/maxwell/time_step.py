@@ -35,24 +35,13 @@ _NODES_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True)
 class StepBound:
-    """How long a stable time step may be.
+    """How long a stable time step may be."""
 
-    Attributes
-    ----------
-    geometric
-        What the shape of the elements suggests; safe unless they are sheared strongly.
-    limit
-        What the eigenvalues found so far allow.
-    converged
-        Whether the last of them were no stricter than those before.
-    evaluations
-        Of the right-hand side, to find that out.
-    """
-
+    # What the shape of the elements suggests; safe unless they are sheared strongly.
     geometric: float
-    limit: float
-    converged: bool
-    evaluations: int
+    limit: float  # What the eigenvalues found so far allow
+    converged: bool  # Whether the last of them were no stricter than those before
+    evaluations: int  # Of the right-hand side, to find that out
 
     @property
     def largest(self) -> float:
@@ -68,25 +57,13 @@ def cube_factor(order: int, scheme: LowStorage = LSERK4) -> float:
 def geometric_bounds(coordinates: Floats, speed: ArrayLike, scheme: LowStorage = LSERK4) -> Floats:
     """Bound of each element by the upwind flux at its corners.
 
-    A node where faces of normals n_d meet loses tangential components at the rate
-    c N (N + 1) / 2 times M = sum_d |grad r_d| (I - n_d n_d^T), n_d along grad r_d (r_d from -1 to
-    1), if the neighbours have the opposite sign. On a cube the largest eigenvalue of M is 4 / h;
-    the bound of cubes is scaled by it. It is taken over all nodes, so that bent faces count.
-
-    Parameters
-    ----------
-    coordinates
-        (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
-    speed
-        Of light in each element, (elements,) or one for all.
-    scheme
-        Of the time steps.
-
-    Returns
-    -------
-    array of shape (elements,)
-        Time steps.
+    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz];
+    `speed`: of light in each element, (elements,) or one for all.
     """
+    # A node where faces of normals n_d meet loses tangential components at the rate c N (N + 1) / 2
+    # times M = sum_d |grad r_d| (I - n_d n_d^T), n_d along grad r_d (r_d from -1 to 1), if the
+    # neighbours have the opposite sign. On a cube the largest eigenvalue of M is 4 / h; the bound
+    # of cubes is scaled by it. It is taken over all nodes, so that bent faces count.
     elements, size = coordinates.shape[:2]
     speeds = np.broadcast_to(np.asarray(speed, np.float64), (elements,))
     rate = np.empty(elements)
@@ -111,29 +88,12 @@ def find_bound(
     scheme: LowStorage = LSERK4,
     dimension: int = _DIMENSION,
 ) -> StepBound:
-    """Longest step that the operator's own eigenvalues allow.
-
-    An Arnoldi process of few steps, begun again with what of its start belongs to those Ritz
-    values that leave the region of stability first (explicit restarts: Saad, Numerical methods for
-    large eigenvalue problems, 2nd edition, 2011, section 6.4), until the bound stays where it is.
-    It comes out up to some percent above the true one, which :data:`MARGIN` covers. With a start
-    that is the same for any number of ranks, all but its last bits are the same too.
-
-    Parameters
-    ----------
-    operator
-        The right-hand side, with all that is part of a step: sources aside.
-    start
-        A vector on the device with parts along all eigenvectors, see :func:`random_start`.
-    geometric
-        The least of :func:`geometric_bounds` of this rank.
-    device, world
-        Where the vectors lie, and the ranks they are spread over.
-    scheme
-        Of the time steps.
-    dimension
-        Arnoldi steps at once; one more vector like `start` is stored for each, and one.
-    """
+    """Longest step that the operator's own eigenvalues allow."""
+    # An Arnoldi process of few steps, begun again with what of its start belongs to those Ritz
+    # values that leave the region of stability first (explicit restarts: Saad, Numerical methods
+    # for large eigenvalue problems, 2nd edition, 2011, section 6.4), until the bound stays where it
+    # is. It comes out up to some percent above the true one, which :data:`MARGIN` covers. With a
+    # start that is the same for any number of ranks, all but its last bits are the same too.
     ranks = world or World()
     space = KrylovSpace(device, len(start), dimension, start.dtype, ranks)
     next_start = device.zeros((len(start),), start.dtype)
@@ -165,17 +125,7 @@ def random_start(elements: NDArray[np.integer], values: int) -> Floats:
     """Numbers from -1 to 1 that depend on an element's number alone, not on the rank that has it.
 
     Made by the function splitmix64 (Steele, Lea and Flood, OOPSLA 2014) of each value's place.
-
-    Parameters
-    ----------
-    elements
-        Numbers in the whole mesh, (own,).
-    values
-        Of an element.
-
-    Returns
-    -------
-    array of shape (own, values)
+    `elements`: numbers in the whole mesh, (own,).
     """
     # The annotations of NumPy take these for floating-point numbers.
     place: Any = np.asarray(elements, np.uint64)[:, None] * np.uint64(values)
@@ -188,20 +138,7 @@ def random_start(elements: NDArray[np.integer], values: int) -> Floats:
 
 
 def require_stable(given: float, bound: float, unit: str = "") -> None:
-    """Refuse a time step above :data:`MARGIN` of the bound.
-
-    Parameters
-    ----------
-    given, bound
-        In the user's units.
-    unit
-        Their name.
-
-    Raises
-    ------
-    InputError
-        Names the bound.
-    """
+    """Refuse a time step above :data:`MARGIN` of the bound."""
     # As it is told, so that what is told is allowed.
     most = float(f"{MARGIN * bound:.4g}")
     if not 0 < given <= most:

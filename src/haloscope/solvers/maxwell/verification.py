@@ -44,26 +44,16 @@ _SLAB_ELEMENTS, _SLAB_START, _SLAB_END = 12, -1.0, 2.0
 
 @dataclass(frozen=True)
 class Errors:
-    """What a run has missed an exact solution by.
+    """What a run has missed an exact solution by."""
 
-    Attributes
-    ----------
-    elements, order
-        Of the mesh, and N.
-    steps, step
-        How many time steps, and their length.
-    largest
-        Largest error of any component at any node.
-    mean
-        Root of the mean square over the volume, of the component where it is largest.
-    """
-
+    # Of the mesh, and N.
     elements: int
     order: int
+    # How many time steps, and their length.
     steps: int
     step: float
-    largest: float
-    mean: float
+    largest: float  # Largest error of any component at any node
+    mean: float  # Root of the mean square over the volume, of the component where it is largest
 
 
 class Run:
@@ -234,12 +224,10 @@ def _pulse(x: Floats) -> Floats:
 def dielectric(
     order: int, device: Device, *, permittivity: float = 4.0, share: float = 0.5
 ) -> tuple[Errors, float, float]:
-    """Pulse that meets a denser half space at x = 0: errors, and the measured r and t.
-
-    20 elements over -3 < x < 2, run until t = 3, when both parts have left the interface: the
-    mean of E on each side over that of the incident pulse then is r, and t times the ratio of the
-    speeds.
-    """
+    """Pulse that meets a denser half space at x = 0: errors, and the measured r and t."""
+    # 20 elements over -3 < x < 2, run until t = 3, when both parts have left the interface: the
+    # mean of E on each side over that of the incident pulse then is r, and t times the ratio of the
+    # speeds.
     run, solution, (first, second) = _interface_run(order, device, permittivity)
     errors = run.errors(solution, 3.0, share)
     electric = (run.stepping.values()[:, 1] * run.weights).sum(axis=1)

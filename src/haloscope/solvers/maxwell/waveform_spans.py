@@ -116,15 +116,7 @@ def largest_cut(waveform: Waveform) -> float:
 
 
 def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across: float) -> float:
-    """Time after which nothing drives the fields; 0 without sources.
-
-    Parameters
-    ----------
-    currents, waves
-        What drives them.
-    across
-        Longest time in which a wave crosses the mesh.
-    """
+    """Time after which nothing drives the fields; 0 without sources."""
     ends = [end(current.waveform) for current in currents]
     ends += [end(wave.waveform) + across for wave in waves]
     return max([0.0, *ends])

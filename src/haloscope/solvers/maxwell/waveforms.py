@@ -28,14 +28,9 @@ def _require(what: str, value: float, *, positive: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """``exp(-((t - centre) / width)^2)``.
+    """``exp(-((t - centre) / width)^2)``."""
 
-    Attributes
-    ----------
-    centre, width
-        Times; at the centre the value is 1, one width away 1/e.
-    """
-
+    # Times; at the centre the value is 1, one width away 1/e.
     centre: float
     width: float
     kind: ClassVar[int] = 0
@@ -56,22 +51,13 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class ModulatedGaussian:
-    """``exp(-((t - centre) / width)^2) sin(2 pi frequency (t - centre) + phase)``.
+    """``exp(-((t - centre) / width)^2) sin(2 pi frequency (t - centre) + phase)``."""
 
-    Attributes
-    ----------
-    centre, width
-        Times.
-    frequency
-        Oscillations a unit of time.
-    phase
-        Radians.
-    """
-
+    # Times.
     centre: float
     width: float
-    frequency: float
-    phase: float = 0.0
+    frequency: float  # Oscillations a unit of time
+    phase: float = 0.0  # Radians
     kind: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -94,18 +80,10 @@ class ModulatedGaussian:
 
 @dataclass(frozen=True)
 class Ricker:
-    """``(1 - 2 s^2) exp(-s^2)`` with ``s = pi frequency (t - centre)``.
+    """``(1 - 2 s^2) exp(-s^2)`` with ``s = pi frequency (t - centre)``."""
 
-    Attributes
-    ----------
-    centre
-        Time of the highest value, 1.
-    frequency
-        Where its spectrum is highest, in oscillations a unit of time.
-    """
-
-    centre: float
-    frequency: float
+    centre: float  # Time of the highest value, 1
+    frequency: float  # Where its spectrum is highest, in oscillations a unit of time
     kind: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -129,20 +107,11 @@ class RampedSine:
 
     The ramp is the polynomial of degree 7 in t / rise whose first three derivatives vanish at both
     ends; before 0 the value is 0.
-
-    Attributes
-    ----------
-    frequency
-        Oscillations a unit of time.
-    rise
-        Time after which the amplitude is 1.
-    phase
-        Radians.
     """
 
-    frequency: float
-    rise: float
-    phase: float = 0.0
+    frequency: float  # Oscillations a unit of time
+    rise: float  # Time after which the amplitude is 1
+    phase: float = 0.0  # Radians
     kind: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
@@ -168,18 +137,12 @@ class Table:
     """Values at times of equal distance, and cubics through the four nearest between them.
 
     Before the first time and after the last one the value is 0.
-
-    Attributes
-    ----------
-    start, spacing
-        The first time, and the distance of times.
-    values
-        Four or more.
     """
 
+    # The first time, and the distance of times.
     start: float
     spacing: float
-    values: Floats
+    values: Floats  # Four or more
     kind: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
@@ -194,13 +157,7 @@ class Table:
 
     @classmethod
     def of_times(cls, times: ArrayLike, values: ArrayLike) -> Table:
-        """Table from times, which must have equal distances, and as many values.
-
-        Raises
-        ------
-        InputError
-            They have not.
-        """
+        """Table from times, which must have equal distances, and as many values."""
         t = np.asarray(times, np.float64)
         v = np.asarray(values, np.float64)
         if t.ndim != 1 or t.shape != v.shape or len(t) < _LEAST_SAMPLES:
@@ -218,17 +175,7 @@ class Table:
 
     @classmethod
     def sampled(cls, function: Callable[[Floats], Floats], until: float, spacing: float) -> Table:
-        """Table of a function of time from 0 to some time.
-
-        Parameters
-        ----------
-        function
-            Takes an array of times.
-        until
-            The last time.
-        spacing
-            Largest distance of samples. A time step is fine enough.
-        """
+        """Table of a function of time from 0 to some time."""
         _require("until", until, positive=True)
         _require("spacing", spacing, positive=True)
         count = max(_LEAST_SAMPLES, math.ceil(until / spacing * (1 - _EVEN)) + 1)

@@ -26,22 +26,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where cells come in.
+    """Where cells come in."""
 
-    Attributes
-    ----------
-    axis, sign
-        The way into the vessel is `sign` (1 or -1) along `axis`.
-    plane
-        Coordinate of the opening's points along the axis, in lattice units.
-    deep, fade
-        How far behind it a vertex begins to go with the vessel's fluid, and over which way the fluid takes it
-        over.
-    """
-
+    # The way into the vessel is `sign` (1 or -1) along `axis`.
     axis: int
     sign: int
-    plane: float
+    plane: float  # Coordinate of the opening's points along the axis, in lattice units
+    # How far behind it a vertex begins to go with the vessel's fluid, and over which way the fluid
+    # takes it over.
     deep: float
     fade: float
 
@@ -54,26 +46,8 @@ class Threshold:
 class EnteringCells:
     """Those of one kind, and the velocities that lead their vertices.
 
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    threshold
-        Where they come in.
-    given
-        Cells of the kind that are present on this rank.
-
-    Attributes
-    ----------
-    ids
-        Their numbers, the same on every rank, (n,), in the order of their coming.
-    sources
-        Numbers of the cells of the segment that they were made of, (n,).
-    led
-        Velocities of their vertices in lattice units, on the device: component d of vertex v of the
-        k-th at (d * room + k) * vertices + v.
-    room
-        Cells that there is room for.
+    `led`: velocities of their vertices in lattice units, on the device: component d of vertex v of
+    the k-th at (d * room + k) * vertices + v.
     """
 
     def __init__(self, device: Device, threshold: Threshold, given: Present) -> None:
@@ -81,7 +55,9 @@ class EnteringCells:
         self._lead, self._fetch = (
             device.kernel(SOURCE, name, {"real": "double"}) for name in ("lead", "fetch")
         )
+        # Their numbers, the same on every rank, (n,), in the order of their coming.
         self.ids: Integers = np.zeros(0, np.int64)
+        # Numbers of the cells of the segment that they were made of, (n,).
         self.sources: Integers = np.zeros(0, np.int64)
         self._listed: tuple[Held, Integers] | None = None
         self._times_made = 0

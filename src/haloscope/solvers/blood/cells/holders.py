@@ -34,30 +34,14 @@ Rows = NDArray[np.int64]
 class Holders:
     """Sees to it that each cell is held by the ranks that it reaches, and by them alone.
 
-    The host decides, from a few numbers a cell. Copies stay where they are on the device; only
-    states that are new to a rank pass through the host, and rows move up on the device where
-    others have come or gone. Where nothing has changed only what travels in each step is listed anew.
-    Rows beyond those of cells let the number of cells change a little without other launches.
-
-    Parameters
-    ----------
-    device, world
-        Where cells are, and the ranks.
-    region
-        How ranks share the lattice.
-    reach
-        By how much cells are widened, in spacings, with the least margin.
-    transport
-        Name of what vertices are shared through.
-    forget
-        Is told of positions that give way to a larger array.
-
-    Attributes
-    ----------
-    margin
-        Spacings that a vertex may move before cells are handed over again. It grows with the largest speed
-        so far, so that hand-overs are not too many.
+    `reach`: by how much cells are widened, in spacings, with the least margin.
     """
+
+    # The host decides, from a few numbers a cell. Copies stay where they are on the device; only
+    # states that are new to a rank pass through the host, and rows move up on the device where
+    # others have come or gone. Where nothing has changed only what travels in each step is listed
+    # anew. Rows beyond those of cells let the number of cells change a little without other
+    # launches.
 
     def __init__(
         self,
@@ -70,6 +54,8 @@ class Holders:
     ) -> None:
         self._device, self._world, self._region = device, world, region
         self._reach, self._transport, self._forget = reach, transport, forget
+        # Spacings that a vertex may move before cells are handed over again. It grows with the
+        # largest speed so far, so that hand-overs are not too many.
         self.margin = MARGIN
         # Numbers of cells of each kind, and their centres, when they were looked at last.
         self._seen: dict[str, tuple[Rows, NDArray[np.float64]]] = {}
@@ -103,13 +89,7 @@ class Holders:
         return self._rows.outlines(given.membranes, given.count)
 
     def look(self, kinds: Sequence[Present]) -> tuple[list[Outlines], float]:
-        """Where cells are, and the largest speed on any rank; all ranks call this.
-
-        Raises
-        ------
-        SolutionError
-            An own cell has a vertex without a place or speed, or a cell is lost; the same on every rank.
-        """
+        """Where cells are, and the largest speed on any rank; all ranks call this."""
         found = [self.outlines(given) for given in kinds]
         heard = np.zeros(1 + len(kinds))
         fault = ""
@@ -155,23 +135,6 @@ class Holders:
         """Give cells of some kinds to all ranks that they reach, and count them; all ranks call this.
 
         Copies of cells that were held before are to be complete.
-
-        Parameters
-        ----------
-        kinds
-            Whose cells.
-        all_owned
-            None was added or taken away since the last time.
-
-        Returns
-        -------
-        float
-            The largest speed of a vertex on any rank.
-
-        Raises
-        ------
-        SolutionError
-            A cell is lost, or has a vertex without a place; the same on every rank.
         """
         looks, fastest = self.look(kinds)
         self.margin = max(self.margin, margin_for(fastest))

@@ -17,39 +17,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OwnCells:
-    """The n own cells of one kind, by number, in lattice units.
+    """The n own cells of one kind, by number, in lattice units."""
 
-    Attributes
-    ----------
-    ids
-        (n,) their numbers.
-    positions, velocities, forces
-        (n, V, 3) of their vertices; cells are moved by whole periods so that their centres lie in
-        the box. Forces are those of the membrane alone.
-    shapes
-        Volumes, areas, centres (in the box) and moments.
-    elastic, bending, folds
-        (n,) energies.
-    """
-
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64]  # (n,) their numbers
+    # (n, V, 3) of their vertices; cells are moved by whole periods so that their centres lie in the
+    # box. Forces are those of the membrane alone.
     positions: Floats
     velocities: Floats
     forces: Floats
-    shapes: CellShapes
+    shapes: CellShapes  # Volumes, areas, centres (in the box) and moments
+    # (n,) energies.
     elastic: Floats
     bending: Floats
     folds: Floats
 
     @property
     def stress(self) -> Floats:
-        """(n, 3, 3) stress that membranes add to the suspension, on the cells' volumes.
-
-        The stresslet of the forces F that the vertices at x exert on the fluid, over the volume:
-        -sum (x F + F x)/2 (G. K. Batchelor, J. Fluid Mech. 41, 1970, 545, without the term of a
-        different viscosity inside). Multiplied by the share of cells in the volume it is their
-        part of the mean stress.
-        """
+        """(n, 3, 3) stress that membranes add to the suspension, on the cells' volumes."""
+        # The stresslet of the forces F that the vertices at x exert on the fluid, over the volume:
+        # -sum (x F + F x)/2 (G. K. Batchelor, J. Fluid Mech. 41, 1970, 545, without the term of a
+        # different viscosity inside). Multiplied by the share of cells in the volume it is their
+        # part of the mean stress.
         arms = self.positions - self.shapes.centre[:, None]
         moments = -np.einsum("nvi,nvj->nij", arms, self.forces)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -19,55 +19,27 @@ others', and the last two together."""
 
 @dataclass(frozen=True)
 class CellKind:
-    """What cells of a kind are made of, in lattice units.
+    """What cells of a kind are made of, in lattice units."""
 
-    Attributes
-    ----------
-    name
-        For people.
-    mesh
-        Shape at rest.
-    law
-        Of the membrane.
-    elements
-        ``loop`` or ``linear``.
-    contrast
-        Whether the fluid inside is more or less viscous.
-    """
-
-    name: str
-    mesh: MembraneMesh
-    law: MembraneLaw
-    elements: Literal["loop", "linear"] = "loop"
-    contrast: bool = False
+    name: str  # For people
+    mesh: MembraneMesh  # Shape at rest
+    law: MembraneLaw  # Of the membrane
+    elements: Literal["loop", "linear"] = "loop"  # ``loop`` or ``linear``
+    contrast: bool = False  # Whether the fluid inside is more or less viscous
 
 
 @dataclass
 class Present:
-    """The cells of one kind that are present on a rank: own ones, and copies of others'.
+    """The cells of one kind that are present on a rank: own ones, and copies of others'."""
 
-    Attributes
-    ----------
-    kind
-        What they are made of.
-    membranes
-        Positions, velocities and forces of their vertices.
-    held
-        Which cells these are, and who else holds them.
-    total
-        How many there are on all ranks.
-    rows
-        Rows of the arrays that are worked on: those of the cells present, and some in which a cell
-        is parked outside all lattices, so that launches suit other numbers of cells, too.
-    shared
-        What gives copies of cells the velocities and forces of vertices that another rank knows.
-    """
-
-    kind: CellKind
-    membranes: Membranes
-    held: Held
-    total: int = 0
+    kind: CellKind  # What they are made of
+    membranes: Membranes  # Positions, velocities and forces of their vertices
+    held: Held  # Which cells these are, and who else holds them
+    total: int = 0  # How many there are on all ranks
+    # Rows of the arrays that are worked on: those of the cells present, and some in which a cell is
+    # parked outside all lattices, so that launches suit other numbers of cells, too.
     rows: int = 0
+    # What gives copies of cells the velocities and forces of vertices that another rank knows.
     shared: SharedVertices | None = None
 
     @property

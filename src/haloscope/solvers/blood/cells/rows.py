@@ -25,26 +25,15 @@ _OUTLINE_BLOCK, _ROWS_BLOCK = 32, 128
 
 @dataclass(frozen=True)
 class Outlines:
-    """Where n cells are, and how fast, in lattice units.
+    """Where n cells are, and how fast, in lattice units."""
 
-    Attributes
-    ----------
-    low, high, centre
-        (n, 3) corners of their bounding boxes, and means of their vertices; not wrapped.
-    velocity
-        (n, 3) means of their vertices' velocities.
-    fastest
-        (n,) largest component of a vertex' velocity.
-    finite
-        (n,) whether all positions and velocities are finite numbers.
-    """
-
+    # (n, 3) corners of their bounding boxes, and means of their vertices; not wrapped.
     low: Floats
     high: Floats
     centre: Floats
-    velocity: Floats
-    fastest: Floats
-    finite: NDArray[np.bool_]
+    velocity: Floats  # (n, 3) means of their vertices' velocities
+    fastest: Floats  # (n,) largest component of a vertex' velocity
+    finite: NDArray[np.bool_]  # (n,) whether all positions and velocities are finite numbers
 
 
 def fields_of(cells: Membranes) -> int:
@@ -53,13 +42,7 @@ def fields_of(cells: Membranes) -> int:
 
 
 class CellRows:
-    """Reads and rearranges the rows that :class:`Membranes` has for cells, on the device.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    """
+    """Reads and rearranges the rows that :class:`Membranes` has for cells, on the device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -101,15 +84,8 @@ class CellRows:
     def rearrange(self, cells: Membranes, into: Membranes, rows: Rows, came: Floats) -> None:
         """Make a cell's row that of another, or one that came.
 
-        Parameters
-        ----------
-        cells, into
-            What there is, and where it goes; may be the same, whose forces are overwritten.
-        rows
-            (n,) which row of `cells` each of the first n rows of `into` comes from; -1 - k where it
-            is state k of `came`.
-        came
-            States (m, fields, V), on the host.
+        `rows`: (n,) which row of `cells` each of the first n rows of `into` comes from; -1 - k
+        where it is state k of `came`; `came`: states (m, fields, V), on the host.
         """
         count, vertices = len(rows), cells.vertices
         if count == 0:

@@ -45,30 +45,14 @@ def margin_for(fastest: float) -> float:
 class SharedVertices:
     """Exchanges of the vertices of those cells of a kind that this rank and another hold.
 
-    A vertex gets its velocity from the rank in whose box it is, and its force from the owner of its
-    cell. Owners get the velocities of all vertices. Others get velocities and forces of those
-    vertices alone that can come near their boxes before lists are made anew; of a copy, the other
-    vertices stay behind until :meth:`complete` puts them where the owner has them.
-
-    Parameters
-    ----------
-    world, device
-        The ranks, and where cells are.
-    region
-        How ranks share the lattice.
-    reach
-        How far outside of a rank's box vertices are of use to it before cells are handed over again, in
-        spacings, with the least margin.
-    transport
-        Name of what carries messages.
-    vertices
-        Of a cell.
-
-    Attributes
-    ----------
-    whole, velocities, forces
-        Exchanges of whole cells, and of the vertices that are listed.
+    `reach`: how far outside of a rank's box vertices are of use to it before cells are handed over
+    again, in spacings, with the least margin.
     """
+
+    # A vertex gets its velocity from the rank in whose box it is, and its force from the owner of
+    # its cell. Owners get the velocities of all vertices. Others get velocities and forces of those
+    # vertices alone that can come near their boxes before lists are made anew; of a copy, the other
+    # vertices stay behind until :meth:`complete` puts them where the owner has them.
 
     def __init__(
         self,
@@ -83,6 +67,7 @@ class SharedVertices:
         self._reach, self._margin = reach, MARGIN
         self._transport, self._vertices = transport, vertices
         self._kernels = kernels(device)
+        # Exchanges of whole cells, and of the vertices that are listed.
         self.whole: SharedRows | None = None
         self.velocities: SharedRows | None = None
         self.forces: SharedRows | None = None

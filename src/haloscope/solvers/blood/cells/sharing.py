@@ -22,21 +22,11 @@ _BITS = 64
 
 @dataclass(frozen=True)
 class Region:
-    """The bounding cuboid of a lattice and how ranks share it.
+    """The bounding cuboid of a lattice and how ranks share it."""
 
-    Attributes
-    ----------
-    shape
-        Points along x, y, z.
-    periodic
-        Axes along which it closes on itself.
-    boxes
-        Of the ranks; they tile the cuboid.
-    """
-
-    shape: tuple[int, int, int]
-    periodic: tuple[bool, bool, bool]
-    boxes: Boxes
+    shape: tuple[int, int, int]  # Points along x, y, z
+    periodic: tuple[bool, bool, bool]  # Axes along which it closes on itself
+    boxes: Boxes  # Of the ranks; they tile the cuboid
 
     def wrapped(self, points: np.ndarray) -> np.ndarray:
         """Points (n, 3) in the cuboid, which begins half a spacing before its first lattice point."""
@@ -54,15 +44,8 @@ class Region:
     def reached(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Which boxes cells reach into, themselves or their periodic images.
 
-        Parameters
-        ----------
-        low, high
-            Corners of the cells' bounding boxes, (n, 3), not wrapped.
-
-        Returns
-        -------
-        numpy.ndarray
-            (n, ranks), bool.
+        `low`, `high`: corners of the cells' bounding boxes, (n, 3), not wrapped; Returns: (n,
+        ranks), bool.
         """
         result = np.ones((len(low), len(self.boxes.lo)), bool)
         for axis, count in enumerate(self.shape):
@@ -85,41 +68,22 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Places of the cells that a rank and each other one hold, by that rank.
+    """Places of the cells that a rank and each other one hold, by that rank."""
 
-    Attributes
-    ----------
-    both
-        All of them.
-    sent, received
-        Those that the rank owns, and those that the other one owns.
-    """
-
-    both: dict[int, Integers]
+    both: dict[int, Integers]  # All of them
+    # Those that the rank owns, and those that the other one owns.
     sent: dict[int, Integers]
     received: dict[int, Integers]
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Cells of one kind that a rank holds, in the order of their numbers.
+    """Cells of one kind that a rank holds, in the order of their numbers."""
 
-    Attributes
-    ----------
-    ids
-        (n,) their numbers, ascending.
-    own
-        (n,) which are this rank's own.
-    holders
-        (n, ranks) which ranks hold them, this one included; the same on all of these.
-    owners
-        (n,) whose they are; the same, too.
-    """
-
-    ids: Integers
-    own: Flags
-    holders: Flags
-    owners: Integers
+    ids: Integers  # (n,) their numbers, ascending
+    own: Flags  # (n,) which are this rank's own
+    holders: Flags  # (n, ranks) which ranks hold them, this one included; the same on all of these
+    owners: Integers  # (n,) whose they are; the same, too
 
     @classmethod
     def nothing(cls, ranks: int) -> Held:
@@ -145,41 +109,24 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Leaving:
-    """What a rank knows of the cells of a kind when they are handed over.
+    """What a rank knows of the cells of a kind when they are handed over."""
 
-    Attributes
-    ----------
-    held
-        Those that it holds.
-    low, high, centre
-        (n, 3) of these: corners of their bounding boxes and their centres.
-    states
-        Gives the states (k, values) of the cells in k rows.
-    """
-
-    held: Held
+    held: Held  # Those that it holds
+    # (n, 3) of these: corners of their bounding boxes and their centres.
     low: Floats
     high: Floats
     centre: Floats
-    states: Callable[[Integers], Floats]
+    states: Callable[[Integers], Floats]  # Gives the states (k, values) of the cells in k rows
 
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """The cells of a kind that a rank holds after they were handed over.
+    """The cells of a kind that a rank holds after they were handed over."""
 
-    Attributes
-    ----------
-    held
-        These.
-    rows
-        (n,) in which row each was before; -1 - k: it was not here, its state is ``came[k]``.
-    came
-        (m, values) states of cells that were not here.
-    """
-
-    held: Held
+    held: Held  # These
+    # (n,) in which row each was before; -1 - k: it was not here, its state is ``came[k]``.
     rows: Integers
+    # (m, values) states of cells that were not here.
     came: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def moves(self, before: int) -> bool:
@@ -189,21 +136,11 @@ class Arrival:
 
 @dataclass(frozen=True, eq=False)
 class _Decision:
-    """What becomes of own cells.
+    """What becomes of own cells."""
 
-    Attributes
-    ----------
-    mine
-        (m,) their places among the cells held.
-    owners
-        (m,) their ranks from now on.
-    holders
-        (m, ranks) who holds them from now on.
-    """
-
-    mine: Integers
-    owners: NDArray[np.int32]
-    holders: Flags
+    mine: Integers  # (m,) their places among the cells held
+    owners: NDArray[np.int32]  # (m,) their ranks from now on
+    holders: Flags  # (m, ranks) who holds them from now on
 
     @classmethod
     def on(cls, region: Region, kind: Leaving, reach: float) -> _Decision:
@@ -232,18 +169,8 @@ def hand_over(
 
     The owner of a cell decides who holds it from now on, and tells them; whoever did not hold it
     before gets its state, too. Cells that no owner speaks of are held no more.
-
-    Parameters
-    ----------
-    world, region
-        The ranks and their boxes.
-    kinds
-        What this rank holds of each kind.
-    reach
-        By how much cells are widened, in spacings.
-    all_owned
-        Each cell that a rank holds has an owner: if these all stay, and with who held them, nothing is told.
     """
+    # `reach`: by how much cells are widened, in spacings.
     decided = [_Decision.on(region, kind, reach) for kind in kinds]
     each = list(zip(kinds, decided, strict=True))
     changed = not all_owned or any(of.changes(kind.held, world.rank) for kind, of in each)

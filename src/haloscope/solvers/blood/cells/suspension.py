@@ -54,42 +54,17 @@ _FAR = 1e9
 class Suspension:
     """Cells in the fluid of a rank.
 
-    A rank holds copies of all cells that reach into its box, widened by the support of the smoothed
-    delta function and by a margin. It gives velocities to the vertices in its own box, and 0 to
-    others; ranks that share a cell then give each other what they know, as far as it is of use. What is
-    near a rank's box is moved alike on all ranks, to the last bit; the rest of a copy is put right before
-    cells are handed over, so that it can stay where it is: only what a rank did not hold before
-    passes through the host. What a membrane resists its owner finds, and tells the others. All sums
-    run over cells by number, so that results do not depend, to the last bit, on the ranks.
-
-    Parameters
-    ----------
-    device, world
-        Where to compute, and the ranks.
-    part, region
-        This rank's points, and how ranks share the lattice.
-    flow
-        The fluid, with the arrays for forces and velocities.
-    kinds
-        What there is.
-    kernel
-        Name of the smoothed delta function.
-    interval
-        Most steps between two looks at cells.
-    repulsion
-        Between cells, and between cells and walls; None: none.
-    distances
-        Of this rank's points from walls, (count,), infinite where far; with repulsion.
-
-    Attributes
-    ----------
-    kinds
-        The cells of each kind that are present.
-    entering
-        Such as are on their way in, and are led.
-    smoothed
-        How often creases were smoothed out of a cell.
+    `distances`: of this rank's points from walls, (count,), infinite where far; with repulsion.
     """
+
+    # A rank holds copies of all cells that reach into its box, widened by the support of the
+    # smoothed delta function and by a margin. It gives velocities to the vertices in its own box,
+    # and 0 to others; ranks that share a cell then give each other what they know, as far as it is
+    # of use. What is near a rank's box is moved alike on all ranks, to the last bit; the rest of a
+    # copy is put right before cells are handed over, so that it can stay where it is: only what a
+    # rank did not hold before passes through the host. What a membrane resists its owner finds, and
+    # tells the others. All sums run over cells by number, so that results do not depend, to the
+    # last bit, on the ranks.
 
     def __init__(
         self,
@@ -125,8 +100,8 @@ class Suspension:
         self._holders = Holders(device, world, region, self._reach, flow.transport, self._forget)
         nothing = Held.nothing(world.size)
         self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
-        self.entering: list[EnteringCells] = []
-        self.smoothed = 0
+        self.entering: list[EnteringCells] = []  # Such as are on their way in, and are led
+        self.smoothed = 0  # How often creases were smoothed out of a cell
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
         # By kind, for the cells that were present and the step.
@@ -137,14 +112,7 @@ class Suspension:
     def place(self, kind: int, ids: np.ndarray, vertices: np.ndarray) -> None:
         """Put cells into the fluid; all ranks call this, with any cells each, a cell once.
 
-        Parameters
-        ----------
-        kind
-            Place in `kinds`.
-        ids
-            Numbers of the cells, above those of all cells of this kind so far.
-        vertices
-            (n, V, 3) positions in lattice units.
+        `vertices`: (n, V, 3) positions in lattice units.
         """
         self.place_states(kind, ids, self.kinds[kind].membranes.settled(vertices))
 
@@ -170,15 +138,7 @@ class Suspension:
         return removed
 
     def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
-        """Smooth creases out of cells whose worst triangle is poor; all ranks call this.
-
-        Parameters
-        ----------
-        below
-            Qualities of triangles that are.
-        spared
-            By kind numbers of cells that stay as they are.
-        """
+        """Smooth creases out of cells whose worst triangle is poor; all ranks call this."""
         before = self.smoothed
         for kind, given in enumerate(self.kinds):
             m = given.membranes
@@ -251,13 +211,7 @@ class Suspension:
             self._let_lists_grow()
 
     def look(self) -> None:
-        """See that all cells have places, and how fast they are; all ranks call this.
-
-        Raises
-        ------
-        SolutionError
-            Names a cell that has a vertex without a place.
-        """
+        """See that all cells have places, and how fast they are; all ranks call this."""
         with _LOOK:
             self._timetable.looked(self._step, self._holders.look(self.kinds)[1])
             self._let_lists_grow()
@@ -284,13 +238,8 @@ class Suspension:
     def table(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
         """All cells of a kind on rank 0, by number; all ranks call this.
 
-        Returns
-        -------
-        ids
-            (n,); none on other ranks.
-        state
-            (n, arrays of the membranes' state, V, 3): positions and velocities of vertices in lattice
-            units, first of all.
+        ids: (n,); none on other ranks; state: (n, arrays of the membranes' state, V, 3): positions
+        and velocities of vertices in lattice units, first of all.
         """
         given = self.kinds[kind]
         state = self._holders.own_states(given)
@@ -319,13 +268,7 @@ class Suspension:
         return found
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over on every rank what :meth:`state` gave.
-
-        Raises
-        ------
-        InputError
-            The state is that of other kinds of cells.
-        """
+        """Take over on every rank what :meth:`state` gave."""
         for given in self.kinds:
             name, m = given.kind.name, given.membranes
             ids, values = (state.get(f"{name} {what}") for what in ("numbers", "vertices"))
@@ -541,13 +484,7 @@ class Suspension:
             self._insides.mark(cells, self._flow.fluid.inside)
 
     def require_sound(self) -> None:
-        """See that no membrane has folded over; the same on every rank.
-
-        Raises
-        ------
-        SolutionError
-            Names the cell.
-        """
+        """See that no membrane has folded over; the same on every rank."""
         self.complete()
         fault = ""
         for given in self.kinds:

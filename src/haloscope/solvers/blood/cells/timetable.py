@@ -16,25 +16,14 @@ _STILL = 1e-6
 class CellTimetable:
     """Says at which steps cells are looked at and handed over.
 
-    Looks tell the largest speed. Cells are handed over before a vertex at twice that can have left the
-    margin since they were handed over last; as long as it cannot have, a look is enough.
-
-    Parameters
-    ----------
-    interval
-        Most steps between two looks.
-    hands_over
-        Whether there are other ranks to hand cells over to.
-
-    Attributes
-    ----------
-    due, look_at
-        Steps after which cells are to be handed over, and after which they are to be looked at;
-        :data:`sys.maxsize`: not before the other.
+    Looks tell the largest speed. Cells are handed over before a vertex at twice that can have left
+    the margin since they were handed over last; as long as it cannot have, a look is enough.
     """
 
     def __init__(self, interval: int, *, hands_over: bool) -> None:
         self._interval, self._hands_over = interval, hands_over
+        # Steps after which cells are to be handed over, and after which they are to be looked at;
+        # :data:`sys.maxsize`: not before the other.
         self.due, self.look_at = 0, sys.maxsize
         # Steps that were thought of last, and spacings that a vertex may have moved since a hand-over
         # when the next look is due.

@@ -63,44 +63,28 @@ _WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES[
 
 @dataclass(frozen=True, eq=False)
 class SomeCells:
-    """Some of the cells whose vertices an array holds.
+    """Some of the cells whose vertices an array holds."""
 
-    Attributes
-    ----------
-    rows, span
-        int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are meant.
-    vertices
-        Of a cell: those of cell c are at c vertices and after it.
-    beside
-        Whether as many others get their velocities on another stream meanwhile: then these take half of
-        a GPU's room, so that the others begin at once. Many of their vertices lie outside of the own box,
-        and leave a block with little to do.
-    """
-
+    # int32, on the device: numbers of cells, of which those from place span[0] up to span[1] are
+    # meant.
     rows: Array
     span: Array
-    vertices: int
+    vertices: int  # Of a cell: those of cell c are at c vertices and after it
+    # Whether as many others get their velocities on another stream meanwhile: then these take half
+    # of a GPU's room, so that the others begin at once. Many of their vertices lie outside of the
+    # own box, and leave a block with little to do.
     beside: bool = False
 
 
 @dataclass(frozen=True)
 class OwnBox:
-    """The box of lattice points that a rank owns, and the whole lattice around it.
+    """The box of lattice points that a rank owns, and the whole lattice around it."""
 
-    Attributes
-    ----------
-    low, high
-        First own point and first beyond, (x, y, z).
-    shape
-        Points of the whole lattice, (nx, ny, nz).
-    periodic
-        Which of its axes are periodic.
-    """
-
+    # First own point and first beyond, (x, y, z).
     low: tuple[int, int, int]
     high: tuple[int, int, int]
-    shape: tuple[int, int, int]
-    periodic: tuple[bool, bool, bool]
+    shape: tuple[int, int, int]  # Points of the whole lattice, (nx, ny, nz)
+    periodic: tuple[bool, bool, bool]  # Which of its axes are periodic
 
     def __post_init__(self) -> None:
         for axis, low, high, points in zip("xyz", self.low, self.high, self.shape, strict=True):
@@ -131,41 +115,18 @@ class OwnBox:
 class Coupling:
     """Interpolation and spreading between a rank's lattice points and the vertices it holds.
 
-    A rank holds whole cells, also such as reach beyond its box. Each vertex gets its velocity from
-    the rank that owns the lattice point nearest to it (periodic images are one point), and 0 from
-    all others: the sum over ranks is exact. Vertices outside the lattice, and such as have no
-    number as position, get 0 everywhere and spread nothing.
-
-    Spreading adds to own points only. At each point the shares are added in the order of calls,
-    and of vertices within a call, so that they are the same bits for any number of threads and any
-    division into ranks (not with `way` "atomics").
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    box
-        The rank's own points within the lattice.
-    halo
-        Points by which `table` goes beyond the own box on all sides, 2 or more.
-    table
-        Number of the point at each place of the extended box, -1 where the fluid has none: int32
-        (z, y, x), wrapped along periodic axes. A host array.
-    stride
-        Distance between components of the fluid's arrays, which are flat: velocity (3, stride) and
-        force (3, stride).
-    kernel
-        One of :data:`KERNELS`.
-    dtype
-        float64 or float32, of all arrays.
-    way
-        How a GPU adds up, one of :data:`WAYS`; cores have one way.
-
-    Raises
-    ------
-    InputError
-        The kernel or the way is unknown, or the halo too narrow.
+    `table`: number of the point at each place of the extended box, -1 where the fluid has none:
+    int32 (z, y, x), wrapped along periodic axes. A host array.
     """
+
+    # A rank holds whole cells, also such as reach beyond its box. Each vertex gets its velocity
+    # from the rank that owns the lattice point nearest to it (periodic images are one point), and 0
+    # from all others: the sum over ranks is exact. Vertices outside the lattice, and such as have
+    # no number as position, get 0 everywhere and spread nothing.
+    #
+    # Spreading adds to own points only. At each point the shares are added in the order of calls,
+    # and of vertices within a call, so that they are the same bits for any number of threads and
+    # any division into ranks (not with `way` "atomics").
 
     def __init__(
         self,
@@ -190,9 +151,11 @@ class Coupling:
                 f"the table of points has the shape {table.shape}; the box and its halo need "
                 f"{extended}"
             )
+        # Distance between components of the fluid's arrays, which are flat: velocity (3, stride)
+        # and force (3, stride).
         self.device, self.box, self.halo, self.stride = device, box, halo, stride
         self.support = KERNELS[kernel]
-        self.dtype = np.dtype(dtype)
+        self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
         real = "double" if self.dtype == np.float64 else "float"
         constants: Constants = {
             "real": real,
@@ -230,20 +193,10 @@ class Coupling:
     ) -> None:
         """Give vertices the fluid's velocity: V = sum over points of u delta(x - X).
 
-        Parameters
-        ----------
-        velocity
-            Of the fluid, (3 * stride) values; needed in the halo too.
-        positions, velocities
-            Of vertices, lattice units, flat or (3, n) in C order: component c of vertex i at c n + i.
-            Positions go on over periodic ends.
-        count
-            Vertices, the first ones of n; with `some`, at most so many.
-        some
-            Take the vertices of these cells alone.
-        stream
-            Of the device; None: the main one.
+        `positions`, `velocities`: of vertices, lattice units, flat or (3, n) in C order: component
+        c of vertex i at c n + i. Positions go on over periodic ends.
         """
+        # `count`: vertices, the first ones of n; with `some`, at most so many.
         cells = some or SomeCells(self._box, self._box, 0)
         name = "interpolate beside" if cells.beside else "interpolate"
 
@@ -256,19 +209,7 @@ class Coupling:
     def spread(
         self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
     ) -> None:
-        """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X).
-
-        Parameters
-        ----------
-        force
-            Of the fluid, (3 * stride) values.
-        positions, forces
-            Of vertices, as for :meth:`interpolate`.
-        count
-            Vertices, the first ones of n.
-        afresh
-            Own points forget what they hold; else it stays.
-        """
+        """Add the forces of vertices to own points: g += sum over vertices of F delta(x - X)."""
         by_summing = self._lists is not None and count > 0
         if afresh and not by_summing:
             force.fill(0)
@@ -434,16 +375,8 @@ def vertices_of(positions: Array) -> int:
 def row_starts(table: NDArray[np.int32]) -> NDArray[np.int32]:
     """Mark where a row of points is contiguous, as long as cores take it in one register.
 
-    Parameters
-    ----------
-    table
-        (z, y, x) numbers of points, -1 for none.
-
-    Returns
-    -------
-    ndarray
-        int32, the shape of the table: its number where four points follow each other there along x,
-        -1 elsewhere.
+    `table`: (z, y, x) numbers of points, -1 for none; Returns: int32, the shape of the table: its
+    number where four points follow each other there along x, -1 elsewhere.
     """
     rows = np.full(table.shape, -1, np.int32)
     width = table.shape[2] - _ROW + 1

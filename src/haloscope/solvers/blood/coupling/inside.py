@@ -36,17 +36,11 @@ _WIDTH = 128
 
 @dataclass(frozen=True, eq=False)
 class ClosedCells:
-    """Cells of one kind as closed surfaces.
+    """Cells of one kind as closed surfaces."""
 
-    Attributes
-    ----------
-    positions
-        Host array (3, cells, vertices), lattice units; they go on over periodic ends.
-    triangles
-        Vertices of each triangle (triangles, 3), counter-clockwise seen from outside.
-    """
-
+    # Host array (3, cells, vertices), lattice units; they go on over periodic ends.
     positions: Floats
+    # Vertices of each triangle (triangles, 3), counter-clockwise seen from outside.
     triangles: Integers
 
     def __post_init__(self) -> None:
@@ -62,38 +56,21 @@ class ClosedCells:
 
 @dataclass(frozen=True, eq=False)
 class Surfaces:
-    """Closed surfaces of cells of one kind, where they are computed.
+    """Closed surfaces of cells of one kind, where they are computed."""
 
-    Attributes
-    ----------
-    positions
-        (3, n) or flat, lattice units: component c of vertex v of cell m at c n + m V + v.
-    cells, vertices
-        Cells that are there, the first ones of the array, and V.
-    triangles
-        int32 (triangles, 3): of a cell, as for :class:`ClosedCells`.
-    """
-
+    # (3, n) or flat, lattice units: component c of vertex v of cell m at c n + m V + v.
     positions: Array
+    # Cells that are there, the first ones of the array, and V.
     cells: int
     vertices: int
-    triangles: Array
+    triangles: Array  # int32 (triangles, 3): of a cell, as for :class:`ClosedCells`
 
 
 class Insides:
     """Flags the own points of a rank that lie inside cells.
 
     Each rank finds the same cuts, whatever its box is.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    box, halo, table
-        The rank's own points, and the numbers of points around them; see
-        :class:`haloscope.solvers.blood.coupling.coupling.Coupling`.
-    dtype
-        float64 or float32, of positions.
+    `dtype`: float64 or float32, of positions.
     """
 
     def __init__(
@@ -115,15 +92,7 @@ class Insides:
         self._kernels = {name: device.kernel(SOURCE, name, {"real": real}) for name in _KERNELS}
 
     def mark(self, kinds: Sequence[Surfaces], flags: Array) -> None:
-        """Set the flags of own points: 1 inside some cell, 0 outside; either on a surface.
-
-        Parameters
-        ----------
-        kinds
-            All cells that reach into the own box, of all kinds.
-        flags
-            uint8, by the numbers of points.
-        """
+        """Set the flags of own points: 1 inside some cell, 0 outside; either on a surface."""
         self._add_cuts(kinds)
         where = (self._box, self._table, self._halo)
         self._by_rows("flag_points", *where, self._steps, flags)
@@ -170,21 +139,7 @@ def inside_flags(
 ) -> NDArray[np.uint8]:
     """Flag the own points that lie inside some cell, once.
 
-    Parameters
-    ----------
-    kinds
-        All cells that reach into the own box, of all kinds.
-    box, halo, table
-        As for :class:`Insides`.
-    owned
-        Own points; their numbers come first.
-    device
-        Where to compute; cores if None.
-
-    Returns
-    -------
-    ndarray
-        (owned,) uint8: 1 inside, 0 outside. A point on a surface may be either.
+    Returns: (owned,) uint8: 1 inside, 0 outside. A point on a surface may be either.
     """
     where = _cores() if device is None else device
     flags = where.zeros((owned,), np.uint8)

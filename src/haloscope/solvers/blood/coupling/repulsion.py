@@ -50,18 +50,10 @@ _MOST_PLANS = 16
 
 @dataclass(frozen=True)
 class RepulsionLaw:
-    """Force k (r0 / r - 1) at distances r below r0.
+    """Force k (r0 / r - 1) at distances r below r0."""
 
-    Attributes
-    ----------
-    strength
-        k, the force at half the cutoff, in lattice units.
-    cutoff
-        r0, in lattice units.
-    """
-
-    strength: float
-    cutoff: float
+    strength: float  # k, the force at half the cutoff, in lattice units
+    cutoff: float  # r0, in lattice units
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.strength) and self.strength >= 0):
@@ -77,23 +69,14 @@ class RepulsionLaw:
 
 @dataclass(frozen=True, eq=False)
 class CellsOfKind:
-    """Vertices of the cells of one kind that a rank holds.
+    """Vertices of the cells of one kind that a rank holds."""
 
-    Attributes
-    ----------
-    positions, forces
-        Flat or (3, n): component c of vertex v of cell m at c n + m vertices + v. Cells come in
-        the order of their numbers.
-    cells
-        Cells that are there, the first ones of the arrays.
-    vertices
-        Of one cell.
-    """
-
+    # Flat or (3, n): component c of vertex v of cell m at c n + m vertices + v. Cells come in the
+    # order of their numbers.
     positions: Array
     forces: Array
-    cells: int
-    vertices: int
+    cells: int  # Cells that are there, the first ones of the arrays
+    vertices: int  # Of one cell
 
 
 class Repulsion:
@@ -101,28 +84,6 @@ class Repulsion:
 
     Others get nothing: their force is another rank's business. So a rank must hold all cells that
     come within 2 + cutoff of its own box; then each vertex that counts meets all its neighbours.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    box
-        The rank's own points within the lattice.
-    between_cells
-        The law between vertices of different cells; None for no such force.
-    dtype
-        float64 or float32, of all arrays.
-
-    Attributes
-    ----------
-    times_grown
-        How often :meth:`grow` found more room: a graph from before must not be replayed.
-
-    Raises
-    ------
-    InputError
-        A periodic axis is so short that a vertex would meet another one twice, or the box too
-        large.
     """
 
     def __init__(
@@ -134,7 +95,7 @@ class Repulsion:
         dtype: DTypeLike = np.float64,
     ) -> None:
         self.device, self.law = device, between_cells
-        self.dtype = np.dtype(dtype)
+        self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
         cutoff, on_cores = between_cells.cutoff, device.kind == "cpu"
         self.reach = math.ceil(cutoff)
         for axis, points, periodic in zip("xyz", box.shape, box.periodic, strict=True):
@@ -166,6 +127,7 @@ class Repulsion:
         self._plans: dict[
             tuple[int, ...], tuple[list[tuple[int, int]], NearLists | ListsOnGpu]
         ] = {}
+        # How often :meth:`grow` found more room: a graph from before must not be replayed.
         self.times_grown = 0
 
     def _region(self, box: OwnBox) -> NDArray[np.int32]:
@@ -184,15 +146,7 @@ class Repulsion:
         return np.concatenate([[*first, *counts], box.numbers()[6:]]).astype(np.int32)
 
     def apply(self, kinds: Sequence[CellsOfKind], *, looked: bool = False) -> None:
-        """Add the forces between vertices of different cells, of the same kind or another.
-
-        Parameters
-        ----------
-        kinds
-            All cells of the rank, always in the same order of kinds.
-        looked
-            :meth:`look` was called for these positions.
-        """
+        """Add the forces between vertices of different cells, of the same kind or another."""
         plan = self._planned(kinds)
         if plan is not None:
             if not looked:
@@ -302,30 +256,12 @@ class Repulsion:
 class WallRepulsion:
     """Adds repulsion from walls to the forces of vertices.
 
-    The distance from the wall is trilinear between lattice points, and the force goes along its
-    gradient. A point that is no fluid counts as one lattice unit further out than the nearest to
-    the wall of the fluid points around the vertex: exact for plane walls along the lattice.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    box, halo, table
-        The rank's own points, and the numbers of points around them; see
-        :class:`haloscope.solvers.blood.coupling.coupling.Coupling`.
-    distance
-        Of each point of the table from the nearest wall, 0 or more, by its number; infinity where
-        it is more than the cutoff plus :data:`FAR_FROM_WALLS`. A host array.
-    law
-        The force.
-    dtype
-        float64 or float32, of all arrays.
-
-    Attributes
-    ----------
-    within_reach
-        Whether any place of the table is near a wall: without one nothing is launched.
+    `dtype`: float64 or float32, of all arrays.
     """
+
+    # The distance from the wall is trilinear between lattice points, and the force goes along its
+    # gradient. A point that is no fluid counts as one lattice unit further out than the nearest to
+    # the wall of the fluid points around the vertex: exact for plane walls along the lattice.
 
     def __init__(
         self,
@@ -351,6 +287,7 @@ class WallRepulsion:
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         self._distance = device.from_host(np.ascontiguousarray(distance, dtype))
         near = _near_walls(table, distance, law.cutoff)
+        # Whether any place of the table is near a wall: without one nothing is launched.
         self.within_reach = bool(near.any())
         self._near = device.from_host(near)
         self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype))

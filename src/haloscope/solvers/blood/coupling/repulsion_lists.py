@@ -30,54 +30,35 @@ LAUNCHED = ("watch", "list_near", "repel_listed")
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """All vertices in the order of bins, made anew by :attr:`fill`.
+    """All vertices in the order of bins, made anew by :attr:`fill`."""
 
-    Attributes
-    ----------
-    fill
-        Puts what is there now into bins.
-    box, reach
-        The box of bins as kernels read it, and how many bins on each side hold what is near.
-    places, starts, items, sorted, cells
-        Bin of each vertex, first item of each bin; number, position and cell of each item.
-    total
-        Vertices of all kinds.
-    """
-
-    fill: Callable[[], None]
+    fill: Callable[[], None]  # Puts what is there now into bins
+    # The box of bins as kernels read it, and how many bins on each side hold what is near.
     box: Array
     reach: int
+    # Bin of each vertex, first item of each bin; number, position and cell of each item.
     places: Array
     starts: Array
     items: Array
     sorted: Array
     cells: Array
-    total: int
+    total: int  # Vertices of all kinds
 
 
 @dataclass(frozen=True, eq=False)
 class VerticesOfKind:
-    """Vertices of one kind among all.
+    """Vertices of one kind among all."""
 
-    Attributes
-    ----------
-    positions, forces
-        As in :class:`haloscope.solvers.blood.coupling.repulsion.CellsOfKind`.
-    room, count
-        Vertices that the arrays have room for, and those that are there.
-    first, first_cell
-        Vertices and cells of kinds before.
-    a_cell
-        Vertices of a cell.
-    """
-
+    # As in :class:`haloscope.solvers.blood.coupling.repulsion.CellsOfKind`.
     positions: Array
     forces: Array
+    # Vertices that the arrays have room for, and those that are there.
     room: int
     count: int
+    # Vertices and cells of kinds before.
     first: int
     first_cell: int
-    a_cell: int
+    a_cell: int  # Vertices of a cell
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
@@ -88,20 +69,7 @@ class VerticesOfKind:
 class NearLists:
     """Adds repulsion between the vertices of some arrays, with lists that it renews in time.
 
-    Parameters
-    ----------
-    device
-        Cores.
-    kernels
-        Those of :data:`LAUNCHED`.
-    bins
-        Of all vertices; they reach as far as the cutoff and the margin.
-    kinds
-        The vertices.
-    law
-        Strength and cutoff, and the anchor of what forces are rounded to (repulsion.cpp).
-    margin
-        By how much farther lists reach than the law does, lattice units.
+    `margin`: by how much farther lists reach than the law does, lattice units.
     """
 
     def __init__(

@@ -28,28 +28,7 @@ _LOOKING = 8
 class ListsOnGpu:
     """Repulsion between the vertices of some arrays.
 
-    Parameters
-    ----------
-    device
-        A GPU.
-    kernels
-        Those of :data:`LAUNCHED`, by name.
-    box, bins
-        The box of bins as kernels read it, and how many there are.
-    counts, sums, starts
-        Arrays for bins: of zeros, one for each of the blocks that add up bins, and one more than bins.
-    reach
-        How many bins on each side hold what is near.
-    kinds
-        The vertices.
-    dtype
-        Of positions.
-    law
-        Strength and cutoff, and the anchor of what forces are rounded to (repulsion.cpp).
-    margin
-        By how much farther lists reach than the law does, lattice units.
-    threads, blocks
-        Threads of a block, and blocks that add up bins.
+    `margin`: by how much farther lists reach than the law does, lattice units.
     """
 
     def __init__(
@@ -116,13 +95,7 @@ class ListsOnGpu:
         self._wanted.fill(1)
 
     def grow(self) -> bool:
-        """Find more room if the last lists had too little. Between steps; waits for the device.
-
-        Returns
-        -------
-        bool
-            Whether launches are other ones now: those from before, also in graphs, must not be used.
-        """
+        """Find more room if the last lists had too little. Between steps; waits for the device."""
         if int(self._device.to_host(self._used)[0]) <= self._room:
             return False
         try:

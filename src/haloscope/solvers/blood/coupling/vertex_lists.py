@@ -48,19 +48,7 @@ _LOOKING = 8
 
 
 class TileLists:
-    """Spreads from lists of vertices near tiles.
-
-    Parameters
-    ----------
-    device
-        A GPU.
-    box
-        The rank's own points.
-    kernels
-        Those of :data:`MAKING`, and :data:`SUMMING`, by name.
-    threads, blocks
-        Threads of a block, and blocks that add up bins.
-    """
+    """Spreads from lists of vertices near tiles."""
 
     def __init__(
         self,
@@ -113,15 +101,7 @@ class TileLists:
         *,
         afresh: bool,
     ) -> dict[str, Launch]:
-        """All launches by name, in turn.
-
-        Parameters
-        ----------
-        fluid
-            Force, stride, table, box and halo, as kernels take them.
-        positions, forces, vertices, count, afresh
-            As of :meth:`haloscope.solvers.blood.coupling.coupling.Coupling.spread`; `vertices` is the room.
-        """
+        """All launches by name, in turn."""
         device, bins = self._device, self.tiles
         counts, sums = (device.zeros((size,), np.int32) for size in (bins, self._blocks))
         starts = device.zeros((bins + 1,), np.int64)
@@ -157,15 +137,7 @@ class TileLists:
 
 
 def most_met(points: int, edge: int, whole: bool) -> int:
-    """Most tiles along an axis that a support, and one point more, can meet.
-
-    Parameters
-    ----------
-    points, edge
-        Own points along the axis, and those of a tile.
-    whole
-        Whether the axis goes on with its first point after its last.
-    """
+    """Most tiles along an axis that a support, and one point more, can meet."""
     at = np.arange(points)[:, None] + np.arange(_SUPPORT + 1)
     tile = np.where(at < points, at, at % points if whole else -1) // edge
     return max(len(set(row) - {-1}) for row in tile.tolist())

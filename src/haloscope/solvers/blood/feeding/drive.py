@@ -28,17 +28,7 @@ _PIECES, _LANES = 64, 256
 
 
 class FeederDrive:
-    """Sets the body force of a segment; all in lattice units, velocities towards the vessel.
-
-    Parameters
-    ----------
-    device, world
-        Where to compute, and the ranks.
-    segment, medium
-        The points, and what flows there.
-    tau
-        Relaxation time.
-    """
+    """Sets the body force of a segment; all in lattice units, velocities towards the vessel."""
 
     def __init__(
         self, device: Device, world: World, segment: Segment, medium: Medium, tau: float
@@ -61,15 +51,7 @@ class FeederDrive:
         )
 
     def start(self, speed: float, profile: Floats) -> None:
-        """Let fluid alone flow as it does for good.
-
-        Parameters
-        ----------
-        speed
-            Mean velocity.
-        profile
-            Velocities at the section's points over that, in their order.
-        """
+        """Let fluid alone flow as it does for good."""
         part, segment = self._medium.part, self._segment
         coordinates = np.array(part.coordinates[: part.owned])
         coordinates[:, segment.axis] = segment.section[0, segment.axis]

@@ -52,35 +52,7 @@ def sharing_of(device: Device, world: World) -> World:
 
 
 class Feeder:
-    """Feeds the cells of a segment to one opening; all ranks call its methods together.
-
-    Parameters
-    ----------
-    case
-        What fluid and cells are like.
-    device, world
-        Where to compute, and the ranks.
-    vessel
-        Into which cells come.
-    number, table
-        The opening's, and what the case says of it.
-    tell
-        Is told what users may want to know.
-
-    Attributes
-    ----------
-    name
-        Of the opening.
-    medium
-        The segment's fluid and cells.
-    entering
-        By kind the cells of the vessel that are on their way in.
-
-    Raises
-    ------
-    InputError
-        There is nothing to feed, or cells do not fit.
-    """
+    """Feeds the cells of a segment to one opening; all ranks call its methods together."""
 
     def __init__(
         self,
@@ -93,6 +65,7 @@ class Feeder:
         tell: Callable[[str], None],
     ) -> None:
         blood = case.blood
+        # Of the opening.
         self.name, self._table, self._device, self._world = table.name, blood, device, world
         self._sharing = sharing = sharing_of(device, world)
         self._vessel = vessel
@@ -111,6 +84,7 @@ class Feeder:
             cells = starting_cells(kinds, lattice, blood.seed + 1 + number, world, device, fed=True)
         except InputError as error:
             raise InputError(f"blood.openings {self.name}, which feeds cells: {error}") from None
+        # The segment's fluid and cells.
         self.medium = Medium(
             case,
             device,
@@ -142,6 +116,7 @@ class Feeder:
             KERNELS[blood.delta] / 2,
             _FADE * widest / blood.spacing_um,
         )
+        # By kind the cells of the vessel that are on their way in.
         self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
         self._there.entering += self.entering
         self._due = np.zeros(len(self.entering))
@@ -183,13 +158,7 @@ class Feeder:
     def before_step(self, inflow: float, *, another: bool) -> None:
         """Take a step of the segment, and tell the vessel what goes into it in its next step.
 
-        Parameters
-        ----------
-        inflow
-            Of the opening in m/s.
-        another
-            Whether nothing but the vessel's step comes before this is called again: a GPU takes the
-            segment's next one meanwhile.
+        `inflow`: of the opening in m/s.
         """
         with _STEP, self._named():
             if not self._begun:
@@ -338,13 +307,7 @@ class Feeder:
         return found
 
     def restore(self, state: Mapping[str, np.ndarray], step: int, next_ids: Sequence[int]) -> None:
-        """Take over on every rank what :meth:`state` gave after a step, with numbers of cells below the next ones.
-
-        Raises
-        ------
-        InputError
-            The state is that of another opening, or damaged.
-        """
+        """Take over on every rank what :meth:`state` gave after a step, with numbers of cells below the next ones."""
         prefix = self._key("")
         own = {
             key.removeprefix(prefix): value

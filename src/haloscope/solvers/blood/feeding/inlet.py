@@ -19,18 +19,7 @@ _LANES = 256
 class FedInlet:
     """The points of an opening, and those of a segment that stand for them.
 
-    Parameters
-    ----------
-    device
-        Where both lie.
-    segment, source
-        Where velocities come from.
-    vessel, number
-        Where they go: to this opening.
-    profile
-        Of what is added, that as much flows in as wanted: 1 in the mean, (points,).
-    alone
-        Whether one rank has all points.
+    `profile`: of what is added, that as much flows in as wanted: 1 in the mean, (points,).
     """
 
     def __init__(

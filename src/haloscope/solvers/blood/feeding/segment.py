@@ -30,28 +30,16 @@ _WHOLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A segment that ends where an opening is.
+    """A segment that ends where an opening is."""
 
-    Attributes
-    ----------
-    lattice
-        Its points, periodic along the opening's axis.
-    offset
-        Coordinates in the vessel's lattice of its first point, (3,).
-    sign
-        The way into the vessel along the axis, 1 or -1.
-    axis, length
-        Of the opening, and points along it.
-    section
-        Coordinates in the segment's lattice of the points that stand for those of the opening, in the
-        order of these, (n, 3).
-    """
-
-    lattice: Lattice
-    offset: NDArray[np.int64]
-    sign: int
+    lattice: Lattice  # Its points, periodic along the opening's axis
+    offset: NDArray[np.int64]  # Coordinates in the vessel's lattice of its first point, (3,)
+    sign: int  # The way into the vessel along the axis, 1 or -1
+    # Of the opening, and points along it.
     axis: int
     length: int
+    # Coordinates in the segment's lattice of the points that stand for those of the opening, in the
+    # order of these, (n, 3).
     section: NDArray[np.int64]
 
     def section_numbers(self) -> NDArray[np.int64]:

@@ -24,30 +24,7 @@ _BESIDE = 3.0
 
 
 class Traffic:
-    """Takes cells out at openings and lets new ones in; all ranks call its methods together.
-
-    Parameters
-    ----------
-    case
-        With the kinds of cells, whose hematocrits are fed.
-    device, world
-        Where to compute, and the ranks.
-    medium
-        The vessel's fluid and cells.
-    openings
-        What the case says of those of the vessel's lattice.
-    tell
-        Is told what users may want to know.
-
-    Attributes
-    ----------
-    started, left, entered
-        Cells of each kind that were there at step 0, that went out and that came in.
-    left_through
-        The first by opening, (openings, kinds).
-    feeders
-        By the names of their openings.
-    """
+    """Takes cells out at openings and lets new ones in; all ranks call its methods together."""
 
     def __init__(
         self,
@@ -62,11 +39,14 @@ class Traffic:
         self._world, self._suspension = world, medium.suspension
         self._lattice = medium.lattice
         self._names = [table.name for table in openings]
+        # Cells of each kind that were there at step 0, that went out and that came in.
         self.started = [given.total for given in self._suspension.kinds]
         self._next = list(self.started)
         self._kinds = [kind.name for kind in case.blood.cells]
         self.left, self.entered = [0] * len(self._kinds), [0] * len(self._kinds)
+        # The first by opening, (openings, kinds).
         self.left_through = np.zeros((len(openings), len(self._kinds)), np.int64)
+        # By the names of their openings.
         self.feeders = {
             table.name: Feeder(case, device, world, medium, number, table, tell)
             for number, table in enumerate(openings)
@@ -96,12 +76,7 @@ class Traffic:
     def before_step(self, inflow: Mapping[str, float], *, another: bool) -> None:
         """Let the flows that feed take the step that the vessel takes next.
 
-        Parameters
-        ----------
-        inflow
-            Velocities into the vessel in m/s where they are given, by opening.
-        another
-            Whether nothing but that step comes before this is called again.
+        `inflow`: velocities into the vessel in m/s where they are given, by opening.
         """
         for name, feeder in self.feeders.items():
             feeder.before_step(inflow[name], another=another)
@@ -109,15 +84,7 @@ class Traffic:
     def look(self, inflow: Mapping[str, float]) -> bool:
         """Let cells out and in.
 
-        Parameters
-        ----------
-        inflow
-            Velocities into the vessel in m/s where they are given, by opening.
-
-        Returns
-        -------
-        bool
-            Whether any cell has gone or come, the same on every rank.
+        `inflow`: velocities into the vessel in m/s where they are given, by opening.
         """
         before = *self.left, *self.entered
         for number, given in enumerate(self._suspension.kinds):
@@ -209,13 +176,7 @@ class Traffic:
         return found
 
     def restore(self, state: Mapping[str, np.ndarray], step: int) -> None:
-        """Take over on every rank what :meth:`state` gave after a step.
-
-        Raises
-        ------
-        InputError
-            The state is of other kinds or openings.
-        """
+        """Take over on every rank what :meth:`state` gave after a step."""
         counts = state.get("traffic counts")
         if counts is None or counts.shape != (3, len(self._next)):
             raise InputError(

@@ -47,20 +47,12 @@ _SHRINKAGE, _STEPS_AFTER = 0.01, 200
 
 @dataclass(frozen=True)
 class Filling:
-    """Cells of one kind and how many.
+    """Cells of one kind and how many."""
 
-    Attributes
-    ----------
-    shape
-        Of a cell at rest.
-    hematocrit
-        Share of the lumen's volume that they fill at full size.
-    mesh_volume
-        Of a cell as its membrane encloses it, which is a little less than the shape's; 0: the shape's.
-    """
-
-    shape: CellShape
-    hematocrit: float
+    shape: CellShape  # Of a cell at rest
+    hematocrit: float  # Share of the lumen's volume that they fill at full size
+    # Of a cell as its membrane encloses it, which is a little less than the shape's; 0: the
+    # shape's.
     mesh_volume: float = 0.0
 
     @property
@@ -80,29 +72,7 @@ def fill(
     fillings: Sequence[Filling],
     seed: int,
 ) -> Cells:
-    """Place cells in a vessel, off its walls and off each other.
-
-    Parameters
-    ----------
-    device
-        What the packing runs on; it gives the same bits for any number of threads.
-    lumen
-        The vessel.
-    fillings
-        What it is filled with; the kinds of the result are numbers of these.
-    seed
-        Of all random numbers.
-
-    Returns
-    -------
-    Cells
-        Ordered by kind; as many of each as :func:`cell_counts` says.
-
-    Raises
-    ------
-    InputError
-        A number out of range, a cell that fits nowhere, or more cells than can be packed.
-    """
+    """Place cells in a vessel, off its walls and off each other."""
     for filling in fillings:
         if not 0.0 <= filling.hematocrit < 1.0:
             raise InputError(
@@ -135,22 +105,7 @@ def check_cells(
     unit: str = "um",
     bounds: tuple[Floats, Floats] | None = None,
 ) -> None:
-    """See that cells placed by hand keep off walls and off each other.
-
-    Parameters
-    ----------
-    device, lumen, shapes, cells
-        As for :func:`fill`, and where the cells are.
-    unit
-        Of lengths.
-    bounds
-        Corners of the box around the vessel, which messages tell of.
-
-    Raises
-    ------
-    InputError
-        The first cell in a wall, else the first two that overlap, counted from 1.
-    """
+    """See that cells placed by hand keep off walls and off each other."""
     slight = _SLIGHT * min(shape.radius for shape in shapes)
     packing = Packing(device, lumen, shapes, cells, slight)
     into = packing.wall_depths() - slight

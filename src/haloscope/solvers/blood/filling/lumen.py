@@ -20,27 +20,16 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Lumen:
-    """Where cells may be.
+    """Where cells may be."""
 
-    Attributes
-    ----------
-    lower, upper
-        Corners of its box, (3,).
-    periodic
-        Axes x, y, z along which it closes on itself.
-    volume
-        What hematocrits are shares of.
-    grid
-        Signed distances from walls at nodes, negative inside, (nz, ny, nx); None: no walls.
-    origin, spacing
-        Place of the first node, and distances between nodes along x, y, z, (3,).
-    """
-
+    # Corners of its box, (3,).
     lower: np.ndarray
     upper: np.ndarray
-    periodic: Flags
-    volume: float
+    periodic: Flags  # Axes x, y, z along which it closes on itself
+    volume: float  # What hematocrits are shares of
+    # Signed distances from walls at nodes, negative inside, (nz, ny, nx); None: no walls.
     grid: np.ndarray | None
+    # Place of the first node, and distances between nodes along x, y, z, (3,).
     origin: np.ndarray
     spacing: np.ndarray
 
@@ -56,19 +45,7 @@ class Lumen:
     ) -> Lumen:
         """Vessel whose wall is the zero of a signed distance.
 
-        Parameters
-        ----------
-        lower, upper
-            Corners of its box.
-        periodic
-            Axes along which it closes on itself.
-        distance
-            Signed distance of points, negative inside.
-        spacing
-            Wanted distance of the grid's nodes, say that of the lattice; off by
-            spacing^2 / (8 radius) at a wall of such a radius.
-        volume
-            Of the lumen; else measured on the grid.
+        `distance`: signed distance of points, negative inside.
         """
         lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
         intervals = np.maximum(np.ceil((upper - lower) / spacing - 1e-9), 1).astype(int)
@@ -105,19 +82,8 @@ class Lumen:
     ) -> Lumen:
         """Vessel made of lattice points, with walls halfway to points outside.
 
-        Parameters
-        ----------
-        inside
-            Which points are fluid, (nz, ny, nx), bool. Beyond an axis that is not periodic
-            there are walls.
-        spacing
-            Of the lattice.
-        origin
-            Place of the first point.
-        periodic
-            Axes along which it closes on itself.
-        reach
-            To how far from walls distances are known: beyond the reach of any cell.
+        `inside`: which points are fluid, (nz, ny, nx), bool. Beyond an axis that is not periodic
+        there are walls.
         """
         origin = np.asarray(origin, np.float64)
         shape = np.array(inside.shape[::-1])
@@ -191,26 +157,11 @@ def distance_from_points(
 ) -> np.ndarray:
     """Signed distance of lattice points from a wall halfway between those in and out.
 
-    Of a point inside it is the distance of the nearest point outside less half a spacing, and
-    the other way round; the nearest points are found axis by axis (P. Felzenszwalb, D.
-    Huttenlocher, Theory of Computing 8 (2012) 415).
-
-    Parameters
-    ----------
-    inside
-        (nz, ny, nx), bool.
-    spacing
-        Of the lattice.
-    reach
-        Larger distances are cut to this one.
-    periodic
-        Axes x, y, z along which the lattice closes on itself.
-
-    Returns
-    -------
-    numpy.ndarray
-        As `inside`, float32, negative inside.
+    `inside`: (nz, ny, nx), bool; Returns: as `inside`, float32, negative inside.
     """
+    # Of a point inside it is the distance of the nearest point outside less half a spacing, and the
+    # other way round; the nearest points are found axis by axis (P. Felzenszwalb, D. Huttenlocher,
+    # Theory of Computing 8 (2012) 415).
     cells = math.ceil(reach / spacing) + 1
     distances = []
     for there in (~inside, inside):

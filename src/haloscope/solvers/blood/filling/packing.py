@@ -35,24 +35,12 @@ _TRIES = 200
 
 @dataclass(frozen=True)
 class Cells:
-    """Placed cells.
+    """Placed cells."""
 
-    Attributes
-    ----------
-    positions
-        Centres, (n, 3).
-    quaternions
-        Unit quaternions (w, x, y, z) that turn the shape at rest, (n, 4).
-    kinds
-        Numbers of kinds, (n,).
-    size
-        Size over the full one.
-    """
-
-    positions: np.ndarray
-    quaternions: np.ndarray
-    kinds: np.ndarray
-    size: float = 1.0
+    positions: np.ndarray  # Centres, (n, 3)
+    quaternions: np.ndarray  # Unit quaternions (w, x, y, z) that turn the shape at rest, (n, 4)
+    kinds: np.ndarray  # Numbers of kinds, (n,)
+    size: float = 1.0  # Size over the full one
 
     @property
     def count(self) -> int:
@@ -114,15 +102,6 @@ def scattered(
     """Small cells at random places, the spheres around them apart from each other and from walls.
 
     Discs that begin in each other would stay hooked in each other.
-
-    Parameters
-    ----------
-    random
-        Where the cells begin, and how they are turned.
-    lumen
-        Where there is room.
-    shapes, counts
-        Of each kind.
     """
     kinds = np.repeat(np.arange(len(shapes)), counts)
     reaches = SMALLEST * np.array([shape.reach for shape in shapes])[kinds]
@@ -138,22 +117,7 @@ def scattered(
 
 
 class Packing:
-    """Cells that push each other apart and keep off walls.
-
-    Parameters
-    ----------
-    device
-        What the kernels run on.
-    lumen
-        Where the cells may be.
-    shapes
-        One a kind.
-    cells
-        Where they are at the beginning.
-    gap
-        Distance of surfaces that is aimed at; half of it is enough. By default GAP times the
-        largest radius.
-    """
+    """Cells that push each other apart and keep off walls."""
 
     def __init__(
         self,
@@ -314,10 +278,7 @@ class Packing:
     def relax(self, steps: int) -> np.ndarray:
         """Push cells apart until no surface is nearer than half the gap, or `steps` are done.
 
-        Returns
-        -------
-        numpy.ndarray
-            How deep each cell is in others or walls, counted from the gap on, (n,).
+        Returns: how deep each cell is in others or walls, counted from the gap on, (n,).
         """
         for _ in range(steps):
             force, torque, depth = self.forces()
@@ -350,13 +311,7 @@ class Packing:
         self._quaternions = turned(self._quaternions, self._step * w)
 
     def grow(self, size: float) -> np.ndarray:
-        """Grow to a size little by little, then push apart until that is done or leads nowhere.
-
-        Returns
-        -------
-        numpy.ndarray
-            As :meth:`relax`.
-        """
+        """Grow to a size little by little, then push apart until that is done or leads nowhere."""
         while self.size < size:
             self.size = min(size, self.size * _GROWTH)
             self._rest()
@@ -383,16 +338,7 @@ def pack_tile(
 ) -> Cells | None:
     """Cells in a box that closes on itself; None where they were not brought apart.
 
-    Parameters
-    ----------
-    device
-        Cores.
-    sides
-        Of the box, (3,).
-    shapes, counts
-        Of each kind.
-    random
-        Where the cells begin.
+    `sides`: of the box, (3,).
     """
     tile = Lumen.box(sides)
     packing = Packing(device, tile, shapes, scattered(random, tile, shapes, counts))

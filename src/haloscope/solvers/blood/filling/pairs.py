@@ -15,21 +15,10 @@ def neighbour_pairs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cells near enough to touch, each pair in both orders, periodic images included.
 
-    Parameters
-    ----------
-    positions
-        Centres in the box, (n, 3).
-    reaches
-        How far each cell reaches, (n,).
-    lumen
-        Its box and axes that close on themselves.
-
-    Returns
-    -------
-    first, second, shifts
-        Numbers of the cells, (pairs,), and what is added to the second's centre, (pairs, 3);
-        ordered by the first.
+    `positions`: centres in the box, (n, 3); `reaches`: how far each cell reaches, (n,).
     """
+    # Returns: numbers of the cells, (pairs,), and what is added to the second's centre, (pairs, 3);
+    # ordered by the first.
     n, most = len(positions), 2.0 * float(reaches.max(initial=0.0))
     images, owners, moves = [positions], [np.arange(n)], [np.zeros((n, 3))]
     around = [

@@ -26,14 +26,9 @@ _EVANS_FUNG = (0.207, 2.003, -1.123)
 
 @dataclass(frozen=True, eq=False)
 class CellShape:
-    """A cell at rest.
+    """A cell at rest."""
 
-    Attributes
-    ----------
-    profile
-        Points (r, z) of the upper half of its outline, (m, 2), from the pole to the equator.
-    """
-
+    # Points (r, z) of the upper half of its outline, (m, 2), from the pole to the equator.
     profile: np.ndarray
 
     @classmethod
@@ -87,15 +82,7 @@ class CellShape:
     def surface(self, deviation: float = _DEVIATION) -> np.ndarray:
         """Points on the surface in rings, denser where it is curved.
 
-        Parameters
-        ----------
-        deviation
-            How far, over the radius, the surface may rise above chords between neighbours.
-
-        Returns
-        -------
-        numpy.ndarray
-            (n, 4): x, y, z and the part of the surface that each point stands for.
+        Returns: (n, 4): x, y, z and the part of the surface that each point stands for.
         """
         steps = np.diff(self.profile, axis=0)
         pieces = np.hypot(*steps.T)
@@ -148,25 +135,14 @@ class CellShape:
 
 @dataclass(frozen=True, eq=False)
 class ShapeTables:
-    """Shapes laid out for kernels, one after the other.
+    """Shapes laid out for kernels, one after the other."""
 
-    Attributes
-    ----------
-    points
-        Points of all surfaces in groups, (groups, 4, LANES): x, y, z and the part of the surface
-        that each stands for. The last group of a shape is filled up with points that stand for none.
-    starts
-        First group of each shape, and the end, (shapes + 1,).
-    distances
-        Signed distances, (shapes, *TABLE), from r = z = 0 on.
-    scales
-        Nodes of the table per length along r and z, and the reach, (shapes, 3).
-    """
-
+    # Points of all surfaces in groups, (groups, 4, LANES): x, y, z and the part of the surface that
+    # each stands for. The last group of a shape is filled up with points that stand for none.
     points: np.ndarray
-    starts: np.ndarray
-    distances: np.ndarray
-    scales: np.ndarray
+    starts: np.ndarray  # First group of each shape, and the end, (shapes + 1,)
+    distances: np.ndarray  # Signed distances, (shapes, *TABLE), from r = z = 0 on
+    scales: np.ndarray  # Nodes of the table per length along r and z, and the reach, (shapes, 3)
 
 
 @lru_cache(maxsize=8)

@@ -40,63 +40,39 @@ class LatticePart(Protocol):
 
 @dataclass(frozen=True)
 class Opening:
-    """An inlet or outlet in a plane of lattice points.
+    """An inlet or outlet in a plane of lattice points."""
 
-    Attributes
-    ----------
-    axis, sign
-        The inward normal is `sign` (1 or -1) along `axis` (0, 1, 2).
-    velocity
-        Given velocities of this rank's points in the opening, in their order, (points, 3); they
-        are multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density
-        is given by that number, and flow is along the normal.
-    """
-
+    # The inward normal is `sign` (1 or -1) along `axis` (0, 1, 2).
     axis: int
     sign: int
+    # Given velocities of this rank's points in the opening, in their order, (points, 3); they are
+    # multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density is given
+    # by that number, and flow is along the normal.
     velocity: Floats | None = None
 
 
 @dataclass(frozen=True)
 class WallLinks:
-    """Links to walls that move, or that do not lie halfway between points.
+    """Links to walls that move, or that do not lie halfway between points."""
 
-    Attributes
-    ----------
-    points, directions
-        Of each link the own point x and the direction i of what the wall sends back to it: the
-        wall lies on the way from x to x - c_i.
-    fractions
-        How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids
-        13 (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
-    velocities
-        (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with
-        the mean density).
-    moving
-        Whether walls of the vessel move, if none of these does: ranks have the same kernels.
-    """
-
+    # Of each link the own point x and the direction i of what the wall sends back to it: the wall
+    # lies on the way from x to x - c_i.
     points: NDArray[np.integer[Any]]
     directions: NDArray[np.integer[Any]]
+    # How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids 13
+    # (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
     fractions: Floats
+    # (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with the
+    # mean density).
     velocities: Floats
+    # Whether walls of the vessel move, if none of these does: ranks have the same kernels.
     moving: bool = False
 
 
 class OpeningTables:
     """What the kernel for openings reads of a rank's points in them; see fluid.cpp.
 
-    Attributes
-    ----------
-    numbers
-        Opening of each of these points, (points,).
-    given
-        Velocities before they are multiplied, (3, points).
-
-    Raises
-    ------
-    ValueError
-        Openings are missing, or an opening's velocities do not fit its points.
+    `numbers`: opening of each of these points, (points,).
     """
 
     def __init__(self, part: LatticePart, openings: Sequence[Opening]) -> None:
@@ -109,6 +85,7 @@ class OpeningTables:
                 f"{len(openings)} openings are given"
             )
         self._kinds = np.zeros(len(behind), np.uint8)
+        # Velocities before they are multiplied, (3, points).
         self.given = np.zeros((3, len(behind)))
         for number, opening in enumerate(openings):
             at = np.flatnonzero(behind == number)
@@ -130,16 +107,8 @@ class OpeningTables:
     ) -> tuple[Floats, Floats]:
         """Density (points,) and velocity (3, points) as `complete` in lattice.hpp has them.
 
-        Parameters
-        ----------
-        arrived
-            Populations less their weights, (19, points).
-        drives
-            Of each opening.
-        force
-            Force density, (3, points).
-        given
-            Velocities before they are multiplied, (3, points).
+        `arrived`: populations less their weights, (19, points); `force`: force density, (3,
+        points); `given`: velocities before they are multiplied, (3, points).
         """
         density, velocity = np.ones(len(self.numbers)), np.zeros((3, len(self.numbers)))
         for number, opening in enumerate(self._openings):

@@ -32,18 +32,8 @@ WEIGHTS = np.array([1 / 3] + [1 / 18] * 6 + [1 / 36] * 12)
 def equilibrium(density: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     """Equilibrium populations less their weights, in lattice units.
 
-    Parameters
-    ----------
-    density
-        (points,), about 1.
-    velocity
-        (3, points).
-
-    Returns
-    -------
-    array of shape (19, points)
-        w_i (rho (1 + 3 c.u + 9/2 (c.u)^2 - 3/2 u.u) - 1): Qian, d'Humieres and Lallemand,
-        Europhys. Lett. 17 (1992) 479.
+    `density`: (points,), about 1; `velocity`: (3, points); Returns: w_i (rho (1 + 3 c.u + 9/2
+    (c.u)^2 - 3/2 u.u) - 1): Qian, d'Humieres and Lallemand, Europhys. Lett. 17 (1992) 479.
     """
     along = VELOCITIES @ velocity
     change = 3 * along + 4.5 * along**2 - 1.5 * (velocity**2).sum(axis=0)

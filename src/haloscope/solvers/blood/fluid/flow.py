@@ -22,43 +22,16 @@ _WALLS = Region("walls")
 
 
 class Flow:
-    """A rank's fluid, and what goes between ranks.
+    """A rank's fluid, and what goes between ranks."""
 
-    After an even step the populations that cross a border go from owners to ghosts; after an odd
-    one in place those that were left in ghosts go to their owners. Both are the same slots, so each
-    step has one message a neighbour. With two buffers all go to ghosts, in the buffer that the step has
-    written; where points push, all go to their owners. With cells the velocities of ghosts come
-    along.
-
-    With overlap the edge and all that goes between ranks has a GPU's side stream, the interior the main
-    one.
-
-    Parameters
-    ----------
-    device, world
-        Where to compute, and the ranks.
-    part, shape, boxes
-        This rank's points, the whole lattice's, and how ranks share it.
-    fluid
-        Populations of these points.
-    transport
-        By name, or ``auto``.
-    overlap
-        Compute the interior while messages travel.
-    with_cells
-        Give ghosts their velocities, too.
-    graphs
-        As for :func:`haloscope.exchange.lists.open_lists`.
-    tell
-        Is told which transport was chosen.
-
-    Attributes
-    ----------
-    fluid
-        As given.
-    transport
-        In use; empty on one rank.
-    """
+    # After an even step the populations that cross a border go from owners to ghosts; after an odd
+    # one in place those that were left in ghosts go to their owners. Both are the same slots, so
+    # each step has one message a neighbour. With two buffers all go to ghosts, in the buffer that
+    # the step has written; where points push, all go to their owners. With cells the velocities of
+    # ghosts come along.
+    #
+    # With overlap the edge and all that goes between ranks has a GPU's side stream, the interior
+    # the main one.
 
     def __init__(
         self,

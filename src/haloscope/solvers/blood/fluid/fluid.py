@@ -41,99 +41,34 @@ _PHYSICS_VALUES = 9
 
 @dataclass(frozen=True)
 class Carreau:
-    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2).
+    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2)."""
 
-    Attributes
-    ----------
-    at_rest, at_high_shear
-        Kinematic viscosities in lattice units.
-    time
-        lambda, in time steps.
-    exponent
-        n, between 0 and 1.
-    """
-
+    # Kinematic viscosities in lattice units.
     at_rest: float
     at_high_shear: float
-    time: float
-    exponent: float
+    time: float  # lambda, in time steps
+    exponent: float  # n, between 0 and 1
 
 
 class Fluid:
     """Populations of a rank's points and the steps they take, in lattice units.
 
-    A step in parts, for several ranks::
-
-        fluid.collide_edge()      # points beside ghosts, and in openings
-        ...                       # start to exchange: see `forward`
-        fluid.collide_interior()
-        ...                       # finish the exchange
-        fluid.finish_step()
-
-    Parameters
-    ----------
-    device
-        Where to compute.
-    part
-        The rank's points.
-    tau
-        Relaxation time, above 1/2: the viscosity is (tau - 1/2) / 3. With Carreau's law unused.
-    collision
-        ``trt`` (two relaxation times) or ``bgk`` (one).
-    magic
-        (tau - 1/2) times the same of the odd moments, of ``trt``.
-    real
-        ``double`` or ``single``.
-    storage
-        ``full``, or ``half``: what is computed in ``single`` is kept in half precision.
-    body_force
-        Force density along x, y, z.
-    openings
-        In the order of their numbers.
-    walls
-        Links that need more than halfway bounce-back at a wall at rest.
-    with_cells
-        Have `force`, which collisions read, and `velocity`, which they write.
-    inside_tau
-        Relaxation time of points whose flag `inside` is set; None: there are no such flags.
-    carreau
-        Viscosity law instead of `tau`.
-    way
-        How a GPU takes points through a step; None: the fastest that is known and has room.
-    wanted
-        (owned,) flags of own points that are to be taken with those beside ghosts; None: no more.
-    aside
-        Take these on the device's side stream, while the main one has the interior: who steps joins
-        the two.
-
-    Attributes
-    ----------
-    on_edge
-        (owned,) which own points :meth:`collide_edge` takes.
-    stride
-        Slot i of point p is at ``i * stride + p`` of `populations_array`.
-    ghost_slots, owned_slots
-        (n, 3) integers: ghost, slot of it; own point, slot of it, each with the flat address last.
-        Sorted by the number of the point in the whole lattice and slot, so that an owner lists the
-        same as who has the ghost. `partners` has the ghost behind each of the owned slots, from
-        which follows which rank it goes to.
-    constants
-        With which the kernels are compiled.
-    force, velocity
-        (3, stride), with cells: force density that is added, and velocity as of the last step; in
-        double precision, as cells are, whatever the fluid is in.
-    inside
-        (stride,) flags, with `inside_tau`.
-    listed
-        Bytes that a step that needs neighbours reads for a point, on average, to know where they
-        lie.
-
-    Raises
-    ------
-    ValueError
-        An opening's velocities do not fit its points, a relaxation time is 1/2 or less, or cores
-        are to use two buffers, or double precision is to be kept in half.
+    `collision`: ``trt`` (two relaxation times) or ``bgk`` (one); `wanted`: (owned,) flags of own
+    points that are to be taken with those beside ghosts; None: no more.
     """
+
+    # A step in parts, for several ranks::
+    #
+    #     fluid.collide_edge()      # points beside ghosts, and in openings
+    #     ...                       # start to exchange: see `forward`
+    #     fluid.collide_interior()
+    #     ...                       # finish the exchange
+    #     fluid.finish_step()
+    # `on_edge`: (owned,) which own points :meth:`collide_edge` takes.
+    # `ghost_slots`, `owned_slots`: (n, 3) integers: ghost, slot of it; own point, slot of it, each
+    # with the flat address last. Sorted by the number of the point in the whole lattice and slot,
+    # so that an owner lists the same as who has the ghost. `partners` has the ghost behind each of
+    # the owned slots, from which follows which rank it goes to.
 
     def __init__(
         self,
@@ -177,11 +112,15 @@ class Fluid:
             buffers=self._way.buffers,
             pushing=self._way.pushing,
         )
+        # Slot i of point p is at ``i * stride + p`` of `populations_array`.
         self.stride = self._populations.stride
         vectors = (3, self.stride) if with_cells else (1,)
+        # (3, stride), with cells: force density that is added, and velocity as of the last step; in
+        # double precision, as cells are, whatever the fluid is in.
         self.force, self.velocity = (device.zeros(vectors, np.float64) for _ in range(2))
         flags = self.stride if inside_tau is not None else 1
-        self.inside = device.zeros((flags,), np.uint8)
+        self.inside = device.zeros((flags,), np.uint8)  # (stride,) flags, with `inside_tau`
+        # With which the kernels are compiled.
         self.constants: dict[str, int | float | str] = {
             "real": "double" if real == "double" else "float",
             "CELLS": int(with_cells),
@@ -208,6 +147,8 @@ class Fluid:
         self._corrections: list[tuple[Any, ...]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
+        # Bytes that a step that needs neighbours reads for a point, on average, to know where they
+        # lie.
         self._orders, self.listed = replace(ordered, launched=()), ordered.listed
         self._sent_back: SentBack | None = None
         within = self._way.buffers == 2 and not self._way.pushing
@@ -354,12 +295,8 @@ class Fluid:
     def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
         """What has arrived at some own points that lie in no opening, on the host, (19, points).
 
-        Parameters
-        ----------
-        points
-            Their numbers, each once.
-        addresses
-            Where it is when it lies in own slots, and when it still lies with neighbours, (19, points) each.
+        `addresses`: where it is when it lies in own slots, and when it still lies with neighbours,
+        (19, points) each.
         """
         stored = self._populations.numbers(self.populations_array[addresses[int(self.streamed)]])
         found = np.asarray(self._device.to_host(stored), np.float64)
@@ -371,14 +308,7 @@ class Fluid:
         return found
 
     def populations(self) -> Floats:
-        """Populations less their weights, f_i - w_i, as they have arrived at each own point.
-
-        Returns
-        -------
-        array of shape (19, owned)
-            On the host, in the type that is computed with. The next step depends on nothing else:
-            set again, it gives the same bits. What an opening leaves undefined is what left there.
-        """
+        """Populations less their weights, f_i - w_i, as they have arrived at each own point."""
         rows = [self._device.to_host(self.arrived(i)) for i in range(DIRECTIONS)]
         return np.stack(rows)
 

@@ -51,36 +51,22 @@ _FACTORS = np.random.default_rng(18).integers(1, 2**63, 18, dtype=np.uint64) * n
 
 @dataclass(frozen=True)
 class Way:
-    """A way to launch the steps; see fluid_gpu.hpp.
+    """A way to launch the steps; see fluid_gpu.hpp."""
 
-    Attributes
-    ----------
-    kinds
-        Points share rows of distances; else each has its own.
-    compact
-        These rows have the distances of the eight rows of points beside a point's own, and masks say which
-        neighbours are there: fewer and shorter rows, where that is less to read.
-    threads, blocks
-        Of a block, and blocks that a processor must hold at once.
-    buffers
-        1: in place, even and odd steps in turns; 2: from one buffer into the other.
-    pushing
-        Between two buffers points read their own slots and write to those of their neighbours, as the
-        code of Ames and others does; else they read from neighbours and write their own.
-    lines
-        What is read comes into the second-level cache by whole lines of memory.
-    early
-        Where nothing goes to other ranks, a step may begin before the one before it has ended: only what
-        it does then needs what that one leaves.
-    """
-
-    kinds: bool = True
+    kinds: bool = True  # Points share rows of distances; else each has its own
+    # These rows have the distances of the eight rows of points beside a point's own, and masks say
+    # which neighbours are there: fewer and shorter rows, where that is less to read.
     compact: bool = False
+    # Of a block, and blocks that a processor must hold at once.
     threads: int = 256
     blocks: int = 2
-    buffers: int = 1
+    buffers: int = 1  # 1: in place, even and odd steps in turns; 2: from one buffer into the other
+    # Between two buffers points read their own slots and write to those of their neighbours, as the
+    # code of Ames and others does; else they read from neighbours and write their own.
     pushing: bool = False
-    lines: bool = False
+    lines: bool = False  # What is read comes into the second-level cache by whole lines of memory
+    # Where nothing goes to other ranks, a step may begin before the one before it has ended: only
+    # what it does then needs what that one leaves.
     early: bool = False
 
     def constants(self) -> Constants:
@@ -106,56 +92,34 @@ def room_for_two(
 ) -> bool:
     """Whether two buffers leave enough of a GPU's memory to others.
 
-    Parameters
-    ----------
-    free
-        Bytes of it that are free.
-    count
-        Points, ghosts included.
-    itemsize
-        Bytes of a stored value.
-    sharing
-        Ranks that use this GPU.
-    beside
-        Bytes that a rank is known to need for other things.
+    `free`: bytes of it that are free; `itemsize`: bytes of a stored value; `beside`: bytes that a
+    rank is known to need for other things.
     """
     needed, each = 2 * DIRECTIONS * count * itemsize, free / sharing
     return needed <= each / _SHARE and needed + beside <= _USED * each
 
 
 def faster_in_place(cache: float, buffer: float) -> bool:
-    """Whether a GPU whose second-level cache has so many bytes steps faster in place than between two buffers.
-
-    `buffer` are the bytes of one. On an H200 (60 MB), double precision, a dense box and no cells: 27 % faster
-    at 40 MB, 15 at 78 MB, 6 at 134 MB, 2 at 213 MB; as fast at 17 MB and from 620 MB on. A sparse tree is
-    slower in place below 15 MB (bench/blood_gpu.py).
-    """
+    """Whether a GPU whose second-level cache has so many bytes steps faster in place than between two buffers."""
+    # `buffer` are the bytes of one. On an H200 (60 MB), double precision, a dense box and no cells:
+    # 27 % faster at 40 MB, 15 at 78 MB, 6 at 134 MB, 2 at 213 MB; as fast at 17 MB and from 620 MB
+    # on. A sparse tree is slower in place below 15 MB (bench/blood_gpu.py).
     least, most = _IN_CACHE
     return least * cache <= buffer <= most * cache
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Where the neighbours of all own points lie, as the kernel reads it.
+    """Where the neighbours of all own points lie, as the kernel reads it."""
 
-    Attributes
-    ----------
-    kinds
-        Row of each point; one number where each point has its own. Compact: number of its row, then
-        `mask_bits` bits that number its mask, or -2 less the number of a whole row of 18.
-    distances
-        Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: masks, as many as
-        their bits number, rows of eight distances, whole rows of 20.
-    pitch
-        Points of a row by direction. Compact: where whole rows begin.
-    mask_bits
-        Of compact kinds; 0: they are not.
-    """
-
+    # Row of each point; one number where each point has its own. Compact: number of its row, then
+    # `mask_bits` bits that number its mask, or -2 less the number of a whole row of 18.
     kinds: Indices
+    # Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: masks, as
+    # many as their bits number, rows of eight distances, whole rows of 20.
     distances: Indices
-    pitch: int
-    mask_bits: int = 0
+    pitch: int  # Points of a row by direction. Compact: where whole rows begin.
+    mask_bits: int = 0  # Of compact kinds; 0: they are not
 
     @property
     def bytes_a_point(self) -> float:
@@ -169,19 +133,7 @@ class Neighbours:
 def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
     """Find where neighbours lie.
 
-    Parameters
-    ----------
-    sources
-        (18, points): index of the point at x - c_i, negative where there is none.
-    way
-        As Neighbours are read.
-    axis
-        Along which points follow each other.
-
-    Returns
-    -------
-    Neighbours
-        Compact where that is less to read, and where compact kinds can tell all masks and rows.
+    `sources`: (18, points): index of the point at x - c_i, negative where there is none.
     """
     count = sources.shape[1]
     if way.compact:
@@ -268,27 +220,10 @@ def _beside_rows(
 ) -> tuple[Indices, NDArray[np.bool_]]:
     """Distances of the eight rows of points beside those of some points.
 
-    Parameters
-    ----------
-    sources
-        (18, points) of these points.
-    begin
-        Number of the first of them.
-    axis
-        Along which points follow each other.
-    masks
-        Is given a bit for each neighbour that is there.
-    before
-        Distances of the point before them, (8, 1).
-
-    Returns
-    -------
-    beside
-        (8, 1 + points), those of the point before first. Where no neighbour is, a distance may be any:
-        that of the point before makes rows alike.
-    whole
-        Points of which eight distances do not tell where the neighbours lie.
+    `sources`: (18, points) of these points; `before`: distances of the point before them, (8, 1).
     """
+    # beside: (8, 1 + points), those of the point before first. Where no neighbour is, a distance
+    # may be any: that of the point before makes rows alike.
     count = sources.shape[1]
     points = np.arange(begin, begin + count, dtype=np.int32)
     steps = np.arange(1 + count)

@@ -23,13 +23,6 @@ def permeability(lattice: Lattice, axis: int) -> float:
 
     Times a pressure gradient and over the viscosity it is the mean speed of a fluid in a straight
     vessel. Walls lie halfway to missing neighbours.
-
-    Parameters
-    ----------
-    lattice
-        Of a vessel with the same cross-section all along.
-    axis
-        Along which it is straight.
     """
     places = lattice.coordinates(lattice.runs.plane(axis, 0))
     one, two = (other for other in range(3) if other != axis)
@@ -59,17 +52,7 @@ def permeability(lattice: Lattice, axis: int) -> float:
 def solved_for_ones(
     operator: Callable[[Floats], Floats], count: int, residual_norm: float
 ) -> Floats:
-    """What a symmetric operator turns into ones, by conjugate gradients.
-
-    Parameters
-    ----------
-    operator
-        Of a plane of a lattice: small and well conditioned, so that nothing goes before it.
-    count
-        Of values.
-    residual_norm
-        Root of the mean square of what may be missing.
-    """
+    """What a symmetric operator turns into ones, by conjugate gradients."""
     values: Floats = np.zeros(count)
     residual = np.ones(count)
     direction, square = residual.copy(), float(count)

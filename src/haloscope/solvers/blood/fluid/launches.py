@@ -21,26 +21,17 @@ _OPENINGS_BLOCK = (128,)
 
 @dataclass(frozen=True)
 class Orders:
-    """In which order points of the bulk are taken.
+    """In which order points of the bulk are taken."""
 
-    Attributes
-    ----------
-    tables
-        What kernels read, of steps that do and that do not need neighbours, each for the edge and for the
-        interior.
-    listed
-        Bytes that a step that needs neighbours reads for a point, on average, to know where they
-        lie.
-    way
-        How a GPU reads where neighbours lie: compact kinds only where these are less to read.
-    launched
-        Of steps that need neighbours, for the edge and for the interior, the points in their order: (points,)
-        indices, -1 where a point is left out. On GPUs alone.
-    """
-
+    # What kernels read, of steps that do and that do not need neighbours, each for the edge and for
+    # the interior.
     tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+    # Bytes that a step that needs neighbours reads for a point, on average, to know where they lie.
     listed: float
+    # How a GPU reads where neighbours lie: compact kinds only where these are less to read.
     way: Way
+    # Of steps that need neighbours, for the edge and for the interior, the points in their order:
+    # (points,) indices, -1 where a point is left out. On GPUs alone.
     launched: tuple[NDArray[np.int64], ...] = ()
 
 
@@ -54,24 +45,7 @@ def orders(
 ) -> Orders:
     """Lay out the order in which points are taken.
 
-    Parameters
-    ----------
-    device
-        Where tables are put.
-    part
-        The rank's points.
-    edge
-        Those beside ghosts, of the bulk.
-    way
-        How a GPU is to read where neighbours lie.
-    itemsize
-        Bytes of a stored population.
-    stride
-        Distance of slots.
-
-    Returns
-    -------
-    Orders
+    `itemsize`: bytes of a stored population.
     """
     give = device.from_host
     if device.kind == "cpu":
@@ -126,65 +100,44 @@ def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Launches:
-    """Launches of one kind of step; none where there are no such points.
+    """Launches of one kind of step; none where there are no such points."""
 
-    Attributes
-    ----------
-    edge, interior
-        Points of the bulk beside ghosts (with what is taken with them), and the others.
-    openings
-        Points in openings, on the device's side stream.
-    walls
-        What walls that move or do not lie halfway send back.
-    """
-
+    # Points of the bulk beside ghosts (with what is taken with them), and the others.
     edge: list[Launch] = field(default_factory=list)
     interior: list[Launch] = field(default_factory=list)
+    # Points in openings, on the device's side stream.
     openings: list[Launch] = field(default_factory=list)
+    # What walls that move or do not lie halfway send back.
     walls: list[Launch] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Binder:
-    """What the launches of all kinds of steps have in common.
+    """What the launches of all kinds of steps have in common."""
 
-    Attributes
-    ----------
-    device, file, constants, way
-        Kernels and how they are launched.
-    bulk, in_openings
-        Own points that lie in no opening, and that do.
-    stride, physics, body_force, cells
-        Arguments of the kernels for points; see fluid.cpp.
-    opening_tables
-        Sources and other tables of points in openings; empty where there are none.
-    corrections
-        Links to walls after steps that leave populations in own slots, and after those that leave
-        them with neighbours; empty where there are none.
-    sent_back
-        What steps between two buffers read of links to walls, for the edge and for the interior; empty
-        where there are none.
-    aside
-        Whether the edge is taken on the device's side stream.
-    alone
-        Whether nothing goes to other ranks.
-    """
-
+    # Kernels and how they are launched.
     device: Device
     file: Any
     constants: dict[str, int | float | str]
     way: Way
+    # Own points that lie in no opening, and that do.
     bulk: int
     in_openings: int
+    # Arguments of the kernels for points; see fluid.cpp.
     stride: int
     physics: ByValue
     body_force: Array
     cells: tuple[Array, ...]
+    # Sources and other tables of points in openings; empty where there are none.
     opening_tables: tuple[Array, ...]
+    # Links to walls after steps that leave populations in own slots, and after those that leave
+    # them with neighbours; empty where there are none.
     corrections: tuple[tuple[Any, ...], ...]
+    # What steps between two buffers read of links to walls, for the edge and for the interior;
+    # empty where there are none.
     sent_back: tuple[tuple[Any, ...], ...]
-    aside: bool
-    alone: bool
+    aside: bool  # Whether the edge is taken on the device's side stream
+    alone: bool  # Whether nothing goes to other ranks
 
     def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
         """Bind one kind of step to its buffers."""

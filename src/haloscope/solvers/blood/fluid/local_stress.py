@@ -24,26 +24,12 @@ def viscous_stress(
 ) -> Floats:
     """Viscous stress 2 mu S from what deviates from equilibrium, in lattice units.
 
-    sigma = -(1 - 1/(2 tau)) (sum f_neq c c + (u g + g u)/2), without its trace (T. Krueger,
-    F. Varnik, D. Raabe, Phys. Rev. E 79 (2009) 046704; the term of the force g goes with Guo's
-    forcing, in which u holds half of g).
-
-    Parameters
-    ----------
-    populations
-        f_i - w_i before a collision, (19, n).
-    force
-        Force density, (3, n).
-    tau
-        Relaxation time of the even part; None: by the law.
-    law
-        Carreau's, where the relaxation time depends on the stress itself.
-
-    Returns
-    -------
-    ndarray
-        (6, n), in the order of :data:`COMPONENTS`.
+    `populations`: f_i - w_i before a collision, (19, n); `force`: force density, (3, n); Returns:
+    (6, n), in the order of :data:`COMPONENTS`.
     """
+    # sigma = -(1 - 1/(2 tau)) (sum f_neq c c + (u g + g u)/2), without its trace (T. Krueger, F.
+    # Varnik, D. Raabe, Phys. Rev. E 79 (2009) 046704; the term of the force g goes with Guo's
+    # forcing, in which u holds half of g).
     density = 1 + populations.sum(axis=0)
     momentum = np.stack([_weighted(VELOCITIES[:, a], populations) for a in range(3)])
     u = (momentum + 0.5 * force) / density
@@ -92,12 +78,7 @@ def _carreau_time(law: Carreau, pi: Floats, density: Floats) -> Floats:
 class ChosenPoints:
     """Reads populations and forces of chosen own points from the device.
 
-    Parameters
-    ----------
-    device, fluid, part
-        Where they are.
-    points
-        Own points that lie in no opening, (n,).
+    `points`: own points that lie in no opening, (n,).
     """
 
     def __init__(self, device: Device, fluid: Fluid, part: LatticePart, points: Integers) -> None:

@@ -28,17 +28,7 @@ def share_out(
 ) -> tuple[Boxes, LatticePart]:
     """Cut the lattice into a cuboid a rank, and take this rank's; all ranks call this.
 
-    Parameters
-    ----------
-    world, lattice
-        The ranks, and the lattice with this rank's slab.
-    halo
-        Layers of ghosts.
-    work
-        Places (n, 3) and work of what there is beside points, in that of a point.
-    longest_rows
-        Let points follow each other along the axis along which rows are longest, as vessels are along
-        their own: what steps the fluid goes by rows. Else along x, as what couples cells needs them.
+    `work`: places (n, 3) and work of what there is beside points, in that of a point.
     """
     points = lattice.points
     boxes = bisect(

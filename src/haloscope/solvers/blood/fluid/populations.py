@@ -28,29 +28,18 @@ _LINES, _SHIFTS = {"cpu": 64, "cuda": 128}, {"cpu": 192, "cuda": 384}
 
 @dataclass(frozen=True)
 class Turn:
-    """What one step does with the buffers.
+    """What one step does with the buffers."""
 
-    Attributes
-    ----------
-    streamed
-        Whether it fetches what has arrived from the slots of neighbours: an odd step.
-    pushed
-        Whether it leaves what goes out where it arrives, in the slots of neighbours: an odd step in
-        place, and one that pushes.
-    source, destination
-        Buffers that it reads and writes.
-    following
-        Number of the next step's turn.
-    backward
-        Whether a GPU takes the last points first: those that the step before has left last are still in
-        its cache.
-    """
-
-    streamed: bool
+    streamed: bool  # Whether it fetches what has arrived from the slots of neighbours: an odd step
+    # Whether it leaves what goes out where it arrives, in the slots of neighbours: an odd step in
+    # place, and one that pushes.
     pushed: bool
+    # Buffers that it reads and writes.
     source: int
     destination: int
-    following: int
+    following: int  # Number of the next step's turn
+    # Whether a GPU takes the last points first: those that the step before has left last are still
+    # in its cache.
     backward: bool = False
 
     @property
@@ -86,32 +75,7 @@ def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
 class Populations:
     """Populations of own points and ghosts on the device, less their weights.
 
-    Parameters
-    ----------
-    device
-        Where they lie.
-    sources
-        (18, owned); see LatticePart.
-    count
-        Points, ghosts included.
-    computed, stored
-        Types that are computed with and that are kept: half precision is kept times
-        :data:`HALF_SCALE`.
-    buffers
-        1 or 2.
-    pushing
-        Steps between two buffers write to neighbours instead of reading from them.
-
-    Attributes
-    ----------
-    stride
-        Slot i of point p is at ``i * stride + p`` of a buffer.
-    buffers
-        One array or two, parts of one allocation.
-    turns
-        See :func:`turns`.
-    phase
-        Number of the next step's turn.
+    `sources`: (18, owned); see LatticePart.
     """
 
     def __init__(
@@ -128,12 +92,13 @@ class Populations:
         self._device, self._sources, self._computed = device, sources, computed
         self._owned = sources.shape[1]
         self._scale = HALF_SCALE if stored == np.float16 else 1.0
+        # Slot i of point p is at ``i * stride + p`` of a buffer.
         self.stride = stride_of(count, stored.itemsize, device.kind)
         size = DIRECTIONS * self.stride
         whole = device.zeros((buffers * size,), stored)
         self.buffers = tuple(whole[n * size : (n + 1) * size] for n in range(buffers))
-        self.turns = turns(buffers, pushing=pushing)
-        self.phase = 0
+        self.turns = turns(buffers, pushing=pushing)  # See :func:`turns`
+        self.phase = 0  # Number of the next step's turn
 
     @property
     def turn(self) -> Turn:

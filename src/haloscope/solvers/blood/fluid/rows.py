@@ -22,29 +22,17 @@ _LANES = 16
 
 @dataclass(frozen=True)
 class RowsAndPoints:
-    """Points in the order in which cores take them; see fluid_cores.hpp.
+    """Points in the order in which cores take them; see fluid_cores.hpp."""
 
-    Attributes
-    ----------
-    blocks
-        (blocks + 1, 2): rows and single points before each block.
-    rows
-        (rows, 2): first point and length.
-    points
-        Single points, and as many more as fill a vector: kernels read whole ones.
-    row_places
-        Flat addresses of rows (rows, 29): those that the first point's populations have if it is like
-        the second one, from which the others' follow; then what comes up the row to the first point,
-        and down the row to the last, five of each. None where they are not needed.
-    point_sources
-        Sources of single points, block after block (18, single points of the block); none where they
-        are not needed.
-    """
-
-    blocks: Indices
-    rows: Indices
-    points: Indices
+    blocks: Indices  # (blocks + 1, 2): rows and single points before each block
+    rows: Indices  # (rows, 2): first point and length
+    points: Indices  # Single points, and as many more as fill a vector: kernels read whole ones
+    # Flat addresses of rows (rows, 29): those that the first point's populations have if it is like
+    # the second one, from which the others' follow; then what comes up the row to the first point,
+    # and down the row to the last, five of each. None where they are not needed.
     row_places: Places
+    # Sources of single points, block after block (18, single points of the block); none where they
+    # are not needed.
     point_sources: Indices
 
 
@@ -53,21 +41,8 @@ def rows_and_points(
 ) -> RowsAndPoints:
     """Divide points into rows and single points.
 
-    Parameters
-    ----------
-    chosen
-        Indices of points, ascending.
-    sources
-        (18, points) of all points, negative where there is none; None if a point's populations
-        are all its own.
-    stride
-        Distance of slots.
-    axis
-        Along which points follow each other.
-
-    Returns
-    -------
-    RowsAndPoints
+    `sources`: (18, points) of all points, negative where there is none; None if a point's
+    populations are all its own.
     """
     starts, lengths = _rows(chosen, sources, axis)
     rows = np.stack([chosen[starts], lengths], axis=1).astype(np.int32)

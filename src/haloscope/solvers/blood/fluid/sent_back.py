@@ -44,30 +44,8 @@ def split_links(walls: WallLinks, bulk: int) -> tuple[WallLinks, WallLinks]:
 class SentBack:
     """Links of the bulk's points, as steps between two buffers read them; see sent_back_gpu.hpp.
 
-    What is stored is then what has not met these walls yet: who looks at what has arrived after such a step
-    asks :meth:`put_into` for the difference.
-
-    Parameters
-    ----------
-    device
-        Where tables are put.
-    part
-        The rank's points.
-    walls
-        Links of points of the bulk.
-    launched
-        The points that each launch takes, in its order; -1: one is left out.
-    stride
-        Distance of slots.
-    real
-        Type of what is computed.
-
-    Attributes
-    ----------
-    constants
-        Compile-time constants of sent_back_gpu.hpp.
-    tables
-        What each launch reads.
+    What is stored is then what has not met these walls yet: who looks at what has arrived after
+    such a step asks :meth:`put_into` for the difference.
     """
 
     def __init__(
@@ -90,7 +68,9 @@ class SentBack:
         far = other // stride != self._directions
         bits = (self._directions - 1 << 5) | (OPPOSITE[self._directions] - 1 << 10) | (far << 15)
         moving = walls.moving or bool(np.any(walls.velocities))
+        # Compile-time constants of sent_back_gpu.hpp.
         self.constants = {"WALLS": 2 if moving else 1, "WARP": WARP}
+        # What each launch reads.
         self.tables = tuple(self._of_launch(points, part.bulk, bits) for points in launched)
 
     def _of_launch(
@@ -116,16 +96,7 @@ class SentBack:
     def put_into(self, arrived: Array, i: int, kernel: Any, stored: Array) -> None:
         """Put what these walls send back along direction i in place of what would come from halfway.
 
-        Parameters
-        ----------
-        arrived
-            (owned,) what has arrived along i, changed in place.
-        i
-            Number of the direction.
-        kernel
-            ``send_back_to`` of fluid.cpp.
-        stored
-            The buffer in which the state lies.
+        `arrived`: (owned,) what has arrived along i, changed in place.
         """
         chosen = self._of_direction[i]
         if len(chosen):

@@ -26,29 +26,8 @@ def choose_way(
 ) -> Way:
     """Choose the way through a step, the same on all ranks; all ranks call this.
 
-    Parameters
-    ----------
-    device, world
-        Where to compute, and the ranks.
-    streaming
-        As the case has it. ``auto``: on GPUs two buffers where there is room on each, but for lattices that
-        the cache holds in part when they are stepped in place.
-    points
-        Of this rank, ghosts included.
-    itemsize
-        Bytes of a stored value.
-    tell
-        Is told what was chosen, where there is a choice.
-    beside
-        Bytes that a rank needs for all else, cells included.
-    links
-        Whether there are walls that move or do not lie halfway: steps between two buffers work out what these
-        send back, those in place need another pass.
-
-    Raises
-    ------
-    InputError
-        Cores are to use two buffers, which a push has, too.
+    `itemsize`: bytes of a stored value; `beside`: bytes that a rank needs for all else, cells
+    included.
     """
     if device.kind == "cpu":
         if streaming in ("two buffers", "push"):

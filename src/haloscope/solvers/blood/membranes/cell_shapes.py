@@ -9,26 +9,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class CellShapes:
-    """What is known of each of n cells.
+    """What is known of each of n cells."""
 
-    Attributes
-    ----------
-    volume, area
-        (n,) of the polyhedron of the vertices.
-    centre
-        (n, 3) centroid of the volume.
-    covariance
-        (n, 3, 3) second moments of the volume about the centre, by the volume.
-    quality
-        (n,) of the worst triangle: 4 sqrt(3) area over the sum of squared sides, 1 for an
-        equilateral one; negative if one is turned over against those around it, -1 if one is no
-        number.
-    """
-
+    # (n,) of the polyhedron of the vertices.
     volume: np.ndarray
     area: np.ndarray
-    centre: np.ndarray
-    covariance: np.ndarray
+    centre: np.ndarray  # (n, 3) centroid of the volume
+    covariance: np.ndarray  # (n, 3, 3) second moments of the volume about the centre, by the volume
+    # (n,) of the worst triangle: 4 sqrt(3) area over the sum of squared sides, 1 for an equilateral
+    # one; negative if one is turned over against those around it, -1 if one is no number.
     quality: np.ndarray
 
     @classmethod

@@ -21,21 +21,11 @@ _KEPT = 1 << 10
 
 @dataclass(frozen=True)
 class ChunkWay:
-    """How a GPU goes through the elements of cells.
+    """How a GPU goes through the elements of cells."""
 
-    Attributes
-    ----------
-    size
-        Elements of a chunk and threads of a block.
-    blocks
-        Of a processor.
-    staged
-        Whether positions lie in shared memory.
-    """
-
-    size: int = 128
-    blocks: int = 3
-    staged: bool = True
+    size: int = 128  # Elements of a chunk and threads of a block
+    blocks: int = 3  # Of a processor
+    staged: bool = True  # Whether positions lie in shared memory
 
     def shared(self, vertices: int) -> int:
         """Bytes of shared memory that a block asks for, whose cells have so many vertices."""
@@ -59,24 +49,14 @@ SHARE = np.dtype([("vertex", np.int32), ("fours", np.uint16), ("first", np.uint1
 
 
 class Chunks(NamedTuple):
-    """Tables of membrane_loop_gpu.hpp.
+    """Tables of membrane_loop_gpu.hpp."""
 
-    Attributes
-    ----------
-    elements
-        (3, E, 4) vertices of elements.
-    begins
-        (chunks + 1,) first share of each chunk, and how many there are.
-    shares
-        (shares,) of :data:`SHARE`, in each chunk those with most gradients first.
-    taken
-        (most fours, shares, 4) where the first components of a share's gradients lie, of those of
-        elements in ascending order; ``size`` stands for none.
-    """
-
-    elements: NDArray[np.uint16]
-    begins: NDArray[np.int32]
+    elements: NDArray[np.uint16]  # (3, E, 4) vertices of elements
+    begins: NDArray[np.int32]  # (chunks + 1,) first share of each chunk, and how many there are
+    # (shares,) of :data:`SHARE`, in each chunk those with most gradients first.
     shares: NDArray[np.void]
+    # (most fours, shares, 4) where the first components of a share's gradients lie, of those of
+    # elements in ascending order; ``size`` stands for none.
     taken: NDArray[np.uint16]
 
     def as_integers(self) -> tuple[NDArray[np.integer], ...]:
@@ -87,19 +67,7 @@ class Chunks(NamedTuple):
 def chunk_tables(nodes: NDArray[np.integer], regular: int, size: int) -> Chunks:
     """Say which gradients a vertex takes of which chunk.
 
-    Parameters
-    ----------
-    nodes
-        (E, 12) vertices of elements.
-    regular
-        How many of them come first that have no irregular corner.
-    size
-        Elements of a chunk.
-
-    Raises
-    ------
-    InputError
-        More vertices than numbers of 16 bits.
+    `nodes`: (E, 12) vertices of elements.
     """
     if (count := int(nodes.max()) + 1) > _MOST_VERTICES:
         raise InputError(
@@ -143,12 +111,10 @@ def chunk_tables(nodes: NDArray[np.integer], regular: int, size: int) -> Chunks:
 
 
 def _spread_over_warps(counts: NDArray[np.integer], threads: int, turn: int) -> NDArray[np.integer]:
-    """In which order threads take a chunk's shares of so many gradients.
-
-    Threads of a warp go through as many, if they can. The first warp, which takes what is more than
-    there are threads for, has few before; which of the others has most changes from chunk to chunk,
-    so that all parts of a processor have as much to do.
-    """
+    """In which order threads take a chunk's shares of so many gradients."""
+    # Threads of a warp go through as many, if they can. The first warp, which takes what is more
+    # than there are threads for, has few before; which of the others has most changes from chunk to
+    # chunk, so that all parts of a processor have as much to do.
     ranked = np.argsort(-counts, kind="stable")
     warps = np.split(ranked[:threads], range(_WARP, min(threads, len(ranked)), _WARP))
     *full, last = warps

@@ -20,12 +20,10 @@ _FARTHEST = 1e30
 
 
 def fold_onset(mesh: MembraneMesh) -> float:
-    """Angle in radians between neighbouring triangles' normals from which a fold is resisted.
-
-    A right angle: a capsule of 642 vertices in shear has up to 40 degrees between triangles of its
-    mesh, a red cell 70, one that is stretched by 193 pN 95. Meshes of sharper edges have 30 degrees
-    beyond the shape at rest.
-    """
+    """Angle in radians between neighbouring triangles' normals from which a fold is resisted."""
+    # A right angle: a capsule of 642 vertices in shear has up to 40 degrees between triangles of
+    # its mesh, a red cell 70, one that is stretched by 193 pN 95. Meshes of sharper edges have 30
+    # degrees beyond the shape at rest.
     at_rest = _largest_fold(triangle_normals(mesh.vertices, mesh.triangles)[0], mesh)
     return min(max(_ONSET, at_rest + _BEYOND_REST), _LATEST)
 

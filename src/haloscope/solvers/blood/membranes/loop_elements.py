@@ -20,28 +20,19 @@ SUPPORT = 12
 
 @dataclass(frozen=True)
 class LoopElements:
-    """The elements of a mesh, and the weights of their vertices at the barycentres.
+    """The elements of a mesh, and the weights of their vertices at the barycentres."""
 
-    Attributes
-    ----------
-    patches
-        (E, 12) vertices: the corners of the triangle, those beyond its edges 01, 12, 20, then
-        those that are next to one corner alone: to corner 0 beside the vertex beyond 01 and
-        beside that beyond 20; to corner 1 beside 12 and 01; to corner 2 beside 20 and 12.
-        Triangles whose corner 0 has five neighbours have the same vertex in both places of
-        corner 0. Corners are turned so that an irregular one comes first.
-    triangles
-        (E,) number of the mesh's triangle. Those without an irregular corner come first.
-    regular
-        Number of elements without an irregular corner.
-    weights
-        (2, 6, 12) weights of regular and irregular elements: value, derivatives by the
-        barycentric coordinates v and w of corners 1 and 2, second derivatives vv, ww, vw.
-    """
-
+    # (E, 12) vertices: the corners of the triangle, those beyond its edges 01, 12, 20, then those
+    # that are next to one corner alone: to corner 0 beside the vertex beyond 01 and beside that
+    # beyond 20; to corner 1 beside 12 and 01; to corner 2 beside 20 and 12. Triangles whose corner
+    # 0 has five neighbours have the same vertex in both places of corner 0. Corners are turned so
+    # that an irregular one comes first.
     patches: np.ndarray
+    # (E,) number of the mesh's triangle. Those without an irregular corner come first.
     triangles: np.ndarray
-    regular: int
+    regular: int  # Number of elements without an irregular corner
+    # (2, 6, 12) weights of regular and irregular elements: value, derivatives by the barycentric
+    # coordinates v and w of corners 1 and 2, second derivatives vv, ww, vw.
     weights: np.ndarray
 
 

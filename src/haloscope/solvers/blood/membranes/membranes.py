@@ -45,44 +45,29 @@ _LEAST_QUALITY = 0.01
 
 @dataclass(frozen=True)
 class MembraneLaw:
-    """What a membrane resists, in consistent units (of the lattice, or um, pN and s).
+    """What a membrane resists, in consistent units (of the lattice, or um, pN and s)."""
 
-    Attributes
-    ----------
-    shear_modulus
-        G, force by length.
-    elasticity
-        ``skalak``: W = G/4 (I1^2 + 2 I1 - 2 I2 + C I2^2); ``neo-hookean``:
-        W = G/2 (I1 - 1 + 1/(I2 + 1)); I1 and I2 are the invariants of Skalak et al. (1973).
-    dilation
-        C of the Skalak law; the modulus of dilation is K = G (1 + 2 C).
-    bending_modulus
-        k_b of Helfrich's energy k_b/2 times the integral of (2 H - c0)^2.
-    spontaneous_curvature
-        c0, positive for a sphere; ``reference``: the curvature 2 H of the shape at rest, place by
-        place, so that this shape is free of bending moments.
-    area_modulus, volume_modulus
-        kappa_A and kappa_V of the energies kappa_A (A - A0)^2/(2 A0), kappa_V (V - V0)^2/(2 V0) of
-        each cell's whole area and volume, of the polyhedron of its vertices.
-    viscosity
-        Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
-    viscous_stiffness
-        kv, force by length, of springs in series with the viscosity (Maxwell's model): what steps
-        have to bear, however large mu is. The tension comes mu/kv late.
-    fold_guard
-        Stiffness, force by length, against folds between neighbouring triangles of the mesh, and
-        against triangles that collapse (membrane_folds.hpp); 0: none.
-    """
-
-    shear_modulus: float
+    shear_modulus: float  # G, force by length
+    # ``skalak``: W = G/4 (I1^2 + 2 I1 - 2 I2 + C I2^2); ``neo-hookean``: W = G/2 (I1 - 1 + 1/(I2 +
+    # 1)); I1 and I2 are the invariants of Skalak et al. (1973).
     elasticity: Literal["skalak", "neo-hookean"] = "skalak"
-    dilation: float = 1.0
+    dilation: float = 1.0  # C of the Skalak law; the modulus of dilation is K = G (1 + 2 C)
+    # k_b of Helfrich's energy k_b/2 times the integral of (2 H - c0)^2.
     bending_modulus: float = 0.0
+    # c0, positive for a sphere; ``reference``: the curvature 2 H of the shape at rest, place by
+    # place, so that this shape is free of bending moments.
     spontaneous_curvature: float | Literal["reference"] = 0.0
+    # kappa_A and kappa_V of the energies kappa_A (A - A0)^2/(2 A0), kappa_V (V - V0)^2/(2 V0) of
+    # each cell's whole area and volume, of the polyhedron of its vertices.
     area_modulus: float = 0.0
     volume_modulus: float = 0.0
+    # Surface shear viscosity mu: tension mu (2 D - tr(D) 1), D the rate of deformation.
     viscosity: float = 0.0
+    # kv, force by length, of springs in series with the viscosity (Maxwell's model): what steps
+    # have to bear, however large mu is. The tension comes mu/kv late.
     viscous_stiffness: float = 0.005
+    # Stiffness, force by length, against folds between neighbouring triangles of the mesh, and
+    # against triangles that collapse (membrane_folds.hpp); 0: none.
     fold_guard: float = 0.0
 
     def __post_init__(self) -> None:
@@ -116,46 +101,11 @@ class MembraneLaw:
 
 
 class Membranes:
-    """The cells of one kind that are present: arrays over their vertices, and laws between them.
+    """The cells of one kind that are present: arrays over their vertices, and laws between them."""
 
-    Forces are minus the gradients of the discrete energies. Those of viscosity are due to the strain
-    of springs that give way as :meth:`relax` says. On cores the bits do not depend on threads, nor on which other cells are present.
-
-    Parameters
-    ----------
-    device
-        Where the arrays lie.
-    mesh
-        The shape at rest, lengths in the unit of the positions.
-    capacity
-        Cells that there is room for.
-    law
-        What the membrane resists.
-    elements
-        ``loop``: subdivision surfaces controlled by the vertices; ``linear``: flat triangles, with
-        bending from the curvature at vertices.
-
-    Attributes
-    ----------
-    positions, velocities, forces
-        Flat arrays of float64: component d of vertex v of cell c is at
-        (d * capacity + c) * vertices + v. Positions are not wrapped.
-    natural
-        Two such arrays where the membrane is viscous, none otherwise: metrics of elements in which
-        the springs in series with the viscosity are at rest, component d = 11, 12, 22 of element
-        e < vertices in the first, e - vertices in the second.
-    state
-        What forces and motion follow from: positions, velocities and natural metrics.
-    parts
-        How many cells :meth:`divide` has put into each part.
-    mesh, law, capacity, vertices
-        As given; vertices of a cell.
-
-    Raises
-    ------
-    InputError
-        Room for no cell, or a mesh that the elements do not allow.
-    """
+    # Forces are minus the gradients of the discrete energies. Those of viscosity are due to the
+    # strain of springs that give way as :meth:`relax` says. On cores the bits do not depend on
+    # threads, nor on which other cells are present.
 
     CHUNKS = ChunkWay()
     """How GPUs go through subdivision surfaces, where a block's memory allows it."""
@@ -171,15 +121,23 @@ class Membranes:
     ) -> None:
         if capacity < 1:
             raise InputError(f"room for {capacity} cells is not possible; give 1 or more")
+        # As given; vertices of a cell.
+        # The shape at rest, lengths in the unit of the positions.
         self.mesh, self.law, self.capacity = mesh, law, capacity
         self.vertices = len(mesh.vertices)
         self._device = device
         size = 3 * capacity * self.vertices
+        # Flat arrays of float64: component d of vertex v of cell c is at (d * capacity + c) *
+        # vertices + v. Positions are not wrapped.
         self.positions = device.zeros((size,), "f8")
         self.velocities = device.zeros((size,), "f8")
         self.forces = device.zeros((size,), "f8")
         self._before = device.zeros((size,), "f8")
+        # Two such arrays where the membrane is viscous, none otherwise: metrics of elements in
+        # which the springs in series with the viscosity are at rest, component d = 11, 12, 22 of
+        # element e < vertices in the first, e - vertices in the second.
         self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
+        # What forces and motion follow from: positions, velocities and natural metrics.
         self.state = [self.positions, self.velocities, *self.natural]
         self._loop = elements == "loop"
         self._set_elements()
@@ -208,7 +166,7 @@ class Membranes:
         self._set_scratch()
         self._launches: dict[tuple[str, int], Launch] = {}
         self._of_parts: dict[tuple[str, int], Launch] = {}
-        self.parts = (0, 0, 0)
+        self.parts = (0, 0, 0)  # How many cells :meth:`divide` has put into each part
         self._divided = np.zeros(capacity, np.int32)
         self._rows = device.from_host(self._divided)
         # Where each part begins, and where the last one ends.
@@ -281,19 +239,7 @@ class Membranes:
     ) -> None:
         """See that no element of the first `count` cells is turned over, a spike or no number.
 
-        Parameters
-        ----------
-        count
-            Cells to look at.
-        numbers
-            (count,) by which cells are named in messages; by default their places.
-        kind
-            What they are called there.
-
-        Raises
-        ------
-        SolutionError
-            Names the first such cell.
+        `numbers`: (count,) by which cells are named in messages; by default their places.
         """
         quality = self.shapes(count).quality
         bad = np.flatnonzero(quality < _LEAST_QUALITY)

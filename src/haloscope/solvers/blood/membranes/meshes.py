@@ -15,18 +15,10 @@ _LARGEST_FREQUENCY = 141
 
 @dataclass(frozen=True, eq=False)
 class MembraneMesh:
-    """A closed surface of triangles.
+    """A closed surface of triangles."""
 
-    Attributes
-    ----------
-    vertices
-        (V, 3) positions, in whatever unit of length the caller uses.
-    triangles
-        (E, 3) vertices of each triangle, anticlockwise as seen from outside.
-    """
-
-    vertices: np.ndarray
-    triangles: np.ndarray
+    vertices: np.ndarray  # (V, 3) positions, in whatever unit of length the caller uses
+    triangles: np.ndarray  # (E, 3) vertices of each triangle, anticlockwise as seen from outside
 
     @functools.cached_property
     def across(self) -> np.ndarray:
@@ -94,13 +86,7 @@ class MembraneMesh:
 
 
 def frequency_of(vertices: int) -> int:
-    """Parts f into which edges of an icosahedron are cut for a number of vertices, 10 f^2 + 2.
-
-    Raises
-    ------
-    InputError
-        No refined icosahedron has so many; names the nearest that have.
-    """
+    """Parts f into which edges of an icosahedron are cut for a number of vertices, 10 f^2 + 2."""
     f = round(math.sqrt(max(vertices - 2, 0) / 10))
     if f < 2 or f > _LARGEST_FREQUENCY or 10 * f * f + 2 != vertices:
         low = min(max(math.floor(math.sqrt(max(vertices - 2, 0) / 10)), 2), _LARGEST_FREQUENCY - 1)
@@ -128,14 +114,7 @@ def _icosahedron() -> tuple[np.ndarray, np.ndarray]:
 
 
 def icosphere(frequency: int) -> MembraneMesh:
-    """Unit sphere from an icosahedron with each edge cut into equal arcs (class I).
-
-    Parameters
-    ----------
-    frequency
-        Parts f of an edge: 10 f^2 + 2 vertices, 20 f^2 triangles; 12 vertices have five
-        neighbours, all others six. Corners of the icosahedron keep the numbers 0 to 11.
-    """
+    """Unit sphere from an icosahedron with each edge cut into equal arcs (class I)."""
     f = frequency
     corners, faces = _icosahedron()
     arc = math.acos(float(np.dot(corners[faces[0, 0]], corners[faces[0, 1]])))
@@ -169,12 +148,10 @@ def sphere(vertices: int, radius: float) -> MembraneMesh:
 
 
 def red_cell(vertices: int, radius: float = 3.91) -> MembraneMesh:
-    """The biconcave shape of a red cell at rest, its axis along z.
-
-    The thickness is radius (0.207 + 2.003 s^2 - 1.123 s^4) sqrt(1 - s^2) at the distance
-    s radius from the axis (Evans and Fung, Microvasc. Res. 4, 1972): 94.1 um^3 and 134.1 um^2
-    for a radius of 3.91 um.
-    """
+    """The biconcave shape of a red cell at rest, its axis along z."""
+    # The thickness is radius (0.207 + 2.003 s^2 - 1.123 s^4) sqrt(1 - s^2) at the distance s radius
+    # from the axis (Evans and Fung, Microvasc. Res. 4, 1972): 94.1 um^3 and 134.1 um^2 for a radius
+    # of 3.91 um.
     mesh = icosphere(frequency_of(vertices))
     x, y, z = mesh.vertices.T
     s2 = x * x + y * y

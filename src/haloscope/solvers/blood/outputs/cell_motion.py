@@ -16,24 +16,12 @@ def moved_volumes(
 ) -> tuple[Floats, Floats, Floats]:
     """Volumes of closed surfaces, their centroids, and volumes times the centroids' velocities.
 
-    With x the position along the axis, x_c that of the centroid and u_n the velocity along the
-    outward normal, V dx_c/dt is the integral of (x - x_c) u_n over the surface (Reynolds'
-    transport theorem); exact for flat triangles with velocities that are linear on each.
-
-    Parameters
-    ----------
-    positions, velocities
-        Of vertices, (n, V, 3).
-    triangles
-        (E, 3), counter-clockwise seen from outside.
-    axis
-        Along which centroids and their velocities are asked for.
-
-    Returns
-    -------
-    tuple of ndarray
-        Volumes V (n,), centroids x_c (n,), and V dx_c/dt (n,).
+    `positions`, `velocities`: of vertices, (n, V, 3); `triangles`: (E, 3), counter-clockwise seen
+    from outside; Returns: volumes V (n,), centroids x_c (n,), and V dx_c/dt (n,).
     """
+    # With x the position along the axis, x_c that of the centroid and u_n the velocity along the
+    # outward normal, V dx_c/dt is the integral of (x - x_c) u_n over the surface (Reynolds'
+    # transport theorem); exact for flat triangles with velocities that are linear on each.
     found = np.empty((3, len(positions)))
     portion = max(1, _VALUES // len(triangles))
     for first in range(0, len(positions), portion):
@@ -70,25 +58,12 @@ def outermost(
 
     A surface of flat triangles reaches farthest within a slice at a vertex or where an edge passes
     into the next slice.
-
-    Parameters
-    ----------
-    positions
-        Of vertices, (n, V, 3).
-    along
-        Where they are along the vessel, in slices, (n, V).
-    edges
-        (E, 2), vertices at the ends of each edge.
-    toward
-        Directions, (k, 3), each of length 1.
-    slices, closed
-        How many slices there are, and whether the last is before the first.
-
-    Returns
-    -------
-    ndarray
-        (slices, k); -inf where a slice holds no surface.
     """
+    # `positions`: of vertices, (n, V, 3).
+    # `along`: where they are along the vessel, in slices, (n, V).
+    # `edges`: (E, 2), vertices at the ends of each edge.
+    # `toward`: directions, (k, 3), each of length 1.
+    # Returns: (slices, k); -inf where a slice holds no surface.
     found = np.full((slices, len(toward)), -np.inf)
     vertices = positions.shape[1]
     points, places = positions.reshape(-1, 3), along.reshape(-1)

@@ -43,20 +43,18 @@ _COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
 def cell_numbers(cells: OwnCells, origin: Floats, units: LatticeUnits) -> Floats:
-    """What the table of cells says of each cell, (n, len(:data:`NUMBERS`)).
-
-    - ``x_um`` to ``z_um``: centroid of the volume, wrapped into the box.
-    - ``long_axis_um``, ``short_axis_um``: longest L and shortest S axis, from end to end, of the
-      ellipsoid with the same moments of inertia; ``deformation``: D = (L - S)/(L + S).
-    - ``long_x`` to ``short_z``: their directions, turned so that the largest component is
-      positive. The short axis is that of a disc; the long axis of a disc at rest is any.
-    - ``inclination_deg``: between the long axis and the cell's velocity, 0 to 90.
-    - ``u_mm_s`` to ``speed_mm_s``: mean velocity of the vertices.
-    - ``stress_xx_pa`` to ``stress_yz_pa``: see :attr:`OwnCells.stress`.
-    - ``elastic_energy_j``, ``bending_energy_j``, ``fold_energy_j``: the latter of the guard against
-      folds; ``elastic_un_m``: the first by the area.
-    - ``mesh_quality``: of the worst triangle, 1 for an equilateral one.
-    """
+    """What the table of cells says of each cell, (n, len(:data:`NUMBERS`))."""
+    # - ``x_um`` to ``z_um``: centroid of the volume, wrapped into the box.
+    # - ``long_axis_um``, ``short_axis_um``: longest L and shortest S axis, from end to end, of the
+    #   ellipsoid with the same moments of inertia; ``deformation``: D = (L - S)/(L + S).
+    # - ``long_x`` to ``short_z``: their directions, turned so that the largest component is
+    #   positive. The short axis is that of a disc; the long axis of a disc at rest is any.
+    # - ``inclination_deg``: between the long axis and the cell's velocity, 0 to 90.
+    # - ``u_mm_s`` to ``speed_mm_s``: mean velocity of the vertices.
+    # - ``stress_xx_pa`` to ``stress_yz_pa``: see :attr:`OwnCells.stress`.
+    # - ``elastic_energy_j``, ``bending_energy_j``, ``fold_energy_j``: the latter of the guard against
+    #   folds; ``elastic_un_m``: the first by the area.
+    # - ``mesh_quality``: of the worst triangle, 1 for an equilateral one.
     shapes = cells.shapes
     um = units.spacing / MICRO
     squares, directions = np.linalg.eigh(shapes.covariance)
@@ -105,11 +103,8 @@ def cell_table(
 ) -> list[tuple[NDArray[np.int64], Floats]]:
     """Numbers of all cells and what is known of them, by kind; all ranks call this.
 
-    Returns
-    -------
-    list
-        For each kind the cells' numbers (n,), ascending, and the values (n, len(NUMBERS)) of
-        :func:`cell_numbers`; none on ranks other than 0.
+    Returns: for each kind the cells' numbers (n,), ascending, and the values (n, len(NUMBERS)) of
+    :func:`cell_numbers`; none on ranks other than 0.
     """
     tables = []
     for given in suspension.kinds:
@@ -132,24 +127,12 @@ def write_cells(
 ) -> None:
     """Write all cells for ParaView, in m as the fields are; all ranks call this.
 
-    Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
-    triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
-    holds the cells of one rank at a time.
-
-    Parameters
-    ----------
-    path
-        Ending in ``.vtkhdf``; only looked at on rank 0.
-    suspension, region, origin, units, world
-        The cells, their box, position in m of its first lattice point, units, and the ranks.
-    time
-        In s.
-
-    Raises
-    ------
-    InputError, MachineError
-        As for :class:`haloscope.io.vtkhdf_surface.SurfaceWriter`, on rank 0.
+    `suspension`, `region`, `origin`, `units`, `world`: the cells, their box, position in m of its
+    first lattice point, units, and the ranks; `time`: in s.
     """
+    # Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
+    # triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
+    # holds the cells of one rank at a time.
     own = [own_cells(given, region) for given in suspension.kinds]
     ids = [_at_root(world, cells.ids, np.dtype(np.int64)) for cells in own]
     portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
@@ -216,24 +199,16 @@ def _at_root(world: World, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArra
 
 @dataclass
 class CellOutputs:
-    """Writes what a run gives of its cells, at intervals and at the end.
+    """Writes what a run gives of its cells, at intervals and at the end."""
 
-    Attributes
-    ----------
-    suspension, vessel, region, units, world
-        The cells, where they are, and the ranks.
-    title
-        Of the picture.
-    fields, picture
-        Whether the last state is written for ParaView, and drawn.
-    """
-
+    # The cells, where they are, and the ranks.
     suspension: Suspension
     vessel: Vessel
     region: Region
     units: LatticeUnits
     world: World
-    title: str
+    title: str  # Of the picture
+    # Whether the last state is written for ParaView, and drawn.
     fields: bool = True
     picture: bool = True
     _last: int = -1
@@ -257,18 +232,7 @@ class CellOutputs:
             self._saved = last, rows
 
     def resume(self, out: Path, step: int) -> str:
-        """Bring the table back to the step of a checkpoint; called after :meth:`restore`.
-
-        Returns
-        -------
-        str
-            What users should know of rows that are lost; nothing if none are.
-
-        Raises
-        ------
-        InputError, MachineError
-            What is in the table's place is damaged, no table, or cannot be read or replaced.
-        """
+        """Bring the table back to the step of a checkpoint; called after :meth:`restore`."""
         if not self.world.is_root:
             return ""
         path = out / TABLE
@@ -289,13 +253,7 @@ class CellOutputs:
         )
 
     def finish(self, out: Path | None, step: int) -> Results:
-        """Write the last state, and work out its means; all ranks call this.
-
-        Returns
-        -------
-        Results
-            On ranks other than 0 without numbers.
-        """
+        """Write the last state, and work out its means; all ranks call this."""
         tables = self._tabulate(out, step)
         files = {}
         if out is not None:

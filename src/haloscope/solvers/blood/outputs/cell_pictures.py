@@ -46,20 +46,6 @@ def cell_picture(
     """Draw all cells coloured by the speed of their membranes; all ranks call this.
 
     Each rank draws its own cells, and rank 0 puts in front what is in front.
-
-    Parameters
-    ----------
-    path
-        The picture, ending in ``.png``; only looked at on rank 0.
-    suspension, vessel, region, units, world
-        The cells, where they are, and the ranks.
-    title, subtitle
-        A line each.
-
-    Raises
-    ------
-    InputError, MachineError
-        As for :func:`haloscope.io.surface_pictures.save_surfaces`, on rank 0.
     """
     walls = vessel_walls(vessel)
     spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO

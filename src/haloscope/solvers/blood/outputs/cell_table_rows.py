@@ -17,27 +17,6 @@ def rows_up_to(path: Path, header: str, step: int) -> tuple[list[str], list[int]
     """Rows of a table up to a step, in the order of their steps.
 
     What follows is left out, and so is a last row that was cut off as a run was killed.
-
-    Parameters
-    ----------
-    path
-        The table; where there is none it has no rows.
-    header
-        Its first line.
-    step
-        Of the last rows wanted.
-
-    Returns
-    -------
-    rows, steps
-        The lines, and the step of each.
-
-    Raises
-    ------
-    InputError
-        What is there is no file, not text, or no table with these columns.
-    MachineError
-        It cannot be read.
     """
     rows: list[str] = []
     steps: list[int] = []

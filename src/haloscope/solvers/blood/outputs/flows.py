@@ -18,15 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class Flows:
-    """Sums over a rank's points, for all ranks.
-
-    Parameters
-    ----------
-    world, vessel, part, units
-        The parts of a rank's solver.
-    with_cells
-        Whether there are cells.
-    """
+    """Sums over a rank's points, for all ranks."""
 
     def __init__(
         self,
@@ -44,10 +36,7 @@ class Flows:
     def densities(self, fields: Floats) -> DensityRange:
         """Of all points; with cells, whose membranes press on single points, of the means of openings.
 
-        Parameters
-        ----------
-        fields
-            u, v, w in m/s and p in Pa of own points, (4, owned).
+        `fields`: u, v, w in m/s and p in Pa of own points, (4, owned).
         """
         pressures = fields[3]
         if self._with_cells:
@@ -79,15 +68,7 @@ class Flows:
 
 
 def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[str]:
-    """Lines on volume and mass flow; none of a vessel without openings.
-
-    Parameters
-    ----------
-    diagnostics
-        With the rates of :class:`Flows`.
-    interpolated
-        Whether walls are interpolated.
-    """
+    """Lines on volume and mass flow; none of a vessel without openings."""
     flows = {
         key.removeprefix("flow_"): value
         for key, value in diagnostics.items()

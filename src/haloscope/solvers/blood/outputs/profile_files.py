@@ -24,14 +24,12 @@ _LINE_POINTS = 101
 def profile_numbers(
     found: MeanProfiles, straight: StraightVessel, table: BloodTable
 ) -> dict[str, Any]:
-    """What the summary says of mean profiles.
-
-    ``apparent_viscosity`` is over that of plasma (``blood.viscosity_mpa_s``): the mean speed that
-    plasma would have in the same vessel at the same pressure gradient, over the mean speed. With
-    cells in a tube, ``pries_viscosity`` is what experiments gave at the measured discharge
-    hematocrit. Both mean something in a steady flow alone, which ``steady`` tells. Numbers that cannot
-    be had are None.
-    """
+    """What the summary says of mean profiles."""
+    # ``apparent_viscosity`` is over that of plasma (``blood.viscosity_mpa_s``): the mean speed that
+    # plasma would have in the same vessel at the same pressure gradient, over the mean speed. With
+    # cells in a tube, ``pries_viscosity`` is what experiments gave at the measured discharge
+    # hematocrit. Both mean something in a steady flow alone, which ``steady`` tells. Numbers that
+    # cannot be had are None.
     size = {"radius_um" if straight.across is None else "height_um": straight.height / MICRO}
     if math.isfinite(straight.width):
         size["width_um"] = straight.width / MICRO

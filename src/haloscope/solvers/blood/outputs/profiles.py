@@ -45,69 +45,37 @@ _NOT_FINITE = "velocities of the fluid are no finite numbers any more"
 
 @dataclass(frozen=True, eq=False)
 class MeanProfiles:
-    """What the samples of a run give, in SI units.
+    """What the samples of a run give, in SI units."""
 
-    Attributes
-    ----------
-    samples, first_step, last_step
-        How many there are, and from when to when.
-    edges
-        Of the bins, (bins + 1,), distances as :class:`StraightVessel` has them.
-    points
-        Lattice points in each bin, (bins,).
-    distances, velocity, hematocrit
-        Means over the points of each bin; nan where there are none. The hematocrit is the share
-        of points inside cells; None: there are no cells.
-    speed, gradient
-        Mean speed along the vessel, the flow over the area of its cross-section; and mean pressure
-        gradient that drives it.
-    tube_hematocrit
-        Volume of cells over that of the vessel.
-    discharge_hematocrit
-        Volume of cells that passes over all volume that does: the sum of the cells' volumes times
-        their centroids' velocities over the sum of all points' velocities; nan without a flow.
-    discharge_by_points
-        The same from the velocities of the points inside cells.
-    free_layer
-        Mean thickness of the layer free of cells, as :meth:`Profiles` has it; nan without cells.
-    steadiness
-        How far the flow is from being steady.
-    """
-
+    # How many there are, and from when to when.
     samples: int
     first_step: int
     last_step: int
-    edges: Floats
-    points: Integers
+    edges: Floats  # Of the bins, (bins + 1,), distances as :class:`StraightVessel` has them
+    points: Integers  # Lattice points in each bin, (bins,)
+    # Means over the points of each bin; nan where there are none. The hematocrit is the share of
+    # points inside cells; None: there are no cells.
     distances: Floats
     velocity: Floats
     hematocrit: Floats | None
+    # Mean speed along the vessel, the flow over the area of its cross-section; and mean pressure
+    # gradient that drives it.
     speed: float
     gradient: float
-    tube_hematocrit: float
+    tube_hematocrit: float  # Volume of cells over that of the vessel
+    # Volume of cells that passes over all volume that does: the sum of the cells' volumes times
+    # their centroids' velocities over the sum of all points' velocities; nan without a flow.
     discharge_hematocrit: float
-    discharge_by_points: float
+    discharge_by_points: float  # The same from the velocities of the points inside cells
+    # Mean thickness of the layer free of cells, as :meth:`Profiles` has it; nan without cells.
     free_layer: float
-    steadiness: Steadiness
+    steadiness: Steadiness  # How far the flow is from being steady
 
 
 def samples_left_out(
     extras: Mapping[str, NDArray[np.generic]], wanted: Integers | None = None
 ) -> str:
-    """What users should know of samples in a checkpoint that a restart does not take over.
-
-    Parameters
-    ----------
-    extras
-        Of the checkpoint.
-    wanted
-        The case's settings: start, interval, bins; None: it asks for no profiles.
-
-    Returns
-    -------
-    str
-        One line; nothing where the checkpoint has no samples.
-    """
+    """What users should know of samples in a checkpoint that a restart does not take over."""
     if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
         return ""
     samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
@@ -134,25 +102,14 @@ def _in_words(settings: NDArray[np.generic]) -> str:
 
 
 class Profiles:
-    """Sums over samples of a run in a straight vessel.
+    """Sums over samples of a run in a straight vessel."""
 
-    The layer free of cells is measured as it is under a microscope: the vessel is cut into slices
-    of one spacing, looked at from all around (a channel: along its walls), and in each view the distance
-    from the wall to the outermost point of any cell is taken. Its mean runs over views, slices
-    that hold a cell, and samples (S. Kim et al., Am. J. Physiol. Heart Circ. Physiol. 293 (2007)
-    H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there are red
-    cells only they count.
-
-    Parameters
-    ----------
-    table, vessel, part, fluid, suspension, units, world
-        The case and the parts of a rank's solver; no suspension: plasma alone.
-
-    Raises
-    ------
-    InputError
-        The vessel is not straight.
-    """
+    # The layer free of cells is measured as it is under a microscope: the vessel is cut into slices
+    # of one spacing, looked at from all around (a channel: along its walls), and in each view the
+    # distance from the wall to the outermost point of any cell is taken. Its mean runs over views,
+    # slices that hold a cell, and samples (S. Kim et al., Am. J. Physiol. Heart Circ. Physiol. 293
+    # (2007) H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there
+    # are red cells only they count.
 
     def __init__(
         self,
@@ -209,13 +166,7 @@ class Profiles:
         return since >= 0 and since % self._profile.interval == 0
 
     def sample(self, step: int) -> None:
-        """Add the state after a step; all ranks call this.
-
-        Raises
-        ------
-        SolutionError
-            The state holds numbers that are not finite, or a membrane that has folded over.
-        """
+        """Add the state after a step; all ranks call this."""
         sums, bins, axis = self._sums, self._profile.bins, self.vessel.axis
         density, velocity = self._fluid.moments()
         speed = velocity[axis][self._chosen]
@@ -318,18 +269,7 @@ class Profiles:
         return found | {_PREFIX + "settings": self._settings()}
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> str:
-        """Go on from a checkpoint, or from nothing if the case asks for other samples now.
-
-        Returns
-        -------
-        str
-            What users should know of samples that are not kept; nothing if all are.
-
-        Raises
-        ------
-        InputError
-            They are damaged.
-        """
+        """Go on from a checkpoint, or from nothing if the case asks for other samples now."""
         nothing = np.empty(0, np.int64)
         alike = np.array_equal(extras.get(_PREFIX + "settings", nothing), self._settings())
         kept = {name: extras.get(_PREFIX + name, nothing) for name in self._sums}
@@ -398,10 +338,7 @@ class Profiles:
     ) -> Steadiness:
         """Judged from sums of all ranks over so many points.
 
-        Parameters
-        ----------
-        speed, gradient
-            Means over all samples in m/s and Pa/m.
+        `speed`, `gradient`: means over all samples in m/s and Pa/m.
         """
         table, straight, step = self._table, self.vessel, self._units.time_step
         samples, first, last = (int(n) for n in sums["steps"])

@@ -35,26 +35,7 @@ class RunResults:
     """Cells, mean profiles where the case asks for them, and shear stress on walls.
 
     With profiles the stress is the mean of the same samples, else that of the last state.
-
-    Parameters
-    ----------
-    case
-        The checked case.
-    vessel, part, region, fluid, suspension, units
-        The parts of a rank's solver, all set up.
-    cell_outputs
-        What is written of cells, if there are any.
-    traffic
-        Counts cells that pass openings, if there are any.
-    world, device
-        The ranks, and where the fluid is.
-    law
-        Carreau's law in lattice units, if the case has it.
-
-    Raises
-    ------
-    InputError
-        Profiles are asked for in a vessel that is not straight.
+    `law`: carreau's law in lattice units, if the case has it.
     """
 
     def __init__(
@@ -118,11 +99,6 @@ class RunResults:
         """Go on from a checkpoint of a step; all ranks call this.
 
         Where the case now asks for other samples than it did, means begin anew.
-
-        Returns
-        -------
-        str
-            What users should know of samples that are not kept; nothing if all are.
         """
         if self.profiles is None:
             return samples_left_out(extras)
@@ -131,20 +107,7 @@ class RunResults:
         return left_out
 
     def finish(self, out: Path | None, step: int) -> Results:
-        """Means and their files; all ranks call this.
-
-        Parameters
-        ----------
-        out
-            Folder that exists on rank 0, which writes; None: nothing is written.
-        step
-            The last one.
-
-        Returns
-        -------
-        Results
-            On ranks other than 0 without numbers.
-        """
+        """Means and their files; all ranks call this."""
         found = []
         if self._cell_outputs is not None:
             found.append(self._cell_outputs.finish(out, step))

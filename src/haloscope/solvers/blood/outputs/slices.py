@@ -21,32 +21,17 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Plane:
-    """Values on a plane of lattice points.
+    """Values on a plane of lattice points."""
 
-    Attributes
-    ----------
-    x, y
-        Positions in m along the plane's two axes.
-    offset
-        Position of the plane on its normal, in m.
-    values
-        (fields, len(y), len(x)); nan where there is no point.
-    """
-
+    # Positions in m along the plane's two axes.
     x: Floats
     y: Floats
-    offset: float
-    values: Floats
+    offset: float  # Position of the plane on its normal, in m
+    values: Floats  # (fields, len(y), len(x)); nan where there is no point
 
 
 def require_plane(lattice: Lattice, wanted: Slice) -> None:
-    """Refuse a plane that misses the vessel, before the run.
-
-    Raises
-    ------
-    InputError
-        Says how far the vessel reaches.
-    """
+    """Refuse a plane that misses the vessel, before the run."""
     if wanted.offset_um is None:
         return
     low, high = (float(corner["xyz".index(wanted.axis)]) / MICRO for corner in lattice.bounds)
@@ -70,14 +55,8 @@ def plane_of(
 ) -> Plane | None:
     """Fields on the plane of points nearest to an offset, on rank 0; all ranks call this.
 
-    Parameters
-    ----------
-    world, lattice, part
-        The ranks, the lattice, and this rank's points of it.
-    fields
-        Own values, (fields, owned).
-    axis, offset
-        Normal of the plane and its position in m; None: the middle.
+    `fields`: own values, (fields, owned); `axis`, `offset`: normal of the plane and its position in
+    m; None: the middle.
     """
     planes = lattice.shape[axis]
     index = planes // 2

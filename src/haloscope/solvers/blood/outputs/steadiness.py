@@ -38,14 +38,8 @@ def stretch_length(samples: int) -> int:
 def add_sample(sums: Integers, taken: int, added: Integers) -> None:
     """Add a sample to sums over stretches, in place; samples come in their order.
 
-    Parameters
-    ----------
-    sums
-        (2, STRETCHES), as :func:`haloscope.numerics.exact_sums.exact_sum` gives them.
-    taken
-        Samples that the sums hold.
-    added
-        The sample, (2,).
+    `sums`: (2, STRETCHES), as :func:`haloscope.numerics.exact_sums.exact_sum` gives them; `added`:
+    the sample, (2,).
     """
     length = stretch_length(taken + 1)
     if length > stretch_length(taken):
@@ -58,17 +52,8 @@ def add_sample(sums: Integers, taken: int, added: Integers) -> None:
 def means_of_parts(sums: Integers, samples: int) -> tuple[Floats, Floats]:
     """Means over quarters of the samples, or over fewer parts of fewer samples.
 
-    Parameters
-    ----------
-    sums
-        Over stretches of all ranks, (2, STRETCHES).
-    samples
-        How many they hold, at least 1.
-
-    Returns
-    -------
-    means, middles
-        (parts,) each; a middle is the mean number, from 0, of a part's samples.
+    `sums`: over stretches of all ranks, (2, STRETCHES); `samples`: how many they hold, at least 1;
+    Returns: (parts,) each; a middle is the mean number, from 0, of a part's samples.
     """
     length = stretch_length(samples)
     filled = -(-samples // length)
@@ -83,17 +68,8 @@ def means_of_parts(sums: Integers, samples: int) -> tuple[Floats, Floats]:
 def largest_change(means: Floats, times: Floats, startup_time: float) -> tuple[float, float]:
     """How much the means of parts change, and within which time.
 
-    Parameters
-    ----------
-    means, times
-        Of parts of the samples, (parts,), times in s.
-    startup_time
-        In s. Where the parts lie within less, the fastest change goes on for so long.
-
-    Returns
-    -------
-    change, seconds
-        The change has the sign that it has over time; nan where there is one part.
+    `means`, `times`: of parts of the samples, (parts,), times in s; `startup_time`: in s. Where the
+    parts lie within less, the fastest change goes on for so long.
     """
     if len(means) < 2:
         return math.nan, startup_time
@@ -107,34 +83,21 @@ def largest_change(means: Floats, times: Floats, startup_time: float) -> tuple[f
 
 @dataclass(frozen=True)
 class Steadiness:
-    """How far a flow is from being steady.
+    """How far a flow is from being steady."""
 
-    Attributes
-    ----------
-    flow_change, gradient_change
-        Relative changes of flow and pressure gradient between quarters of the samples, or within the
-        start-up time where that is longer; nan where they cannot be told.
-    change_time
-        Within which these changes come about, in s.
-    drive_change
-        Relative change over the samples of what the case drives the flow with.
-    startup_time
-        In s; see :meth:`haloscope.solvers.blood.vessels.straight_vessels.StraightVessel.startup_time`.
-    age
-        From step 0 to the last sample, in s.
-    diameters
-        Way of the mean flow in that time over the diameter; None without cells.
-    length
-        Of a vessel with open ends over its diameter: blood that has gone so far is new.
-    """
-
+    # Relative changes of flow and pressure gradient between quarters of the samples, or within the
+    # start-up time where that is longer; nan where they cannot be told.
     flow_change: float
     gradient_change: float
-    change_time: float
-    drive_change: float
+    change_time: float  # Within which these changes come about, in s
+    drive_change: float  # Relative change over the samples of what the case drives the flow with
+    # In s; see
+    # :meth:`haloscope.solvers.blood.vessels.straight_vessels.StraightVessel.startup_time`.
     startup_time: float
-    age: float
+    age: float  # From step 0 to the last sample, in s
+    # Way of the mean flow in that time over the diameter; None without cells.
     diameters: float | None = None
+    # Of a vessel with open ends over its diameter: blood that has gone so far is new.
     length: float = math.inf
 
     @property

@@ -35,27 +35,13 @@ _LEAST_COSINE = 0.7
 
 
 class WallStress:
-    """Shear stress on walls, as a mean of samples.
+    """Shear stress on walls, as a mean of samples."""
 
-    At each point next to a wall the stress follows from the point's own populations. It and that
-    of the neighbour away from the wall go on in a line to where the wall is, which is exact where
-    stresses are linear, as in Poiseuille flow; walls that the lattice follows in steps disturb the
-    points next to them (J. Stahl, B. Chopard, J. Latt, Comput. Fluids 39 (2010) 1625). What acts
-    along the wall, with the normal of the geometry, is the shear stress.
-
-    Parameters
-    ----------
-    device, fluid, vessel, part, region, units, world
-        The parts of a rank's solver.
-    tau, law
-        Relaxation time of the fluid outside of cells, which is what walls are thought to meet;
-        with Carreau's law this one instead.
-
-    Attributes
-    ----------
-    samples
-        How many the mean is of.
-    """
+    # At each point next to a wall the stress follows from the point's own populations. It and that
+    # of the neighbour away from the wall go on in a line to where the wall is, which is exact where
+    # stresses are linear, as in Poiseuille flow; walls that the lattice follows in steps disturb
+    # the points next to them (J. Stahl, B. Chopard, J. Latt, Comput. Fluids 39 (2010) 1625). What
+    # acts along the wall, with the normal of the geometry, is the shear stress.
 
     def __init__(
         self,
@@ -72,7 +58,7 @@ class WallStress:
     ) -> None:
         self._units, self._world, self._law = units, world, law
         self._tau = tau if law is None else None
-        self.samples = 0
+        self.samples = 0  # How many the mean is of
         own = wall_points(part)
         self.present = world.any(len(own) > 0)
         """Whether there are walls at all."""
@@ -122,10 +108,7 @@ class WallStress:
     def sample(self, body_force: Floats) -> None:
         """Add the present stress; all ranks call this.
 
-        Parameters
-        ----------
-        body_force
-            Force density along x, y, z in lattice units that acted in the last step.
+        `body_force`: force density along x, y, z in lattice units that acted in the last step.
         """
         if not self.present:
             return
@@ -158,13 +141,7 @@ class WallStress:
         return found | {_SUMS: np.stack(rows)} if rows else found
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a checkpoint; all ranks call this.
-
-        Raises
-        ------
-        InputError
-            Its sums are damaged or of other walls.
-        """
+        """Go on from a checkpoint; all ranks call this."""
         if not self.present:
             return
         self.clear()

@@ -30,22 +30,14 @@ viscous (at 0.5 um, 4 points give 1.5 times, 3 points 1.2 times what is publishe
 
 @dataclass(frozen=True)
 class Tube:
-    """Blood in a periodic tube under a pressure gradient.
+    """Blood in a periodic tube under a pressure gradient."""
 
-    Attributes
-    ----------
-    diameter, length, spacing
-        In um.
-    hematocrit
-        Share of the volume that is cells.
-    settling, averaging
-        Distances in um that the mean flow of plasma would go before and while it is measured.
-    """
-
+    # In um.
     diameter: float
     length: float
-    hematocrit: float
+    hematocrit: float  # Share of the volume that is cells
     spacing: float = 0.5
+    # Distances in um that the mean flow of plasma would go before and while it is measured.
     settling: float = 500.0
     averaging: float = 150.0
 
@@ -79,33 +71,20 @@ class Tube:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a tube shows.
+    """What a tube shows."""
 
-    Attributes
-    ----------
-    viscosity
-        Apparent, over that of plasma.
-    discharged
-        Hematocrit at discharge: share of the flow that is cells.
-    hematocrit
-        Of the tube as it was filled.
-    drift
-        Change of the viscosity from the first to the second half of the time of averaging.
-    """
-
-    viscosity: float
-    discharged: float
-    hematocrit: float
+    viscosity: float  # Apparent, over that of plasma
+    discharged: float  # Hematocrit at discharge: share of the flow that is cells
+    hematocrit: float  # Of the tube as it was filled
+    # Change of the viscosity from the first to the second half of the time of averaging.
     drift: float
 
 
 def measure(tube: Tube, solve: Solve, samples: int = 200) -> Measured:
-    """Run a tube and measure its flow.
-
-    The apparent viscosity is that with which the whole flow would be Poiseuille's. Cells pass at
-    the rate at which their centres move; what they carry over the whole flow is the hematocrit at
-    discharge.
-    """
+    """Run a tube and measure its flow."""
+    # The apparent viscosity is that with which the whole flow would be Poiseuille's. Cells pass at
+    # the rate at which their centres move; what they carry over the whole flow is the hematocrit at
+    # discharge.
     simulation = solve(tube.case())
     solver = simulation.solver
     lattice, spacing = solver.vessel.lattice, tube.spacing * MICRO

@@ -66,18 +66,10 @@ def published(law: str) -> list[Published]:
 
 @dataclass(frozen=True)
 class Shear:
-    """A cell in a simple shear flow.
+    """A cell in a simple shear flow."""
 
-    Attributes
-    ----------
-    rate
-        Of shear in 1/s.
-    case
-        Data of the case; it runs until the strain asked for.
-    """
-
-    rate: float
-    case: dict[str, Any]
+    rate: float  # Of shear in 1/s
+    case: dict[str, Any]  # Data of the case; it runs until the strain asked for
 
     def steps(self, strain: float) -> int:
         """Steps in which the fluid is strained by so much."""
@@ -96,18 +88,7 @@ def shear(
 ) -> Shear:
     """A cell in the middle between plates that move against each other.
 
-    Parameters
-    ----------
-    cell
-        Keys of the cell.
-    radius_um, resolution
-        Its radius in um and in spacings.
-    box
-        In radii.
-    reynolds
-        Shear rate times radius squared over kinematic viscosity, which sets the shear rate.
-    strain
-        Shear rate times time until which the case runs.
+    `radius_um`, `resolution`: its radius in um and in spacings.
     """
     radius, spacing = radius_um * MICRO, radius_um / resolution
     rate = reynolds * VISCOSITY / DENSITY / radius**2
@@ -141,16 +122,8 @@ def capsule(
 ) -> Shear:
     """A spherical capsule, with C = 1 for the Skalak law.
 
-    Parameters
-    ----------
-    law
-        ``neo-hookean`` or ``skalak``.
-    capillary_number
-        Viscosity times shear rate times radius over shear modulus.
-    resolution, box, reynolds, strain
-        As for :func:`shear`; by default the strain is enough for a steady shape.
-    delta
-        Name of the smoothed delta function.
+    `resolution`, `box`, `reynolds`, `strain`: as for :func:`shear`; by default the strain is enough
+    for a steady shape.
     """
     rate = reynolds * VISCOSITY / DENSITY / (CAPSULE_RADIUS * MICRO) ** 2
     modulus = VISCOSITY * rate * CAPSULE_RADIUS * MICRO / capillary_number
@@ -178,20 +151,7 @@ def capsule(
 
 
 def viscous_capsule(viscous: float) -> tuple[Shear, float]:
-    """A stiff Skalak capsule whose membrane has a viscosity, and by how much its spring is late.
-
-    Parameters
-    ----------
-    viscous
-        Shear rate times membrane viscosity over shear modulus.
-
-    Returns
-    -------
-    flow
-        Of a capillary number of :data:`STIFF`.
-    late
-        Shear rate times the relaxation time of the spring in series with the viscosity.
-    """
+    """A stiff Skalak capsule whose membrane has a viscosity, and by how much its spring is late."""
     flow = capsule("skalak", STIFF, 4.0, box=(6.0, 6.0, 6.0), reynolds=0.2, strain=6.0)
     keys = flow.case["blood"]
     keys |= {"delta": "linear", "relaxation_time": _TAU_OF_VISCOUS}
@@ -213,25 +173,14 @@ def vertices_for(resolution: float) -> int:
 
 @dataclass(frozen=True)
 class Deformed:
-    """A cell in the shear flow.
+    """A cell in the shear flow."""
 
-    Attributes
-    ----------
-    deformation
-        Taylor's (L - B)/(L + B), of the ellipsoid of the same inertia.
-    angle
-        Of its long axis with the flow, over pi.
-    long, short
-        Its semi-axes in the plane of the flow, in spacings.
-    volume
-        In spacings^3.
-    """
-
-    deformation: float
-    angle: float
+    deformation: float  # Taylor's (L - B)/(L + B), of the ellipsoid of the same inertia
+    angle: float  # Of its long axis with the flow, over pi
+    # Its semi-axes in the plane of the flow, in spacings.
     long: float
     short: float
-    volume: float
+    volume: float  # In spacings^3
 
 
 def shape_of(simulation: Any) -> Deformed:
@@ -259,50 +208,24 @@ def at_no_spacing(resolutions: Sequence[float], found: Sequence[float]) -> float
 
     The smoothed delta function lets vertices lag behind their own forces by a length of the order
     of the spacing, so that shapes converge with its first power.
-
-    Parameters
-    ----------
-    resolutions
-        Radius in spacings, of the coarser and the finer lattice.
-    found
-        The values there.
     """
+    # `resolutions`: radius in spacings, of the coarser and the finer lattice.
     coarse, fine = resolutions
     return found[1] + (found[1] - found[0]) * coarse / (fine - coarse)
 
 
 @dataclass(frozen=True)
 class Turning:
-    """A membrane that goes around its cell.
+    """A membrane that goes around its cell."""
 
-    Attributes
-    ----------
-    turns
-        In a unit of strain: frequency over shear rate.
-    shapes
-        Meanwhile.
-    """
-
-    turns: float
-    shapes: Sequence[Deformed]
+    turns: float  # In a unit of strain: frequency over shear rate
+    shapes: Sequence[Deformed]  # Meanwhile
 
 
 def turning(flow: Shear, simulation: Any, most: float) -> Turning:
     """Go on until each vertex near the plane of the flow has gone around by half.
 
     Opposite ends of the cell are alike, so that the other half takes as long.
-
-    Parameters
-    ----------
-    flow, simulation
-        As set up, and as run.
-    most
-        Strain after which it is no use to go on.
-
-    Raises
-    ------
-    SolutionError
-        The membrane does not go around.
     """
     solver = simulation.solver
     looks, steps = [_vertices(solver)], flow.steps(1 / _LOOKS)

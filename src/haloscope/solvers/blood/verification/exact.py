@@ -14,16 +14,8 @@ Floats = NDArray[np.float64]
 def between_plates(y: Floats, height: float, gradient: float, viscosity: float) -> Floats:
     """Steady velocity in m/s at heights y over the lower of two plates (Poiseuille).
 
-    Parameters
-    ----------
-    y
-        In m.
-    height
-        Of the gap in m.
-    gradient
-        Fall of the pressure along the flow in Pa/m.
-    viscosity
-        In Pa s.
+    `y`: in m; `height`: of the gap in m; `gradient`: fall of the pressure along the flow in Pa/m;
+    `viscosity`: in Pa s.
     """
     velocity: Floats = gradient / (2 * viscosity) * y * (height - y)
     return velocity
@@ -47,15 +39,7 @@ def pulsating_between_plates(
     """Velocity in m/s between plates under a gradient times cos(2 pi f t), long after its start.
 
     The plane form of J. R. Womersley, J. Physiol. 127 (1955) 553.
-
-    Parameters
-    ----------
-    y, height, gradient, viscosity
-        As for :func:`between_plates`.
-    time, frequency
-        t in s, f in Hz.
-    density
-        In kg/m^3.
+    `time`, `frequency`: t in s, f in Hz.
     """
     omega = 2 * math.pi * frequency
     k = np.sqrt(1j * omega * density / viscosity)
@@ -68,19 +52,6 @@ def layers(y: Floats, height: float, edge: float, push: float, ratio: float) -> 
     """Velocity between plates of a fluid with another viscosity in the middle.
 
     Stress is continuous at y = edge and y = height - edge, and so is the velocity.
-
-    Parameters
-    ----------
-    y
-        Distances from a plate.
-    height
-        Between the plates.
-    edge
-        Distance of the other fluid from both.
-    push
-        Pressure gradient over the viscosity beside the plates.
-    ratio
-        Viscosity in the middle over that.
     """
 
     def parabola(at: Floats | float) -> Floats | float:
@@ -96,13 +67,7 @@ def blood_in_tube(diameter: float, hematocrit: float) -> float:
     """Apparent viscosity of blood in a glass tube over that of plasma, fitted to measurements.
 
     A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770.
-
-    Parameters
-    ----------
-    diameter
-        In um.
-    hematocrit
-        At discharge: share of the flow that is cells.
+    `diameter`: in um.
     """
     at_045 = 220 * math.exp(-1.3 * diameter) + 3.2 - 2.44 * math.exp(-0.06 * diameter**0.645)
     wide = 1 / (1 + 1e-11 * diameter**12)
@@ -114,40 +79,20 @@ def blood_in_tube(diameter: float, hematocrit: float) -> float:
 def viscous_capsule(
     capillary_number: float, dilation: float, viscous: float, late: float
 ) -> tuple[float, float]:
-    """Deformation (L - B)/(L + B) and inclination in radians of a stiff spherical capsule in shear.
-
-    Where strains are small the deformation is 5/8 mu k a (3/G + 1/K) at half a right angle
-    (D. Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251). The membrane goes around once
-    in a vorticity of 4 pi/k and meets the same strain twice, so that its viscosity makes of G a
-    complex modulus at the frequency k (viscous membranes: D. Barthes-Biesel, H. Sgaier, J. Fluid
-    Mech. 160 (1985) 119), that of Maxwell's model in parallel with G where a spring is in series.
-
-    Parameters
-    ----------
-    capillary_number
-        mu k a/G, of the fluid's viscosity, the shear rate k, the radius and the shear modulus.
-    dilation
-        K/G, K the modulus of dilation.
-    viscous
-        k mu_m/G, mu_m the membrane's viscosity.
-    late
-        k times the relaxation time of the spring and mu_m.
-    """
+    """Deformation (L - B)/(L + B) and inclination in radians of a stiff spherical capsule in shear."""
+    # Where strains are small the deformation is 5/8 mu k a (3/G + 1/K) at half a right angle (D.
+    # Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251). The membrane goes around once
+    # in a vorticity of 4 pi/k and meets the same strain twice, so that its viscosity makes of G a
+    # complex modulus at the frequency k (viscous membranes: D. Barthes-Biesel, H. Sgaier, J. Fluid
+    # Mech. 160 (1985) 119), that of Maxwell's model in parallel with G where a spring is in series.
     shear = 1 + 1j * viscous / (1 + 1j * late)
     found = 5 / 8 * capillary_number * (3 / shear + 1 / dilation)
     return abs(found), math.pi / 4 + cmath.phase(found) / 2
 
 
 def tank_treading(long: float, short: float) -> tuple[float, float]:
-    """Inclination in radians, and turns of the membrane a unit of shear, of an ellipsoid in shear.
-
-    S. R. Keller, R. Skalak, J. Fluid Mech. 120 (1982) 27, at the same viscosity inside and outside
-    and without resistance of the membrane. Then their balance is solved by tan(theta) = b/a and a
-    rate of the membrane of shear rate times a b/(a^2 + b^2), whatever the third axis.
-
-    Parameters
-    ----------
-    long, short
-        Semi-axes a and b in the plane of the flow.
-    """
+    """Inclination in radians, and turns of the membrane a unit of shear, of an ellipsoid in shear."""
+    # S. R. Keller, R. Skalak, J. Fluid Mech. 120 (1982) 27, at the same viscosity inside and
+    # outside and without resistance of the membrane. Then their balance is solved by tan(theta) =
+    # b/a and a rate of the membrane of shear rate times a b/(a^2 + b^2), whatever the third axis.
     return math.atan2(short, long), long * short / (long**2 + short**2) / (2 * math.pi)

@@ -21,24 +21,13 @@ _STEPS, _FIRST = 60_000, 30_000
 
 @dataclass(frozen=True)
 class Fed:
-    """What a fed tube shows.
+    """What a fed tube shows."""
 
-    Attributes
-    ----------
-    hematocrit
-        Share of the tube that is cells, mean of the later steps.
-    missing
-        Cells that are there less those of the start and those that came in, plus those that left.
-    passed
-        Cells that left over those that came in.
-    flow
-        Volume that leaves over what enters, at the end.
-    """
-
-    hematocrit: float
+    hematocrit: float  # Share of the tube that is cells, mean of the later steps
+    # Cells that are there less those of the start and those that came in, plus those that left.
     missing: int
-    passed: float
-    flow: float
+    passed: float  # Cells that left over those that came in
+    flow: float  # Volume that leaves over what enters, at the end
 
 
 def measure(hematocrit: float, solve: Solve) -> Fed:

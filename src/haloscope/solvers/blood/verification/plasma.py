@@ -126,17 +126,7 @@ def couette_error(points: int, solve: Solve) -> float:
 
 
 def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> float:
-    """Flow between plates whose drive is a cosine of time, at eight instants of a period.
-
-    Parameters
-    ----------
-    points
-        Spacings between the plates.
-    solve
-        Runs the data of a case and gives the simulation.
-    womersley
-        Half the gap times sqrt(omega/nu).
-    """
+    """Flow between plates whose drive is a cosine of time, at eight instants of a period."""
     spacing, height = WIDTH / points, WIDTH * MICRO
     omega = (2 * womersley / height) ** 2 * VISCOSITY / DENSITY
     # A period in whole steps, so that the instants are those of steps.
@@ -175,14 +165,7 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
 
 
 def open_channel(points: int, solve: Solve) -> tuple[float, float]:
-    """Flow from an inlet of given velocity to an outlet of given pressure, two widths on.
-
-    Returns
-    -------
-    tuple of float
-        Error of the velocity in the middle half, and there the fall of the pressure over that of
-        fully developed flow.
-    """
+    """Flow from an inlet of given velocity to an outlet of given pressure, two widths on."""
     spacing, height = WIDTH / points, WIDTH * MICRO
     mean = _SLOW * spacing * MICRO / step_of(spacing)
     case = case_of(

@@ -45,29 +45,12 @@ def sphere_drag(
 ) -> float:
     """Drag on a sphere of a simple cubic array over that of Stokes, 6 pi mu a U.
 
-    U is the mean velocity over the whole volume, spheres included, and the drag the fall of the
-    mean pressure times that volume, as Zick and Homsy have both. A body force g stands for the
-    pressure gradient here: the fluid's momentum balance gives the sphere g times the volume of
-    the fluid, and the gradient would add g times that of the sphere.
-
-    Parameters
-    ----------
-    device
-        Where to compute.
-    share
-        Of the volume that the spheres fill.
-    points
-        Along an edge of the cube.
-    walls
-        ``interpolated`` (Bouzidi) or ``halfway``.
-    tolerance
-        Change of the drag a hundred steps, relative, at which the flow counts as steady.
-
-    Raises
-    ------
-    SolutionError
-        The flow does not become steady.
+    `walls`: ``interpolated`` (Bouzidi) or ``halfway``.
     """
+    # U is the mean velocity over the whole volume, spheres included, and the drag the fall of the
+    # mean pressure times that volume, as Zick and Homsy have both. A body force g stands for the
+    # pressure gradient here: the fluid's momentum balance gives the sphere g times the volume of
+    # the fluid, and the gradient would add g times that of the sphere.
     radius = points * (3 * share / (4 * math.pi)) ** (1 / 3)
     shape = (points, points, points)
     # A centre off the lattice's own symmetry, so that links of all lengths occur.

@@ -21,17 +21,10 @@ _STEPS = 20
 
 @dataclass(frozen=True)
 class Missed:
-    """Differences between points and vertices, over the sum of what vertices give without signs.
+    """Differences between points and vertices, over the sum of what vertices give without signs."""
 
-    Attributes
-    ----------
-    force
-        Largest component of the whole force.
-    work
-        Of the force on points with any velocity, and of vertices with the same interpolated.
-    """
-
-    force: float
+    force: float  # Largest component of the whole force
+    # Of the force on points with any velocity, and of vertices with the same interpolated.
     work: float
 
 
@@ -56,15 +49,7 @@ def missed_in_a_run(simulation: Any) -> float:
 
 
 def missed_with(simulation: Any, kernel: str) -> Missed:
-    """The same of random forces on the vertices of a run, whose sum does not vanish.
-
-    Parameters
-    ----------
-    simulation
-        Its cells and points are taken.
-    kernel
-        Name of the smoothed delta function.
-    """
+    """The same of random forces on the vertices of a run, whose sum does not vanish."""
     device, part = simulation.device, simulation.solver.part
     membranes = simulation.solver.suspension.kinds[0].membranes
     stride, count = simulation.solver.fluid.stride, membranes.vertices

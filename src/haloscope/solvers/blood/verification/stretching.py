@@ -51,29 +51,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Stretched:
-    """Computed shapes.
+    """Computed shapes."""
 
-    Attributes
-    ----------
-    force
-        (n,) in pN.
-    axial, transverse
-        (n,) diameters along the forces, and across them in the plane of the cell, in um.
-    volume, area
-        (n,) in um^3 and um^2.
-    steps
-        Of the relaxation.
-    residual
-        (n,) largest force left on a vertex, in pN.
-    """
-
-    force: np.ndarray
+    force: np.ndarray  # (n,) in pN
+    # (n,) diameters along the forces, and across them in the plane of the cell, in um.
     axial: np.ndarray
     transverse: np.ndarray
+    # (n,) in um^3 and um^2.
     volume: np.ndarray
     area: np.ndarray
-    steps: int
-    residual: np.ndarray
+    steps: int  # Of the relaxation
+    residual: np.ndarray  # (n,) largest force left on a vertex, in pN
 
 
 def measured() -> Measured:
@@ -97,24 +85,8 @@ def stretch(
 ) -> Stretched:
     """Shapes of a red cell in equilibrium with forces on two patches at opposite ends.
 
-    Parameters
-    ----------
-    device
-        Where the membranes lie.
-    forces
-        (n,) whole force on each patch, in pN.
-    shear_modulus, dilation, bending_modulus
-        G in pN/um and C of the Skalak law, k_b in pN um.
-    vertices, elements
-        Of the mesh, and their kind.
-    tolerance
-        Largest force left on a vertex, in parts of what a patch's vertices carry on average; of
-        1 pN on the patch where that is more.
-
-    Raises
-    ------
-    SolutionError
-        The relaxation does not come to rest.
+    `forces`: (n,) whole force on each patch, in pN; `shear_modulus`, `dilation`, `bending_modulus`:
+    g in pN/um and C of the Skalak law, k_b in pN um.
     """
     pull = np.asarray(forces, np.float64)
     count = len(pull)
@@ -165,20 +137,8 @@ def _relax(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Equilibrium of n cells by the fast inertial relaxation engine, each at its own pace.
 
-    Parameters
-    ----------
-    x
-        (n, V, 3) positions to start from.
-    forces_at
-        Gives the forces at positions, both (n, V, 3).
-    enough
-        (n,) largest force on a vertex with which a cell counts as at rest.
-    longest
-        Largest step in pseudo-time.
-
-    Returns
-    -------
-    positions, (n,) largest force left on a vertex, steps
+    `x`: (n, V, 3) positions to start from; `forces_at`: gives the forces at positions, both (n, V,
+    3); `enough`: (n,) largest force on a vertex with which a cell counts as at rest.
     """
 
     def each(values: np.ndarray) -> np.ndarray:

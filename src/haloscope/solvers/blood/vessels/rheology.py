@@ -12,18 +12,10 @@ _TERMS = 200
 def pries_viscosity(diameter: float, hematocrit: float) -> float:
     """Apparent viscosity of human blood in a glass tube over that of plasma.
 
-    Parameters
-    ----------
-    diameter
-        D in um.
-    hematocrit
-        Discharge hematocrit H_D, below 1: flow of cells over the whole flow.
-
-    Notes
-    -----
-    A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. Heart Circ. Physiol. 263 (1992) H1770:
-    1 + (mu_45 - 1) ((1 - H)^C - 1)/((1 - 0.45)^C - 1), with mu_45 the value at H = 0.45.
+    `diameter`: d in um.
     """
+    # A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. Heart Circ. Physiol. 263 (1992) H1770:
+    # 1 + (mu_45 - 1) ((1 - H)^C - 1)/((1 - 0.45)^C - 1), with mu_45 the value at H = 0.45.
     at_reference = 220 * math.exp(-1.3 * diameter) + 3.2 - 2.44 * math.exp(-0.06 * diameter**0.645)
     wide = 1 / (1 + 1e-11 * diameter**12)
     power = (0.8 + math.exp(-0.075 * diameter)) * (wide - 1) + wide
@@ -45,18 +37,9 @@ def tube_permeability(radius: float) -> float:
 
 
 def duct_permeability(height: float, width: float) -> float:
-    """The same between plates, h^2/12, or in a duct of rectangular cross-section.
-
-    Parameters
-    ----------
-    height, width
-        Sides of the duct, in any order; one may be infinite.
-
-    Notes
-    -----
-    J. Boussinesq, J. Math. Pures Appl. 13 (1868) 377; with a >= b the factor on plates is
-    1 - (192 b / (pi^5 a)) sum over odd n of tanh(n pi a / (2 b)) / n^5.
-    """
+    """The same between plates, h^2/12, or in a duct of rectangular cross-section."""
+    # J. Boussinesq, J. Math. Pures Appl. 13 (1868) 377; with a >= b the factor on plates is 1 -
+    # (192 b / (pi^5 a)) sum over odd n of tanh(n pi a / (2 b)) / n^5.
     short, long = sorted((height, width))
     between_plates = short**2 / 12
     if math.isinf(long):

@@ -27,43 +27,25 @@ _SLOWEST_IN_TUBE = 5.783185962946785
 
 @dataclass(frozen=True, eq=False)
 class StraightVessel:
-    """A tube or a channel with flow along an axis; lengths in m.
+    """A tube or a channel with flow along an axis; lengths in m."""
 
-    Attributes
-    ----------
-    axis
-        Of the flow: 0, 1 or 2.
-    across
-        Axis of a channel's profile, between its nearer walls; None: a tube.
-    height
-        A tube's radius, or the distance of these walls. That of halfway walls is as the lattice
-        has it: the radius follows from the area of the cross-section.
-    width
-        Distance of a channel's other walls; infinite: there are none.
-    wall
-        Radius, or distance of walls, of the geometry itself.
-    area, perimeter
-        Of the cross-section; of a channel without other walls for one period.
-    permeability
-        Mean speed of a plain fluid over G/mu, its pressure gradient and viscosity, in m^2. In a
-        tube with halfway walls it is that of the lattice's own cross-section with its steps.
-    planes
-        First plane of points along the axis that counts, and the one after the last: all, or the
-        middle half of a vessel that is open at its ends.
-    closed
-        Whether its ends are joined.
-    """
-
-    axis: int
-    across: int | None
+    axis: int  # Of the flow: 0, 1 or 2
+    across: int | None  # Axis of a channel's profile, between its nearer walls; None: a tube
+    # A tube's radius, or the distance of these walls. That of halfway walls is as the lattice has
+    # it: the radius follows from the area of the cross-section.
     height: float
-    width: float
-    wall: float
+    width: float  # Distance of a channel's other walls; infinite: there are none
+    wall: float  # Radius, or distance of walls, of the geometry itself
+    # Of the cross-section; of a channel without other walls for one period.
     area: float
     perimeter: float
+    # Mean speed of a plain fluid over G/mu, its pressure gradient and viscosity, in m^2. In a tube
+    # with halfway walls it is that of the lattice's own cross-section with its steps.
     permeability: float
+    # First plane of points along the axis that counts, and the one after the last: all, or the
+    # middle half of a vessel that is open at its ends.
     planes: tuple[int, int]
-    closed: bool
+    closed: bool  # Whether its ends are joined
 
     @property
     def diameter(self) -> float:
@@ -75,12 +57,8 @@ class StraightVessel:
 
         R^2 / (5.78 nu) in a tube (P. Szymanski, J. Math. Pures Appl. 11 (1932) 67), h^2 / (pi^2 nu)
         between plates.
-
-        Parameters
-        ----------
-        viscosity
-            Kinematic viscosity nu of the fluid in m^2/s.
         """
+        # `viscosity`: kinematic viscosity nu of the fluid in m^2/s.
         if self.across is None:
             return self.height**2 / (_SLOWEST_IN_TUBE * viscosity)
         return 1 / (math.pi**2 * viscosity * (self.height**-2 + self.width**-2))
@@ -136,13 +114,7 @@ class StraightVessel:
 
 
 def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
-    """What a case with a profile has as its vessel.
-
-    Raises
-    ------
-    InputError
-        The vessel is not straight, or nothing tells along which axis it flows.
-    """
+    """What a case with a profile has as its vessel."""
     shape, lattice = table.vessel, vessel.lattice
     h, interpolated = lattice.spacing, table.walls.kind == "interpolated"
     if isinstance(shape, Tube):

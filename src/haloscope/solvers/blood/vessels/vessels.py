@@ -42,20 +42,11 @@ _RESIDUAL = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Vessel:
-    """The lattice of a case, and what its openings are called.
+    """The lattice of a case, and what its openings are called."""
 
-    Attributes
-    ----------
-    lattice
-        Its points.
-    geometry
-        What it was made of.
-    openings
-        Tables of the case in the order of the lattice's openings.
-    """
-
-    lattice: Lattice
-    geometry: Surface | Shape
+    lattice: Lattice  # Its points
+    geometry: Surface | Shape  # What it was made of
+    # Tables of the case in the order of the lattice's openings.
     openings: tuple[keys.OpeningTable, ...]
 
 
@@ -76,13 +67,7 @@ def size_of_file(table: keys.SurfaceFile) -> tuple[float, float, float]:
 
 
 def open_vessel(table: BloodTable, world: World) -> Vessel:
-    """Make the lattice of a case; all ranks call this.
-
-    Raises
-    ------
-    InputError
-        The vessel, its openings or their names are wrong.
-    """
+    """Make the lattice of a case; all ranks call this."""
     geometry = _geometry(table.vessel)
     if isinstance(geometry, Surface):
         geometry = replace(geometry, unit=MICROMETRE)
@@ -185,10 +170,7 @@ def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
 def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
     """Velocities of fully developed flow through an opening's points, over their mean.
 
-    Returns
-    -------
-    ndarray
-        (points,), in the order of the opening's numbers.
+    Returns: (points,), in the order of the opening's numbers.
     """
     values = _developed_flow(opening, lattice)
     if values is None:
@@ -256,15 +238,7 @@ def relative_velocities(
 ) -> Floats:
     """Velocities into the vessel at an opening's points, over the value that the case gives.
 
-    Returns
-    -------
-    ndarray
-        (points,), in the order of the opening's numbers.
-
-    Raises
-    ------
-    InputError
-        An expression is not finite at a point.
+    Returns: (points,), in the order of the opening's numbers.
     """
     if table.profile == "uniform":
         return np.ones(len(points.numbers))
@@ -317,17 +291,8 @@ def wall_links(
 def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Floats:
     """Distances of a rank's points from walls.
 
-    Parameters
-    ----------
-    vessel, part
-        The vessel, and this rank's points.
-    reach
-        In spacings; what is farther is infinite.
-
-    Returns
-    -------
-    ndarray
-        (count,) in spacings, ghosts included; 0 where a point lies in a wall.
+    `reach`: in spacings; what is farther is infinite; Returns: (count,) in spacings, ghosts
+    included; 0 where a point lies in a wall.
     """
     lattice, geometry = vessel.lattice, vessel.geometry
     result = np.full(part.count, np.inf)

@@ -29,21 +29,10 @@ def distances_and_normals(
 ) -> tuple[Floats, Floats]:
     """How far points are from the nearest wall, and in which direction it lies.
 
-    Parameters
-    ----------
-    vessel, part
-        The geometry and this rank's points.
-    points
-        Own points next to walls, (n,).
-
-    Returns
-    -------
-    distances
-        In spacings, (n,).
-    normals
-        (n, 3), of length 1, into the vessel: the gradient of the distance. Where that is not
-        known, away from the missing neighbours.
+    `points`: own points next to walls, (n,); distances: in spacings, (n,).
     """
+    # normals: (n, 3), of length 1, into the vessel: the gradient of the distance. Where that is not
+    # known, away from the missing neighbours.
     distances, gradient = _gradient(vessel, part, points)
     length = np.linalg.norm(gradient, axis=1)
     missing = part.sources[:, points] == WALL

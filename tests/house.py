@@ -1,0 +1,216 @@
+"""Measures of the source tree: `python tests/house.py` prints them beside their bars.
+
+The rules (imports, names, docstrings) are asserted by tests/unit/test_house.py; totals are not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src" / "haloscope"
+TOUR = ROOT / "docs" / "explanation" / "architecture.md"
+
+# Words that say nothing about the object that they name.
+EMPTY_NAMES = frozenset({"found", "given", "each", "told", "some", "tell", "what"})
+SOURCE_SUFFIXES = frozenset({".py", ".c", ".h", ".cpp", ".hpp", ".S", ".f90", ".js"})
+SHORT_FILE = 100  # lines
+DOCSTRING_LINES = 3  # of text, for internal functions and classes
+
+# NumPy docstrings: the exports of `haloscope`, the region interface, and the two contracts that
+# a solver of one's own fulfils and uses.
+PUBLIC_MODULES = frozenset(
+    {"haloscope.scope.regions", "haloscope.solvers.interface", "haloscope.device.interface"}
+)
+PUBLIC_NAMES = frozenset(
+    {
+        "haloscope.run.Simulation",
+        "haloscope.run.load",
+        "haloscope.device.open_device",
+        "haloscope.exchange.world.World",
+        "haloscope.exchange.world.open_world",
+        "haloscope.verify.verify",
+    }
+)
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def python_files(folder: Path = SOURCES) -> list[Path]:
+    """Python files of a folder, sorted."""
+    return sorted(folder.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """Dotted name of a file below src."""
+    parts = path.relative_to(SOURCES.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def line_count(path: Path) -> int:
+    """Lines of a file."""
+    return len(path.read_bytes().splitlines())
+
+
+def docstrings(tree: ast.Module, module: str) -> Iterator[tuple[str, Documented, ast.Expr]]:
+    """Dotted name, node and docstring of a module and all that it defines."""
+
+    def visit(node: ast.AST, name: str) -> Iterator[tuple[str, Documented, ast.Expr]]:
+        if isinstance(node, Documented):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node) is not None and isinstance(first, ast.Expr):
+                yield name, node, first
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from visit(child, f"{name}.{child.name}" if named else name)
+
+    yield from visit(tree, module)
+
+
+def docstring_lines() -> int:
+    """Lines of all docstrings of modules, classes and functions."""
+    return sum(
+        (expression.end_lineno or 0) - expression.lineno + 1
+        for path in python_files()
+        for _, _, expression in docstrings(ast.parse(path.read_text()), module_name(path))
+    )
+
+
+def _is_public(module: str, name: str) -> bool:
+    if module in PUBLIC_MODULES:
+        return True
+    return any(name == public or name.startswith(f"{public}.") for public in PUBLIC_NAMES)
+
+
+def _is_case_table(node: Documented) -> bool:
+    """Whether a class is a table of the case file: its docstring goes into the key reference."""
+    return isinstance(node, ast.ClassDef) and any(
+        re.search("Table|Case|Model", ast.unparse(base)) for base in node.bases
+    )
+
+
+def long_docstrings(folder: Path = SOURCES) -> list[str]:
+    """Internal docstrings of more than three lines of text."""
+    long = []
+    for path in python_files(folder):
+        module = module_name(path)
+        for name, node, _ in docstrings(ast.parse(path.read_text()), module):
+            if isinstance(node, ast.Module) or _is_public(module, name) or _is_case_table(node):
+                continue
+            lines = [line for line in (ast.get_docstring(node) or "").splitlines() if line.strip()]
+            if len(lines) > DOCSTRING_LINES:
+                long.append(f"{name}: {len(lines)} lines")
+    return long
+
+
+def empty_names(folder: Path = SOURCES) -> list[str]:
+    """Uses of empty words as names, as `file:line: word`."""
+    uses = []
+    for path in python_files(folder):
+        with tokenize.open(path) as stream:
+            uses += [
+                f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}"
+                for token in tokenize.generate_tokens(stream.readline)
+                if token.type == tokenize.NAME and token.string in EMPTY_NAMES
+            ]
+    return uses
+
+
+def imports(folder: Path = SOURCES) -> dict[str, set[str]]:
+    """Modules of haloscope that a module imports anywhere, imports for types excepted."""
+    names = {module_name(path): path for path in python_files(folder)}
+    graph: dict[str, set[str]] = {}
+    for module, path in names.items():
+        targets: set[str] = set()
+        for node in _statements_at_run_time(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                for alias in node.names:
+                    submodule = f"{node.module}.{alias.name}"
+                    targets.add(submodule if submodule in names else node.module)
+        graph[module] = {target for target in targets if target in names} - {module}
+    return graph
+
+
+def _statements_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from _statements_at_run_time(child)
+
+
+def import_circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import one another (strongly connected, two or more)."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def depth_first(start: str, edges: dict[str, set[str]], visit: list[str]) -> None:
+        stack = [(start, iter(sorted(edges[start])))]
+        seen.add(start)
+        while stack:
+            module, targets = stack[-1]
+            target = next((name for name in targets if name not in seen), None)
+            if target is None:
+                visit.append(module)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(sorted(edges[target]))))
+
+    for module in sorted(graph):
+        if module not in seen:
+            depth_first(module, graph, order)
+    importers: dict[str, set[str]] = {module: set() for module in graph}
+    for module, targets in graph.items():
+        for target in targets:
+            importers[target].add(module)
+    seen.clear()
+    circles = []
+    for module in reversed(order):
+        if module not in seen:
+            group: list[str] = []
+            depth_first(module, importers, group)
+            if len(group) > 1:
+                circles.append(sorted(group))
+    return circles
+
+
+def walks() -> dict[str, int]:
+    """Number of files in each walk of docs/explanation/architecture.md."""
+    sections = re.split(r"^### (Walk: .*)$", TOUR.read_text(), flags=re.MULTILINE)
+    return {
+        title.removeprefix("Walk: "): len(re.findall(r"^\d+\. `", text, flags=re.MULTILINE))
+        for title, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    files = python_files()
+    lengths = [line_count(path) for path in files]
+    sources = [path for path in SOURCES.rglob("*") if path.suffix in SOURCE_SUFFIXES]
+    circles = import_circles(imports())
+    rows: list[tuple[str, object, object]] = [
+        ("docstring lines", docstring_lines(), 9000),
+        ("internal docstrings of more than 3 lines", len(long_docstrings()), 0),
+        ("empty words as names", len(empty_names()), 0),
+        ("Python files", len(files), 360),
+        (f"Python files under {SHORT_FILE} lines", sum(n < SHORT_FILE for n in lengths), 60),
+        ("lines in src", sum(map(line_count, sources)), 112_000),
+        ("groups of mutually importing files", len(circles), 0),
+        *((f"files in the walk of {title}", count, "") for title, count in walks().items()),
+    ]
+    for title, value, bar in rows:
+        print(f"{title:45} {value!s:>8} {bar!s:>8}")
+    for circle in circles:
+        print("  imports one another:", ", ".join(circle))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Claims about the source tree: docstrings of internal functions are short."""
+
+from __future__ import annotations
+
+import house
+import pytest
+
+
+def test_internal_docstrings_have_at_most_three_lines():
+    assert house.long_docstrings() == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "count"),
+    [
+        ('"""Weights, shape (n,)."""', 0),
+        ('"""Weights.\n\n    One.\n    Two.\n    """', 0),
+        ('"""Weights.\n\n    One.\n    Two.\n    Three.\n    """', 1),
+    ],
+)
+def test_a_long_docstring_is_reported(tmp_path, monkeypatch, docstring, count):
+    monkeypatch.setattr(house, "SOURCES", tmp_path)
+    (tmp_path / "weights.py").write_text(f"def weights():\n    {docstring}\n")
+    assert len(house.long_docstrings(tmp_path)) == count
+
+
+def test_modules_that_import_one_another_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(house, "SOURCES", tmp_path)
+    folder = tmp_path.name
+    (tmp_path / "a.py").write_text(f"from {folder}.b import x\n")
+    (tmp_path / "b.py").write_text(f"def f():\n    from {folder} import c\n")
+    (tmp_path / "c.py").write_text(f"import {folder}.a\n")
+    (tmp_path / "d.py").write_text(f"import {folder}.a\n")
+    circles = house.import_circles(house.imports(tmp_path))
+    assert circles == [[f"{folder}.{name}" for name in "abc"]]
